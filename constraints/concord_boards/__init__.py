@@ -1,0 +1,1 @@
+"""Boards the bitstreams are built for: data-only platform classes."""

@@ -1,0 +1,1 @@
+"""Amaranth RTL of the Concord NPU; imports `concord.spec` only."""

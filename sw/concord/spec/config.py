@@ -1,0 +1,311 @@
+"""The configuration of one NPU: everything the generator, the emulator and the packer need to know.
+
+The fingerprint is a hash of the configuration together with the versions of the instruction set, the memory map and the
+link protocol. It is built into the hardware and into every image; a mismatch is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from .fields import Field, Layout
+from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
+
+#: Raised whenever the meaning of a program, an image or a frame changes.
+SPEC_VERSION = 1
+
+
+def clog2(n: int) -> int:
+    """Bits needed to count ``n`` things: the least k with 2**k >= n."""
+    return (n - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NpuConfig:
+    """Parameters of the generator.
+
+    Parameters
+    ----------
+    name : str
+        Name of the preset; not part of the fingerprint.
+    native : int
+        N, the native dimension: elements of a native vector and rows of a native tile. A power of two, 4 to 64.
+    lanes : int
+        L, multiply-accumulates per matrix row and cycle. Divides N.
+    engines : int
+        T, tile engines: row tiles worked on in parallel, all fed with the same vector.
+    mfu_lanes : int
+        P, lanes of the multifunction units. Divides N, at most N / 2.
+    act_mant, wgt_mant : int
+        Mantissa widths of activations (vectors) and weights (matrices), 3 to 16 bits.
+    act_exp_min : int
+        Least exponent of an activation block. The greatest follows from binary16.
+    wgt_exp_min, wgt_exp_max : int
+        Range of the exponent of a weight block.
+    acc_width : int
+        W, bits of an accumulator on the grid, sign included; the final value saturates to it.
+    max_terms : int
+        Greatest number of native dot products that one accumulator adds up (columns times window).
+    matrix_depth, narrow_depth, wide_depth : int
+        Words of the matrix memory (T*N rows of L weights each), of the narrow and of the wide vector memory (N elements each).
+    program_depth : int
+        Instruction words.
+    table_depth, table_slots : int
+        Entries of the table memory (binary16 each) and number of tables it can be divided into.
+    stochastic : bool
+        Whether the converters offer stochastic rounding.
+    inflight : int
+        Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
+    loop_levels : int
+        Nesting depth of instruction loops.
+    max_payload : int
+        Greatest payload of a link frame in bytes.
+    clock_hz : int
+        Clock that the board build aims at; not part of the fingerprint.
+    """
+
+    name: str
+    native: int
+    lanes: int
+    mfu_lanes: int
+    engines: int = 1
+    act_mant: int = 8
+    wgt_mant: int = 8
+    act_exp_min: int = -15
+    wgt_exp_min: int = -15
+    wgt_exp_max: int = 0
+    acc_width: int = 48
+    max_terms: int = 1024
+    matrix_depth: int
+    narrow_depth: int
+    wide_depth: int
+    program_depth: int
+    table_depth: int
+    table_slots: int = 8
+    stochastic: bool = True
+    inflight: int = 16
+    loop_levels: int = 2
+    max_payload: int = 1024
+    clock_hz: int = 50_000_000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"{field.name} must be an integer, not {value!r}")
+        self._check_shape()
+        self._check_numbers()
+        self._check_depths()
+
+    def _require(self, name: str, rule: str, ok: bool) -> None:
+        if not ok:
+            raise ValueError(f"{name} must be {rule}, not {getattr(self, name)!r}")
+
+    def _check_shape(self) -> None:
+        n = self.native
+        self._require("native", "a power of two in 4..64", 4 <= n <= 64 and n & (n - 1) == 0)
+        self._require("lanes", f"a divisor of native={n}", self.lanes >= 1 and n % self.lanes == 0)
+        self._require("engines", "in 1..8", 1 <= self.engines <= 8)
+        lanes_ok = 1 <= self.mfu_lanes <= n // 2 and n % self.mfu_lanes == 0
+        self._require("mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
+
+    def _check_numbers(self) -> None:
+        self._require("act_mant", "in 3..16", 3 <= self.act_mant <= 16)
+        self._require("wgt_mant", "in 3..16", 3 <= self.wgt_mant <= 16)
+        # Blocks of subnormal numbers all clamp, so converters never normalise one.
+        low = -14 - (self.act_mant - 2)
+        act_ok = low <= self.act_exp_min < self.act.exp_max
+        self._require("act_exp_min", f"in {low}..{self.act.exp_max - 1}", act_ok)
+        self._require("act_exp_min", "at least -24, so that every code is a binary16 number", self.act_exp_min >= -24)
+        self._require("act_mant", "at most 12, so that every code is a binary16 number", self.act_mant <= 12)
+        self._require("wgt_exp_min", f"at most wgt_exp_max={self.wgt_exp_max}", self.wgt_exp_min <= self.wgt_exp_max)
+        self._require("wgt_exp_min", "at least -31", self.wgt_exp_min >= -31)
+        self._require("wgt_exp_max", "at most 8", self.wgt_exp_max <= 8)
+        self._require("acc_width", f"in 20..{self.acc_bits}", 20 <= self.acc_width <= self.acc_bits)
+        self._require("max_terms", "a power of two in 1..4096", self.max_terms in {1 << k for k in range(13)})
+
+    def _check_depths(self) -> None:
+        for name, high in [("matrix_depth", 1 << 18), ("narrow_depth", 1 << 14), ("wide_depth", 1 << 14)]:
+            self._require(name, f"in 16..{high}", 16 <= getattr(self, name) <= high)
+        self._require("program_depth", "in 16..4096", 16 <= self.program_depth <= 4096)
+        self._require("table_depth", "a power of two in 16..4096", self.table_depth in {1 << k for k in range(4, 13)})
+        self._require("table_slots", "in 1..16", 1 <= self.table_slots <= 16)
+        self._require("inflight", "a power of two in 4..32", self.inflight in {4, 8, 16, 32})
+        self._require("loop_levels", "in 1..4", 1 <= self.loop_levels <= 4)
+        words = max(self.narrow_word.nbytes, self.wide_word.nbytes, self.matrix_row.nbytes)
+        self._require("max_payload", f"in {words + 8}..4096", words + 8 <= self.max_payload <= 4096)
+
+    # Formats -----------------------------------------------------------------------------------
+
+    @cached_property
+    def act(self) -> BlockFormat:
+        """Format of activations: one block per native vector."""
+        return BlockFormat(self.act_mant, self.native, self.act_exp_min, HALF_EXP_MAX - (self.act_mant - 2))
+
+    @cached_property
+    def wgt(self) -> BlockFormat:
+        """Format of weights: one block per row of a native tile."""
+        return BlockFormat(self.wgt_mant, self.native, self.wgt_exp_min, self.wgt_exp_max)
+
+    @property
+    def acc_frac(self) -> int:
+        """F: the least bit of the grid weighs 2**-F; no product of two codes has a bit below it."""
+        return -(self.act_exp_min + self.wgt_exp_min)
+
+    @property
+    def dot_bits(self) -> int:
+        """Bits of the exact native dot product of mantissas, sign included."""
+        return (self.native * self.act.q_max * self.wgt.q_max).bit_length() + 1
+
+    @property
+    def lane_dot_bits(self) -> int:
+        """Bits of the dot product over the L lanes of one step, sign included."""
+        return (self.lanes * self.act.q_max * self.wgt.q_max).bit_length() + 1
+
+    @property
+    def max_shift(self) -> int:
+        """Greatest left shift of a dot product onto the grid."""
+        return self.act.exp_max + self.wgt_exp_max + self.acc_frac
+
+    @property
+    def acc_bits(self) -> int:
+        """Bits of the hardware accumulator: wide enough that no sum of ``max_terms`` terms can wrap."""
+        return self.dot_bits + self.max_shift + clog2(self.max_terms)
+
+    # Derived shapes ----------------------------------------------------------------------------
+
+    @property
+    def beats(self) -> int:
+        """Cycles a native vector takes through the multifunction units: N / P."""
+        return self.native // self.mfu_lanes
+
+    @property
+    def steps(self) -> int:
+        """Cycles a native tile takes in a tile engine: N / L."""
+        return self.native // self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Matrix rows worked on in parallel: T * N."""
+        return self.engines * self.native
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates per cycle: T * N * L."""
+        return self.rows * self.lanes
+
+    @property
+    def act_exp_width(self) -> int:
+        """Bits of the stored exponent of an activation block."""
+        return 8
+
+    @property
+    def wgt_exp_width(self) -> int:
+        """Bits of the stored exponent of a weight block (minus ``wgt_exp_min``, unsigned)."""
+        return max(1, clog2(self.wgt_exp_max - self.wgt_exp_min + 1))
+
+    # Memory words ------------------------------------------------------------------------------
+
+    @cached_property
+    def narrow_word(self) -> Layout:
+        """Word of the narrow vector memory."""
+        return self.act.layout(self.act_exp_width)
+
+    @cached_property
+    def wide_word(self) -> Layout:
+        """Word of the wide vector memory: N binary16 patterns."""
+        return Layout((Field("elem", HALF_WIDTH, False, self.native, "binary16 bit patterns"),))
+
+    @cached_property
+    def matrix_row(self) -> Layout:
+        """One row of a word of the matrix memory: L mantissas and the exponent of the row's block."""
+        return Layout(
+            (
+                Field("mant", self.wgt_mant, True, self.lanes, "mantissas of L consecutive columns"),
+                Field("exp", self.wgt_exp_width, False, doc="shared exponent minus wgt_exp_min"),
+            )
+        )
+
+    @property
+    def table_addr_bits(self) -> int:
+        """Bits of an address in the table memory."""
+        return clog2(self.table_depth)
+
+    @cached_property
+    def table_slot(self) -> Layout:
+        """Descriptor of one table: ``entry = memory[base + clamp(rne(x * 2**scale), low, high) - low]``.
+
+        ``offset`` is ``base - low``, so that the hardware adds once.
+        """
+        bits = self.table_addr_bits + 1
+        return Layout(
+            (
+                Field("low", bits, True, doc="least code"),
+                Field("high", bits, True, doc="greatest code"),
+                Field("offset", bits + 1, True, doc="address of code 0: base - low"),
+                Field("scale", 6, True, doc="log2 of codes per unit of the input"),
+            )
+        )
+
+    # Identity ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """All parameters as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> NpuConfig:
+        """Inverse of :meth:`to_dict`; ``ValueError`` names unknown or missing parameters."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"parameters must be among {sorted(known)}, not {unknown}")
+        return cls(**values)
+
+    def replace(self, **changes: Any) -> NpuConfig:
+        """A copy with some parameters changed."""
+        return replace(self, **changes)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64-bit hash of everything that decides what a program means on this hardware."""
+        relevant = {k: v for k, v in self.to_dict().items() if k not in ("name", "clock_hz")}
+        text = json.dumps({"spec": SPEC_VERSION, **relevant}, sort_keys=True)
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+    def difference(self, other: NpuConfig) -> str:
+        """Readable list of the parameters in which two configurations differ."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        return ", ".join(f"{k}: {mine[k]!r} / {theirs[k]!r}" for k in mine if mine[k] != theirs[k] and k != "name")
+
+
+TINY = NpuConfig(
+    name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
+    program_depth=128, table_depth=256, table_slots=4, max_terms=64, max_payload=128,
+)  # fmt: skip
+UP5K = NpuConfig(
+    name="up5k", native=4, lanes=2, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
+    program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128, inflight=4,
+    stochastic=False, clock_hz=12_000_000,
+)  # fmt: skip
+ECP5_25F = NpuConfig(
+    name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
+    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, clock_hz=80_000_000,
+)  # fmt: skip
+ECP5_85F = NpuConfig(
+    name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
+    program_depth=512, table_depth=1024, table_slots=8, clock_hz=100_000_000,
+)  # fmt: skip
+
+#: The named configurations.
+PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F)}
+
+
+def preset(name: str) -> NpuConfig:
+    """Return a named configuration; ``ValueError`` lists the names."""
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {name!r}")
+    return PRESETS[name]

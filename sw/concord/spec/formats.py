@@ -1,0 +1,108 @@
+"""Number formats: binary16 (wide), block floating point (narrow), the accumulator grid, and their rules.
+
+The executable definition of every rule is :mod:`concord.golden`; this module holds the parameters.
+
+wide
+    IEEE 754 binary16 with subnormals, round to nearest even, one canonical NaN (``0x7E00``).
+narrow
+    BFP-m: ``element = q * 2**e`` with one signed exponent ``e`` per block and ``q`` in the symmetric
+    range ``-(2**(m-1) - 1) .. 2**(m-1) - 1``.
+accumulator
+    Fixed point on an absolute grid: least bit ``2**-frac``; sums are exact, the final value saturates to ``width`` bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .fields import Field, Layout
+
+#: binary16 bit patterns and limits
+HALF_NAN = 0x7E00
+HALF_INF = 0x7C00
+HALF_MAX = 65504
+HALF_MAX_BITS = 0x7BFF
+#: floor(log2(x)) of the largest finite and the least normal binary16 number
+HALF_EXP_MAX = 15
+HALF_EXP_MIN = -14
+#: significand bits, the hidden one included
+HALF_PRECISION = 11
+HALF_WIDTH = 16
+
+
+class Rounding(IntEnum):
+    """How a value between two codes is rounded. The number is the encoding in the ISA."""
+
+    NEAREST_EVEN = 0
+    NEAREST_AWAY = 1
+    STOCHASTIC = 2
+
+
+class ExponentMode(IntEnum):
+    """Where the exponent of a narrow block comes from. The number is the encoding in the ISA."""
+
+    DYNAMIC = 0
+    STATIC = 1
+
+
+class Flag(IntEnum):
+    """Sticky flags of an instruction: the number is the bit position in a flag word."""
+
+    ACC_OVERFLOW = 0  #: an accumulator left its W bits and was saturated
+    HALF_OVERFLOW = 1  #: a finite operation gave an infinity in binary16
+    NONFINITE = 2  #: an infinity or NaN reached a converter or a table
+    SATURATED = 3  #: a mantissa was saturated by a static exponent
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """Block floating point with ``mant`` bits, ``block`` elements and exponents ``exp_min..exp_max``.
+
+    Parameters
+    ----------
+    mant : int
+        Mantissa width m in bits, 3 to 16, two's complement, symmetric range.
+    block : int
+        Elements that share one exponent.
+    exp_min, exp_max : int
+        Range of the shared exponent. The dynamic exponent of a binary16 block never exceeds ``HALF_EXP_MAX - (m - 2)``.
+    """
+
+    mant: int
+    block: int
+    exp_min: int
+    exp_max: int
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.mant <= 16:
+            raise ValueError(f"mant must be in 3..16, not {self.mant!r}")
+        if self.block < 1:
+            raise ValueError(f"block must be at least 1, not {self.block!r}")
+        if self.exp_min > self.exp_max:
+            raise ValueError(f"exp_min must be at most exp_max={self.exp_max}, not {self.exp_min!r}")
+
+    @property
+    def q_max(self) -> int:
+        """Greatest mantissa; the least is its negative."""
+        return (1 << self.mant - 1) - 1
+
+    @property
+    def headroom(self) -> int:
+        """``m - 2``: the shared exponent lies this far below floor(log2) of the largest magnitude."""
+        return self.mant - 2
+
+    @property
+    def max_value(self) -> float:
+        """Greatest representable magnitude."""
+        return float(self.q_max) * 2.0**self.exp_max
+
+    def layout(self, exp_width: int, bias: int = 0) -> Layout:
+        """Return the stored word: mantissas first, then the exponent minus ``bias`` (unsigned if there is a bias)."""
+        exponent = Field("exp", exp_width, signed=bias == 0, doc="shared exponent")
+        return Layout((Field("mant", self.mant, True, self.block, "mantissas"), exponent))
+
+
+#: MXINT8 of the OCP Microscaling specification 1.0: m = 8, blocks of 32, power-of-two scale.
+#: An MX element is ``q * 2**-6 * 2**(scale-127)``: the same numbers with e = scale - 133.
+MXINT8 = BlockFormat(mant=8, block=32, exp_min=-133, exp_max=121)

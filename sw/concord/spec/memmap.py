@@ -1,0 +1,176 @@
+"""Regions and registers that the host reaches over the link.
+
+An address counts words of its region; a word travels as ``Layout.nbytes`` bytes, little endian, unused high bits zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .config import NpuConfig
+from .fields import Field, Layout
+from .formats import Flag
+from .isa import WORD_BITS
+
+
+class RegionId(IntEnum):
+    """Region numbers on the link."""
+
+    REGS = 0
+    PROGRAM = 1
+    MATRIX = 2
+    NARROW = 3
+    WIDE = 4
+    TABLE = 5
+    SLOTS = 6
+    FLAGS = 7
+
+
+@dataclass(frozen=True)
+class Region:
+    """One addressable memory.
+
+    Parameters
+    ----------
+    id : RegionId
+        Number on the link.
+    word : Layout
+        One word.
+    depth : int
+        Words.
+    live : bool
+        Whether it can be read and written while a program runs; otherwise the device answers ``BUSY``.
+    doc : str
+        One line for the reference page.
+    """
+
+    id: RegionId
+    word: Layout
+    depth: int
+    live: bool
+    doc: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one word on the link."""
+        return self.word.nbytes
+
+
+def _scalar(name: str, width: int) -> Layout:
+    return Layout((Field(name, width),))
+
+
+def regions(config: NpuConfig) -> dict[RegionId, Region]:
+    """The regions of one configuration."""
+    table = (
+        Region(RegionId.REGS, _scalar("value", 32), len(REGISTERS), True, "Status and control registers."),
+        Region(RegionId.PROGRAM, _scalar("word", WORD_BITS), config.program_depth, False, "Instruction words."),
+        Region(
+            RegionId.MATRIX,
+            config.matrix_row,
+            config.matrix_depth * config.rows,
+            False,
+            "Weights; address = matrix word * T*N + row.",
+        ),
+        Region(RegionId.NARROW, config.narrow_word, config.narrow_depth, True, "Narrow vectors."),
+        Region(RegionId.WIDE, config.wide_word, config.wide_depth, True, "Wide vectors."),
+        Region(RegionId.TABLE, _scalar("value", 16), config.table_depth, False, "Table entries, binary16."),
+        Region(RegionId.SLOTS, config.table_slot, config.table_slots, False, "Table descriptors (write only)."),
+        Region(
+            RegionId.FLAGS,
+            _scalar("flags", len(Flag)),
+            config.program_depth,
+            False,
+            "Sticky flags of the chain whose v_rd has this address.",
+        ),
+    )
+    return {region.id: region for region in table}
+
+
+class Reg(IntEnum):
+    """Addresses in the register region. 64-bit values come low word first."""
+
+    MAGIC = 0
+    VERSION = 1
+    FINGERPRINT = 2
+    FINGERPRINT_HIGH = 3
+    CONTROL = 4
+    STATUS = 5
+    TRAP = 6
+    CYCLES = 7
+    CYCLES_HIGH = 8
+    DENSE_STEPS = 9
+    DEPTHWISE_STEPS = 10
+    CHAINS = 11
+    VECTORS = 12
+    HAZARD_STALLS = 13
+    FLAGS_ANY = 14
+    LINK_ERRORS = 15
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register: its fields, and whether the host may write it."""
+
+    reg: Reg
+    layout: Layout
+    writable: bool
+    doc: str
+
+
+#: "CNCD" in ASCII, little endian.
+MAGIC = int.from_bytes(b"CNCD", "little")
+
+_VALUE = Layout((Field("value", 32),))
+
+REGISTERS: tuple[Register, ...] = (
+    Register(Reg.MAGIC, _VALUE, False, "Constant 'CNCD'."),
+    Register(Reg.VERSION, _VALUE, False, "SPEC_VERSION of the hardware."),
+    Register(Reg.FINGERPRINT, _VALUE, False, "Fingerprint of the configuration, low half."),
+    Register(Reg.FINGERPRINT_HIGH, _VALUE, False, "Fingerprint, high half."),
+    Register(
+        Reg.CONTROL,
+        Layout(
+            (
+                Field("start", 1, doc="start a run; ignored while one is running"),
+                Field("clear_flags", 1, doc="clear the sticky flag memory (done within program_depth cycles)"),
+                Field("reserved", 14),
+                Field("pc", 16, doc="first instruction"),
+            )
+        ),
+        True,
+        "Writing starts a run or clears the flags; reads as zero.",
+    ),
+    Register(
+        Reg.STATUS,
+        Layout(
+            (
+                Field("busy", 1, doc="a run or a flag clear is going on"),
+                Field("done", 1, doc="the last run reached halt"),
+                Field("trapped", 1, doc="the last run trapped"),
+                Field("reserved", 29),
+            )
+        ),
+        False,
+        "State of the core.",
+    ),
+    Register(
+        Reg.TRAP,
+        Layout((Field("code", 8, doc="Trap code"), Field("reserved", 8), Field("pc", 16, doc="address of the word"))),
+        False,
+        "Why and where the last run trapped.",
+    ),
+    Register(Reg.CYCLES, _VALUE, False, "Clock cycles of the last run, start to done, low half."),
+    Register(Reg.CYCLES_HIGH, _VALUE, False, "Clock cycles of the last run, high half."),
+    Register(Reg.DENSE_STEPS, _VALUE, False, "Tile steps (T*N*L multiply-accumulates each) of the last run."),
+    Register(Reg.DEPTHWISE_STEPS, _VALUE, False, "Depthwise taps (N multiply-accumulates each) of the last run."),
+    Register(Reg.CHAINS, _VALUE, False, "Chains dispatched in the last run."),
+    Register(Reg.VECTORS, _VALUE, False, "Native vectors that left the pipe in the last run."),
+    Register(Reg.HAZARD_STALLS, _VALUE, False, "Cycles in which a read waited for an earlier write in the last run."),
+    Register(Reg.FLAGS_ANY, _VALUE, False, "Union of all sticky flags since they were cleared."),
+    Register(Reg.LINK_ERRORS, _VALUE, False, "Frames answered with an error since reset."),
+)
+
+assert [register.reg for register in REGISTERS] == list(Reg)
+assert all(register.layout.width == 32 for register in REGISTERS)
