@@ -1,7 +1,8 @@
 """Create the virtual environment, with one live line of progress; standard library only.
 
-Usage: ``python3 -I .ci/setup.py FOLDER EXTRA``: makes (or repairs) the environment in FOLDER, installs the project with
-its optional dependencies EXTRA, and writes FOLDER/ready when all is done. The installer's output is in FOLDER/setup.log.
+Usage: ``python3 -I .ci/setup.py FOLDER EXTRA``: makes (or repairs) the environment in FOLDER, installs the project
+with its optional dependencies EXTRA, and writes FOLDER/ready when all is done. The installer's output is in
+FOLDER/setup.log.
 """
 
 import os
@@ -42,9 +43,10 @@ class Progress:
             self.packages += 1
             self.text = f"package {self.packages}: {words[1]}"
         elif words[0] == "Downloading":
-            self.text = f"package {self.packages}: " + " ".join(words[:1] + [os.path.basename(words[1])] + words[2:])
+            size = " ".join(words[2:])
+            self.text = f"package {self.packages}: downloading {os.path.basename(words[1])} {size}"
         elif words[:2] == ["Installing", "collected"]:
-            self.text = f"installing {self.packages} packages"
+            self.text = f"installing {len(words) - 3} packages"
 
     def finish(self, text):
         """Stop, and leave ``text`` as the last line."""
@@ -78,7 +80,8 @@ def works(python):
 def main(folder, extra):
     """Make the environment."""
     if sys.version_info < OLDEST:
-        sys.exit(f"Python must be at least {OLDEST[0]}.{OLDEST[1]}, not {sys.version.split()[0]}: make PYTHON=python3.12")
+        have, need = sys.version.split()[0], ".".join(map(str, OLDEST))
+        sys.exit(f"Python must be at least {need}, not {have}; choose another with: make PYTHON=python{need}")
     os.makedirs(folder, exist_ok=True)
     python = os.path.join(folder, "bin", "python")
     print(f"Setting up {folder} (a few hundred megabytes, once)", flush=True)
