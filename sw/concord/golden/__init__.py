@@ -1,0 +1,13 @@
+"""The executable definition of Concord's numbers: integer-exact numpy, to the last bit what the hardware does.
+
+half
+    binary16 on bit patterns.
+blocks
+    Conversion to and from block floating point, with its exponent rule, roundings and noise.
+accumulate
+    Sums on the accumulator grid, and their one rounding to binary16.
+table
+    Table index and look-up.
+
+Every function works on arrays of any shape. Flags come back per element or per block; the caller combines them.
+"""

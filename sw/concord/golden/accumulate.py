@@ -1,0 +1,105 @@
+"""Sums on the accumulator grid: exact integers, independent of order and tiling, rounded once at the end.
+
+A native dot product of mantissas is an integer; shifted left by ``x_exp + w_exp + frac`` it lies on the grid whose
+least bit is ``2**-frac``. The final value saturates to ``width`` bits, two's complement (``ACC_OVERFLOW``), and is
+rounded once, nearest even, to binary16. An exact zero gives +0; a negative sum that rounds to
+zero gives -0, as in IEEE 754. Beyond 65504 after rounding it becomes an infinity (``HALF_OVERFLOW``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..spec.config import NpuConfig
+from . import half
+
+#: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
+Grid = NDArray[Any]
+
+_SAFE_BITS = 62
+_SQUASH_BITS = 12
+
+
+def accumulate(x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: ArrayLike, frac: int) -> Grid:
+    """Return the grid integers ``[..., R]`` of R matrix rows times vectors of K blocks.
+
+    Parameters
+    ----------
+    x_mant, x_exp : integer arrays ``[..., K, N]`` and ``[..., K]``
+        Activation blocks.
+    w_mant, w_exp : integer arrays ``[R, K, N]`` and ``[R, K]``
+        Weight blocks.
+    frac : int
+        F; ``ValueError`` if a product would have bits below ``2**-F``.
+    """
+    xm, wm = (np.asarray(m).astype(np.int64) for m in (x_mant, w_mant))
+    xe, we = (np.asarray(e).astype(np.int64) for e in (x_exp, w_exp))
+    dot = np.einsum("...kn,rkn->...rk", xm, wm)
+    shift = xe[..., None, :] + we + frac
+    if shift.size and shift.min() < 0:
+        raise ValueError(f"exponents must not be below the grid 2**-{frac}, not {-int(shift.min())} too small")
+    if not dot.size:
+        return np.zeros(dot.shape[:-1], dtype=np.int64)
+    bits = int(np.abs(dot).max()).bit_length() + int(shift.max()) + dot.shape[-1].bit_length()
+    if bits <= _SAFE_BITS:
+        return np.asarray((dot << shift).sum(axis=-1))
+    return np.asarray((dot.astype(object) << shift.astype(object)).sum(axis=-1), dtype=object)
+
+
+def saturate(acc: ArrayLike, width: int) -> tuple[Grid, NDArray[np.bool_]]:
+    """Limit grid integers to ``width`` bits, two's complement; also return where that changed them."""
+    exact: Grid = np.asarray(acc)
+    if exact.dtype != object:
+        exact = exact.astype(np.int64)
+    low, high = -(1 << width - 1), (1 << width - 1) - 1
+    if exact.dtype != object and width > 64:
+        return exact, np.zeros(exact.shape, dtype=np.bool_)
+    over = (exact < low) | (exact > high)
+    return np.asarray(np.clip(exact, low, high)), np.asarray(over, dtype=np.bool_)
+
+
+def _squash(magnitude: int) -> float:
+    """The integer with everything below its top 53 bits folded into one sticky bit: rounds to binary16 the same way."""
+    drop = max(0, magnitude.bit_length() - 52)
+    sticky = magnitude & (1 << drop) - 1 != 0
+    return float((magnitude >> drop << 1 | sticky) << drop) / 2
+
+
+def round_grid(acc: ArrayLike, frac: int) -> half.Bits:
+    """Round grid integers of any size once, nearest even, to binary16."""
+    exact: Grid = np.asarray(acc)
+    if exact.dtype == object:
+        signed = [np.copysign(_squash(abs(int(a))), int(a)) for a in exact.flat]
+        return half.encode(np.ldexp(np.array(signed, dtype=np.float64).reshape(exact.shape), -frac))
+    whole = exact.astype(np.int64)
+    magnitude = np.abs(whole).astype(np.uint64)
+    sticky = (magnitude & (1 << _SQUASH_BITS) - 1) != 0
+    squashed = (magnitude >> _SQUASH_BITS << 1 | sticky).astype(np.float64) * 2.0 ** (_SQUASH_BITS - 1)
+    value = np.where(magnitude >> 53 == 0, magnitude.astype(np.float64), squashed)
+    return half.encode(np.ldexp(np.where(whole < 0, -value, value), -frac))
+
+
+def acc_to_half(
+    acc: ArrayLike, config: NpuConfig | tuple[int, int]
+) -> tuple[half.Bits, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Saturate and round grid integers.
+
+    Parameters
+    ----------
+    acc : array of int64 or of Python integers
+        Final sums.
+    config : NpuConfig or (width, frac)
+        W and F of the grid.
+
+    Returns
+    -------
+    bits, acc_overflow, half_overflow : arrays like ``acc``
+        Results and flags, per element.
+    """
+    width, frac = (config.acc_width, config.acc_frac) if isinstance(config, NpuConfig) else config
+    limited, over = saturate(acc, width)
+    bits = round_grid(limited, frac)
+    return bits, over, half.is_inf(bits)
