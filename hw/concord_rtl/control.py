@@ -36,9 +36,9 @@ class Act(enum.Enum, shape=2):
     TABLE = 2  #: table look-up
 
 
-#: Held during all beats of a vector. ``start``: first tap, forget the maximum so far. ``skip``: the tap lies outside the
-#: image and does not count. ``emit``: the maximum, this vector included, leaves the unit; in mode LANES such a vector
-#: carries no data of its own.
+#: Held during all beats of a vector. ``start``: first tap, forget the maximum so far. ``skip``: the tap lies outside
+#: the image and does not count. ``emit``: the maximum, this vector included, leaves the unit; in mode LANES such a
+#: vector carries no data of its own.
 REDUCE_CTRL = data.StructLayout({"mode": ReduceMode, "start": 1, "emit": 1, "skip": 1})
 
 #: Held during all beats of a vector.

@@ -1,0 +1,106 @@
+"""binary16 multiplier."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.formats import HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
+
+from ..dsp import Multiplier
+from .helpers import FRACTION, MAGNITUDE, exponent, is_normal, is_special, leading_zeros, register, round_up
+from .helpers import significand as significand_of
+
+#: Bits of the exact product of two significands.
+PRODUCT = 2 * HALF_PRECISION
+#: The shifter output has this many bits: significand, carry, guard.
+WINDOW = HALF_PRECISION + 2
+#: Shift count that leaves the product in place: products of exponents 1 and 1 are shifted by 0.
+NEUTRAL = 14
+INF_FIELD = 31
+
+
+class HalfMul(wiring.Component):
+    """Product of two binary16 numbers, subnormals included, rounded once to nearest even.
+
+    Does not stall; every NaN result is the canonical one. One product per cycle, ``LATENCY`` cycles later. The
+    significands are multiplied in one :class:`concord_rtl.dsp.Multiplier`, unnormalised, and one shifter serves normal
+    and subnormal results.
+
+    Members
+    -------
+    a, b : In(16)
+        Factors.
+    skip : In(1)
+        Leave the multiplication out: the result is ``a``, bit by bit.
+    o : Out(16)
+        Product.
+    overflow : Out(1)
+        Finite factors gave an infinity.
+    """
+
+    LATENCY = 4
+
+    def __init__(self):
+        super().__init__({"a": In(16), "b": In(16), "skip": In(1), "o": Out(16), "overflow": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        product = self._multiply(m)
+        low, high, special, value = self._stage_1_2(m)
+        count = Mux(low < high, low, high)[: len(high)]
+        field = register(m, Mux(low < high, 0, low - high)[: len(low)], "field")  # of a leading one in bit 20, minus 1
+        self._stage_3_4(m, product, register(m, count, "count"), self._sticky_mask(m, count), field, special, value)
+        return m
+
+    def _multiply(self, m):
+        m.submodules.multiplier = multiplier = Multiplier(HALF_PRECISION + 1, HALF_PRECISION + 1)
+        m.d.comb += [multiplier.a.eq(significand_of(self.a)), multiplier.b.eq(significand_of(self.b))]
+        return multiplier.o[:PRODUCT]
+
+    def _stage_1_2(self, m):
+        """Exponents and special values, up to the third cycle."""
+        a, b = self.a, self.b
+        # The shift that brings the result to the least exponent, and the one that normalises; the lesser is right.
+        # If both factors are subnormal the former is 0, so the zeros of the two may be mixed.
+        low = register(m, (exponent(a) + exponent(b) - 2)[:6], "low")
+        zeros = [Mux(is_normal(x), 0, leading_zeros(x[:FRACTION]) + 1) for x in (a, b)]
+        high = register(m, ((zeros[0] | zeros[1])[:4] + NEUTRAL)[:5], "high")
+
+        top = [register(m, is_special(x), f"top_{n}") for n, x in [("a", a), ("b", b)]]
+        rest = [register(m, x[:FRACTION].any(), f"rest_{n}") for n, x in [("a", a), ("b", b)]]
+        nonzero = [register(m, x[:MAGNITUDE].any(), f"nonzero_{n}") for n, x in [("a", a), ("b", b)]]
+        sign = register(m, a[MAGNITUDE] ^ b[MAGNITUDE], "sign_1")
+        skip, kept = register(m, self.skip, "skip"), register(m, a, "kept")
+        nan = (top[0] & (rest[0] | ~nonzero[1])) | (top[1] & (rest[1] | ~nonzero[0]))
+        known = Mux(nan, HALF_NAN, Cat(Const(HALF_INF, MAGNITUDE), sign))
+        special = register(m, skip | top[0] | top[1], "special_2")
+        # Without a special value only the sign matters.
+        value = register(m, Mux(skip, kept, Mux(top[0] | top[1], known, Cat(Const(0, MAGNITUDE), sign))), "value_2")
+        return low, high, special, value
+
+    def _sticky_mask(self, m, count):
+        """Which bits of the product fall below the window when it is shifted by ``count``."""
+        below = NEUTRAL + PRODUCT - WINDOW
+        return register(m, Cat(count < below - k for k in range(PRODUCT)), "mask")
+
+    def _stage_3_4(self, m, product, count, mask, field, special, value):
+        below = NEUTRAL + PRODUCT - WINDOW
+        window = register(m, (product << count)[below : below + WINDOW], "window")
+        sticky = register(m, (product & mask).any(), "sticky")
+        fields = [register(m, (field + k)[: len(field)], f"field_{k}") for k in (1, 2)]
+        huge = [register(m, field + k >= INF_FIELD, f"huge_{k}") for k in (1, 2)]
+        special, value = register(m, special, "special_3"), register(m, value, "value_3")
+
+        carry = window[WINDOW - 1]
+        guard = Mux(carry, window[1], window[0])
+        up = round_up(Mux(carry, window[2], window[1]), guard, sticky | (carry & window[0]))
+        kept = Mux(carry, window[2:], window[1:])[:FRACTION]
+        # Without a leading one the result is subnormal, or zero.
+        exp = Mux(carry, fields[1], Mux(window[WINDOW - 2], fields[0], 0))[: MAGNITUDE - FRACTION]
+        rounded = Signal(MAGNITUDE)
+        too_big = Mux(carry, huge[1], huge[0] & window[WINDOW - 2])
+        m.d.comb += rounded.eq(Cat(kept, exp) + up)
+        magnitude = Mux(too_big, HALF_INF, rounded)
+        result = Mux(special, value, Cat(magnitude[:MAGNITUDE], value[MAGNITUDE]))
+        m.d.comb += self.o.eq(register(m, result[:HALF_WIDTH], "result"))
+        m.d.comb += self.overflow.eq(register(m, ~special & (too_big | is_special(rounded)), "over"))

@@ -1,0 +1,80 @@
+"""Small expressions shared by the arithmetic units."""
+
+from amaranth import *
+
+from concord.spec.formats import HALF_NAN, HALF_PRECISION, HALF_WIDTH
+
+#: Bits of the fraction, and of fraction and exponent field together.
+FRACTION = HALF_PRECISION - 1
+MAGNITUDE = HALF_WIDTH - 1
+
+
+def delay(m, value, cycles, *, name):
+    """Return ``value`` as it was ``cycles`` clock cycles ago. The registers have no reset."""
+    for k in range(cycles):
+        later = Signal(Value.cast(value).shape(), name=f"{name}_{k + 1}", reset_less=True)
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
+def register(m, value, name):
+    """Return ``value`` as it was one clock cycle ago."""
+    return delay(m, value, 1, name=name)
+
+
+def leading_zeros(bits):
+    """Return the number of zeros above the highest one of ``bits``; without a one, some number not less than with one."""
+    width = len(bits)
+    if width == 1:
+        return Const(0, 0)
+    half = 1 << (width - 1).bit_length() - 1
+    low, high = bits[: width - half], bits[width - half :]
+    below, above = leading_zeros(low), leading_zeros(high)
+    empty = ~high.any()
+    return Cat(Mux(empty, below, above)[: (half - 1).bit_length()], empty)
+
+
+def is_special(x):
+    """Whether a binary16 pattern is an infinity or a NaN."""
+    return x[FRACTION:MAGNITUDE].all()
+
+
+def is_nan(x):
+    """Whether a binary16 pattern is a NaN."""
+    return is_special(x) & x[:FRACTION].any()
+
+
+def is_normal(x):
+    """Whether the exponent field is not zero: the hidden bit of the significand."""
+    return x[FRACTION:MAGNITUDE].any()
+
+
+def significand(x):
+    """The significand of a finite binary16 pattern, hidden bit included."""
+    return Cat(x[:FRACTION], is_normal(x))
+
+
+def exponent(x):
+    """The exponent field, 1 for subnormal numbers: the number is ``significand * 2**(exponent - 25)``."""
+    return Cat(x[FRACTION] | ~is_normal(x), x[FRACTION + 1 : MAGNITUDE])
+
+
+def order_key(x):
+    """Unsigned number that orders binary16 patterns as -inf < ... < -0 < +0 < ... < inf < +NaN."""
+    return Cat(x[:MAGNITUDE] ^ x[MAGNITUDE].replicate(MAGNITUDE), ~x[MAGNITUDE])
+
+
+def from_order_key(key):
+    """Inverse of :func:`order_key`."""
+    return Cat(key[:MAGNITUDE] ^ (~key[MAGNITUDE]).replicate(MAGNITUDE), ~key[MAGNITUDE])
+
+
+def quiet(x):
+    """``x`` with the canonical NaN for every NaN."""
+    return Mux(is_nan(x), HALF_NAN, x)
+
+
+def round_up(lsb, guard, sticky):
+    """Whether round to nearest even adds one to a number with these last kept and first dropped bits."""
+    return guard & (sticky | lsb)
