@@ -1,0 +1,56 @@
+"""Table index and look-up against fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import naive
+from concord.golden import half
+from concord.golden.table import index, lookup
+
+ALL = np.arange(1 << 16, dtype=np.uint16)
+
+
+def code_of(bits, low, high, scale):
+    """clamp(rne(x * 2**scale), low, high), by the definition."""
+    if naive.is_nan(bits):
+        return min(max(0, low), high)
+    finite = bits - 1 if naive.is_inf(bits) else bits
+    x = naive.value(finite) * naive.power(scale)
+    size = naive.round_magnitude(abs(x), "even")
+    return min(max(size if x > 0 else -size, low), high)
+
+
+@pytest.mark.parametrize(
+    "low, high, scale", [(-128, 127, 4), (0, 255, 10), (-1024, 1023, 12), (5, 9, 0), (-9, -3, -2), (-2048, 2047, -32)]
+)
+def test_index_of_every_pattern(low, high, scale):
+    got, nonfinite = index(ALL, low, high, scale)
+    chosen = naive.corners() + naive.sample(6000, seed=1)
+    assert [int(got[b]) for b in chosen] == [code_of(b, low, high, scale) for b in chosen]
+    assert np.array_equal(nonfinite, (ALL & 0x7C00) == 0x7C00)
+
+
+def test_ties_of_both_signs():
+    x = half.encode([0.5, 1.5, 2.5, -0.5, -1.5, -2.5])
+    assert index(x, -8, 7, 0)[0].tolist() == [0, 2, 2, 0, -2, -2]
+    assert Fraction(5, 2) == naive.value(half.encode(2.5).item())
+
+
+def test_specials():
+    code, nonfinite = index([0x7C00, 0xFC00, 0x7E00, 0x7BFF], -(1 << 20), 1 << 20, 0)
+    assert code.tolist() == [65504, -65504, 0, 65504] and nonfinite.tolist() == [True, True, True, False]
+
+
+def test_lookup_adds_the_offset():
+    memory = np.arange(100, 164, dtype=np.uint16)
+    slot = {"low": -8, "high": 7, "offset": 24, "scale": 1}
+    got, nonfinite = lookup(half.encode([-9.0, -4.0, 0.0, 0.26, 3.5, 99.0]), memory, slot)
+    assert got.tolist() == [116, 116, 124, 125, 131, 131] and not nonfinite.any()
+
+
+def test_lookup_stays_in_the_memory():
+    for offset in (7, 57):
+        with pytest.raises(ValueError, match="slot must stay inside 64 entries"):
+            lookup([0], np.zeros(64, dtype=np.uint16), {"low": -8, "high": 7, "offset": offset, "scale": 0})
