@@ -1,0 +1,24 @@
+"""Programs expanded into the chains they execute, and the proofs that need nothing more.
+
+Programs have no branches, so :func:`trace` lists every chain of a run with all of its state, and :func:`verify` shows
+before anything is loaded that a run stays inside the memories and depends on nothing but its inputs.
+"""
+
+from .chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
+from .trace import Trace, trace
+from .verify import Problem, Span, verify
+
+__all__ = [
+    "Address",
+    "Chain",
+    "Destination",
+    "MfuStep",
+    "Pad",
+    "Problem",
+    "Quant",
+    "Span",
+    "Trace",
+    "Window",
+    "trace",
+    "verify",
+]

@@ -1,0 +1,218 @@
+"""One executed chain with all of its state resolved, and the addresses it touches as index arrays.
+
+Vectors of a chain are numbered in the order of execution: axes ``[outer, inner, rows]`` in C order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, Stage
+
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+VECTOR_MASK = (1 << VECTOR_ADDR_BITS) - 1
+MATRIX_MASK = (1 << MATRIX_ADDR_BITS) - 1
+
+
+@dataclass(frozen=True)
+class Address:
+    """Address of a vector: ``base`` (address register included) plus a stride per loop, modulo 2**14."""
+
+    base: int
+    row: int = 0
+    inner: int = 0
+    outer: int = 0
+
+
+@dataclass(frozen=True)
+class Window:
+    """Two-dimensional window: ``kh * kw`` taps, address and position steps per row and column of it."""
+
+    kh: int = 1
+    kw: int = 1
+    stride_y: int = 0
+    stride_x: int = 0
+    dil_y: int = 1
+    dil_x: int = 1
+
+    @property
+    def taps(self) -> int:
+        """Number of taps."""
+        return self.kh * self.kw
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Where the window starts and moves in the image; ``height`` 0 means that every tap is inside."""
+
+    y0: int = 0
+    x0: int = 0
+    step_y: int = 1
+    step_x: int = 1
+    height: int = 0
+    width: int = 0
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Conversion to narrow."""
+
+    mode: ExponentMode = ExponentMode.DYNAMIC
+    exp: int = 0
+    rounding: Rounding = Rounding.NEAREST_EVEN
+
+
+@dataclass(frozen=True)
+class MfuStep:
+    """One operation of a multifunction unit: with an operand address, a table slot, or neither."""
+
+    op: Op
+    stage: Stage
+    operand: Address | None = None
+    table: int | None = None
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the result goes."""
+
+    mem: Mem
+    address: Address
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One chain as it is dispatched.
+
+    Parameters
+    ----------
+    pc : int
+        Address of its ``v_rd``, where its flags are collected.
+    mem, source : Mem, Address
+        Source memory and address.
+    rows, cols, inner, outer : int
+        Loop counts; ``cols`` is 1 unless there is a dense product.
+    window, pad : Window, Pad
+        One tap that is inside unless there is a product or a maximum.
+    reduce : Op or None
+        ``MV_MUL``, ``V_MAX``, ``V_REDMAX`` or none.
+    mode, matrix : MvMode, int
+        Of the product: mode and first word in the matrix memory, address register included.
+    steps : tuple of MfuStep
+        Operations of the multifunction units, in order.
+    destinations : tuple of Destination
+        One or two, of different memories.
+    quant : Quant
+        Conversion of a narrow destination.
+    """
+
+    pc: int
+    mem: Mem
+    source: Address
+    rows: int
+    cols: int
+    inner: int
+    outer: int
+    window: Window
+    pad: Pad
+    reduce: Op | None
+    mode: MvMode
+    matrix: int
+    steps: tuple[MfuStep, ...]
+    destinations: tuple[Destination, ...]
+    quant: Quant
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Loop counts in order: outer, inner, rows."""
+        return self.outer, self.inner, self.rows
+
+    @property
+    def vectors(self) -> int:
+        """Number of result vectors."""
+        return self.outer * self.inner * self.rows
+
+    @property
+    def dense(self) -> bool:
+        """Whether it is a dense product."""
+        return self.reduce is Op.MV_MUL and self.mode is MvMode.DENSE
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether it is a depthwise product."""
+        return self.reduce is Op.MV_MUL and self.mode is MvMode.DEPTHWISE
+
+    def destination(self, mem: Mem) -> Address | None:
+        """Address of the destination in one memory, if there is one."""
+        return next((d.address for d in self.destinations if d.mem is mem), None)
+
+    # Addresses ---------------------------------------------------------------------------------
+
+    def addresses(self, address: Address) -> Index:
+        """Vector addresses ``[outer, inner, rows]`` of an operand or a destination."""
+        return np.asarray(self._linear(address) & VECTOR_MASK)
+
+    def sources(self, config: NpuConfig) -> Index:
+        """Source addresses ``[outer, inner, rows, taps, cols]``, those of taps outside the image included.
+
+        The T rows of a group of a dense product share the vectors of the group's first row.
+        """
+        first = self._linear(self.source)
+        if self.dense and config.engines > 1:
+            first = first[:, :, np.arange(self.rows) // config.engines * config.engines]
+        ky, kx = (axis.ravel() for axis in np.mgrid[: self.window.kh, : self.window.kw])
+        taps = ky * self.window.stride_y + kx * self.window.stride_x
+        cols = np.arange(self.cols)
+        return np.asarray((first[..., None, None] + taps[:, None] + cols) & VECTOR_MASK)
+
+    def inside(self) -> Mask:
+        """Which taps ``[outer, inner, taps]`` are inside the image."""
+        pad, window = self.pad, self.window
+        if pad.height == 0:
+            return np.ones((self.outer, self.inner, window.taps), dtype=np.bool_)
+        y = pad.y0 + np.arange(self.outer)[:, None] * pad.step_y + np.arange(window.kh) * window.dil_y
+        x = pad.x0 + np.arange(self.inner)[:, None] * pad.step_x + np.arange(window.kw) * window.dil_x
+        y_ok, x_ok = (y >= 0) & (y < pad.height), (x >= 0) & (x < pad.width)
+        both = y_ok[:, None, :, None] & x_ok[None, :, None, :]
+        return np.asarray(both.reshape(self.outer, self.inner, window.taps))
+
+    def matrix_words(self, config: NpuConfig) -> Index:
+        """Matrix addresses: ``[groups, taps, cols, N/L]`` of a dense, ``[rows, words]`` of a depthwise product."""
+        taps = self.window.taps
+        if self.depthwise:
+            shape: tuple[int, ...] = (self.rows, -(-taps // config.lanes))
+        else:
+            shape = (-(-self.rows // config.engines), taps, self.cols, config.steps)
+        return np.asarray((self.matrix + np.arange(np.prod(shape)).reshape(shape)) & MATRIX_MASK)
+
+    def _linear(self, address: Address) -> Index:
+        outer, inner, row = np.ogrid[: self.outer, : self.inner, : self.rows]
+        return np.asarray(address.base + row * address.row + inner * address.inner + outer * address.outer)
+
+    # What the counters add up ------------------------------------------------------------------
+
+    def dense_steps(self, config: NpuConfig) -> int:
+        """Tile steps of a dense product: one per group of T rows, tap, column and N/L-th of a tile."""
+        groups = -(-self.rows // config.engines)
+        return self.outer * self.inner * groups * self.window.taps * self.cols * config.steps if self.dense else 0
+
+    def depthwise_steps(self) -> int:
+        """Steps of a depthwise product: one per vector and tap."""
+        return self.vectors * self.window.taps if self.depthwise else 0
+
+    def launches(self) -> int:
+        """Vectors that enter the pipe behind the source: one per result, or what a maximum compares.
+
+        ``v_max`` launches one per tap inside the image; ``v_redmax`` one more per result.
+        """
+        if self.reduce not in (Op.V_MAX, Op.V_REDMAX):
+            return self.vectors
+        taps = int(self.inside().sum()) * self.rows
+        return taps + (self.vectors if self.reduce is Op.V_REDMAX else 0)

@@ -1,0 +1,201 @@
+"""The sequencer in software: from words to the chains they dispatch, and to the trap that ends a bad program.
+
+At each word the checks are made in this order, the first that fails decides: ``PC_RANGE``, ``BAD_OPCODE``,
+``BAD_FIELD``, ``CHAIN_ORDER``, ``LOOP_STACK``. A trap carries the address of the word (of ``PC_RANGE``: the address
+behind the end) and discards the chain that was being collected; chains dispatched before complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from concord.spec import isa
+from concord.spec.config import NpuConfig
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, Stage, Trap
+
+from .chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuStep, Pad, Quant, Window
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a run executes.
+
+    Parameters
+    ----------
+    chains : tuple of Chain
+        In the order of dispatch.
+    trap : Trap
+        ``NONE`` if the run reached ``halt``.
+    pc : int
+        Address of the word that trapped, or of ``halt``.
+    """
+
+    chains: tuple[Chain, ...]
+    trap: Trap
+    pc: int
+
+
+def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 << 20) -> Trace:
+    """Expand a program from ``pc`` to its end.
+
+    Parameters
+    ----------
+    words : sequence of int
+        Content of the instruction memory; the rest of it is zero, which traps.
+    config : NpuConfig
+        Decides its depth, the nesting of loops, tables and roundings.
+    pc : int
+        First instruction.
+    limit : int
+        Most instructions to execute; ``ValueError`` beyond.
+    """
+    if len(words) > config.program_depth:
+        raise ValueError(f"program must have at most {config.program_depth} words, not {len(words)}")
+    machine = _Sequencer(words, config, pc)
+    for _ in range(limit):
+        try:
+            if machine.step():
+                return Trace(tuple(machine.chains), Trap.NONE, machine.pc)
+        except IllegalInstruction as error:
+            return Trace(tuple(machine.chains), error.trap, machine.pc)
+    raise ValueError(f"program must end within {limit} instructions")
+
+
+class _Sequencer:
+    """Decoder, state and loop stack."""
+
+    def __init__(self, words: Sequence[int], config: NpuConfig, pc: int):
+        self.words, self.config, self.pc = words, config, pc
+        self.chains: list[Chain] = []
+        self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
+        self.aregs = [0] * isa.ADDR_REGS
+        self.loops: list[list[int]] = []
+        self.collected: list[tuple[Instruction, dict[str, Any], Stage]] = []
+        self._decoded: dict[int, tuple[Instruction, dict[str, Any]]] = {}
+
+    def step(self) -> bool:
+        """Execute one word; whether it was ``halt``. ``IllegalInstruction`` is the trap."""
+        form, values = self._fetch()
+        if form.is_chain:
+            self._collect(form, values)
+        elif self.collected:
+            raise IllegalInstruction(Trap.CHAIN_ORDER, f"{form.mnemonic} must not stand inside a chain")
+        elif form.op is Op.HALT:
+            return True
+        elif form.op is Op.END_LOOP:
+            self._end_loop()
+            return False
+        else:
+            self._control(form.op, values)
+        self.pc += 1
+        return False
+
+    def _fetch(self) -> tuple[Instruction, dict[str, Any]]:
+        if not 0 <= self.pc < self.config.program_depth:
+            raise IllegalInstruction(Trap.PC_RANGE, f"pc must be below {self.config.program_depth}, not {self.pc}")
+        if self.pc not in self._decoded:
+            form, values = isa.decode(self.words[self.pc] if self.pc < len(self.words) else 0)
+            check_fields(form.op, values, self.config)
+            self._decoded[self.pc] = form, values
+        return self._decoded[self.pc]
+
+    # Control -----------------------------------------------------------------------------------
+
+    def _control(self, op: Op, values: dict[str, Any]) -> None:
+        if op in self.state:
+            self.state[op] = values
+        elif op is Op.SET_ADDR:
+            self.aregs[values["reg"]] = values["value"]
+        elif op is Op.INC_ADDR:
+            self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
+        elif op is Op.LOOP:
+            if len(self.loops) == self.config.loop_levels:
+                raise IllegalInstruction(Trap.LOOP_STACK, f"loops must nest at most {len(self.loops)} deep")
+            self.loops.append([self.pc + 1, values["count"]])
+
+    def _end_loop(self) -> None:
+        if not self.loops:
+            raise IllegalInstruction(Trap.LOOP_STACK, "end_loop must follow a loop")
+        loop = self.loops[-1]
+        loop[1] -= 1
+        if loop[1]:
+            self.pc = loop[0]
+        else:
+            self.loops.pop()
+            self.pc += 1
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def _collect(self, form: Instruction, values: dict[str, Any]) -> None:
+        stage = form.stages[values.get("unit", 0)] if len(form.stages) > 1 else form.stages[0]
+        if reason := self._misplaced(form.op, stage, values):
+            raise IllegalInstruction(Trap.CHAIN_ORDER, reason)
+        self.collected.append((form, values, stage))
+        if values["last"]:
+            self.chains.append(self._dispatch())
+            self.collected = []
+
+    def _misplaced(self, op: Op, stage: Stage, values: dict[str, Any]) -> str:
+        """Why a chain instruction cannot stand here, or nothing."""
+        name = op.name.lower()
+        if op is not Op.V_WR and values["last"]:
+            return f"last must not be set in {name}"
+        if not self.collected:
+            return "" if op is Op.V_RD else f"{name} must stand inside a chain"
+        if op is Op.V_RD:
+            return "v_rd must not stand inside a chain"
+        if op is Op.V_WR:
+            same = any(f.op is op and v["mem"] == values["mem"] for f, v, _ in self.collected)
+            return "a chain must write each memory at most once" if same else ""
+        if stage <= self.collected[-1][2]:
+            return f"{name} must occupy a station behind {self.collected[-1][2].name}, not {stage.name}"
+        if op is Op.MV_MUL and self.collected[0][1]["mem"] != Mem.NARROW:
+            return "mv_mul must have a narrow source"
+        return ""
+
+    def _dispatch(self) -> Chain:
+        _, first, _ = self.collected[0]
+        middle = [item for item in self.collected if item[2] not in (Stage.READ, Stage.WRITE)]
+        head = middle[0] if middle and middle[0][2] is Stage.REDUCE else None
+        reduce, product = (head[0].op, head[1]) if head else (None, {})
+        dense = reduce is Op.MV_MUL and product["mode"] == MvMode.DENSE
+        shape, quant = self.state[Op.SET_SHAPE], self.state[Op.SET_QUANT]
+        return Chain(
+            pc=self.pc - len(self.collected) + 1,
+            mem=Mem(first["mem"]),
+            source=self._address(first),
+            rows=shape["rows"],
+            cols=shape["cols"] if dense else 1,
+            **self.state[Op.SET_ITERS],
+            window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
+            pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
+            reduce=reduce,
+            mode=MvMode(product.get("mode", MvMode.DENSE)),
+            matrix=(product["matrix"] + self.aregs[product["reg"]]) & MATRIX_MASK if "matrix" in product else 0,
+            steps=tuple(self._step(form.op, values, stage) for form, values, stage in middle if stage > Stage.REDUCE),
+            destinations=tuple(
+                Destination(Mem(values["mem"]), self._address(values))
+                for _, values, stage in self.collected
+                if stage is Stage.WRITE
+            ),
+            quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
+        )
+
+    def _step(self, op: Op, values: dict[str, Any], stage: Stage) -> MfuStep:
+        operand = self._address(values) if "addr" in values else None
+        return MfuStep(op, stage, operand, values.get("table"))
+
+    def _address(self, values: dict[str, Any]) -> Address:
+        base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
+        return Address(base, values["row"], values["inner"], values["outer"])
+
+
+def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
+    """The limits of fields that depend on the configuration: ``IllegalInstruction`` with ``BAD_FIELD``."""
+    if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
+        raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
+    if op is Op.V_TBL and values["table"] >= config.table_slots:
+        raise IllegalInstruction(Trap.BAD_FIELD, f"table must be below {config.table_slots}, not {values['table']}")

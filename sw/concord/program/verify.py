@@ -1,0 +1,206 @@
+"""Proof that a program is sound: no trap, no address outside the memories, nothing read before it was written.
+
+A program that passes gives results that depend on its constants and inputs alone, not on earlier runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.asm import describe
+from concord.spec.config import NpuConfig
+from concord.spec.formats import ExponentMode
+from concord.spec.isa import Mem, Op, Trap
+from concord.spec.memmap import RegionId
+
+from .chains import Chain, Index
+from .trace import trace
+
+_REGION = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
+_LISTED = 4
+
+
+@dataclass(frozen=True)
+class Span:
+    """``count`` words of a region from ``addr`` on; the matrix region is counted in words of T*N rows."""
+
+    region: RegionId
+    addr: int
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding: where, the instruction as text, and what is wrong."""
+
+    pc: int
+    instruction: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"pc {self.pc}: {self.instruction}: {self.message}"
+
+
+def verify(
+    words: Sequence[int],
+    config: NpuConfig,
+    *,
+    constants: Iterable[Span] = (),
+    inputs: Iterable[Span] = (),
+    outputs: Iterable[Span] = (),
+    pc: int = 0,
+) -> list[Problem]:
+    """Return everything that is wrong with a program; an empty list proves it sound.
+
+    Parameters
+    ----------
+    words, config, pc
+        The program and where it starts.
+    constants : spans
+        Loaded once, before the first run: must not be overwritten.
+    inputs : spans
+        Written before every run.
+    outputs : spans
+        Must have been written, or loaded, at the end.
+    """
+    checker = _Checker(words, config)
+    checker.load(constants, constant=True)
+    checker.load(inputs, constant=False)
+    run = trace(words, config, pc)
+    for chain in dict.fromkeys(run.chains):  # a chain that was sound once is sound again: only more is written by then
+        checker.chain(chain)
+    if run.trap is not Trap.NONE:
+        checker.report(run.pc, f"traps with {run.trap.name}")
+    checker.finish(run.pc, outputs)
+    return checker.problems
+
+
+class _Checker:
+    """Which words hold a value, and which must keep it."""
+
+    def __init__(self, words: Sequence[int], config: NpuConfig):
+        self.words, self.config = words, config
+        self.problems: list[Problem] = []
+        depths = {
+            RegionId.NARROW: config.narrow_depth,
+            RegionId.WIDE: config.wide_depth,
+            RegionId.MATRIX: config.matrix_depth,
+            RegionId.TABLE: config.table_depth,
+            RegionId.SLOTS: config.table_slots,
+        }
+        self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
+        self.constant = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
+
+    def report(self, pc: int, message: str) -> None:
+        """Note a problem, each once."""
+        text = describe(self.words[pc]) if pc < len(self.words) else "(end of program)"
+        problem = Problem(pc, text, message)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def load(self, spans: Iterable[Span], constant: bool) -> None:
+        """Mark what is loaded; ``ValueError`` if a span lies outside its region."""
+        for span in spans:
+            part = self._part(span)
+            self.written[span.region][part] = True
+            if constant:
+                self.constant[span.region][part] = True
+
+    def _part(self, span: Span) -> slice:
+        depth = len(self.written.get(span.region, ()))
+        if not 0 <= span.addr <= span.addr + span.count <= depth:
+            raise ValueError(f"span must lie in the {depth} words of {span.region.name.lower()}, not {span!r}")
+        return slice(span.addr, span.addr + span.count)
+
+    def finish(self, pc: int, outputs: Iterable[Span]) -> None:
+        """Check the outputs at the end of the run."""
+        for span in outputs:
+            part = self._part(span)
+            missing = np.flatnonzero(~self.written[span.region][part]) + span.addr
+            if len(missing):
+                self.report(pc, f"never writes the output {span.region.name.lower()} {_some(missing)}")
+
+    # One chain ---------------------------------------------------------------------------------
+
+    def chain(self, chain: Chain) -> None:
+        """Check one chain, and mark what it writes."""
+        self._numbers(chain)
+        order = np.arange(chain.vectors).reshape(chain.shape)
+        firsts = {}
+        targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
+        for mem, index in targets.items():
+            firsts[mem] = self._first_writes(mem, index.ravel())
+        inside = np.broadcast_to(chain.inside()[:, :, None, :, None], (*chain.shape, chain.window.taps, chain.cols))
+        source = chain.sources(self.config)
+        when = np.broadcast_to(order[..., None, None], source.shape)
+        self._read(chain.pc, chain.mem, source[inside], when[inside], firsts, "source")
+        for step in chain.steps:
+            if step.operand is not None:
+                index = chain.addresses(step.operand)
+                self._read(chain.pc, Mem.WIDE, index.ravel(), order.ravel(), firsts, step.op.name.lower())
+            if step.table is not None and not self.written[RegionId.SLOTS][step.table]:
+                self.report(chain.pc, f"uses table {step.table}, which is not loaded")
+        if chain.reduce is Op.MV_MUL:
+            self._matrix(chain)
+        for mem, index in targets.items():
+            self._write(chain.pc, mem, index)
+
+    def _numbers(self, chain: Chain) -> None:
+        act = self.config.act
+        terms = chain.window.taps * chain.cols
+        if chain.reduce is Op.MV_MUL and terms > self.config.max_terms:
+            self.report(chain.pc, f"adds up {terms} native products; max_terms is {self.config.max_terms}")
+        if chain.reduce in (Op.V_MAX, Op.V_REDMAX) and not chain.inside().any(axis=2).all():
+            self.report(chain.pc, "takes the maximum of a window that lies outside the image")
+        static = chain.quant.mode is ExponentMode.STATIC and chain.destination(Mem.NARROW) is not None
+        if static and not act.exp_min <= chain.quant.exp <= act.exp_max:
+            self.report(chain.pc, f"converts with exponent {chain.quant.exp}, outside {act.exp_min}..{act.exp_max}")
+
+    def _first_writes(self, mem: Mem, index: Index) -> Index:
+        """For each address the number of the first vector of the chain that writes it."""
+        first = np.full(max(len(self.written[_REGION[mem]]), int(index.max()) + 1), len(index), dtype=np.int64)
+        first[index[::-1]] = np.arange(len(index))[::-1]
+        return first
+
+    def _read(self, pc: int, mem: Mem, index: Index, when: Index, firsts: dict[Mem, Index], what: str) -> None:
+        written = self.written[_REGION[mem]]
+        name = mem.name.lower()
+        within = index < len(written)
+        if not within.all():
+            self.report(pc, f"{what} reads {name} {_some(index[~within])}, beyond its {len(written)} words")
+            index, when = index[within], when[within]
+        unknown = ~written[index]
+        if unknown.any() and mem in firsts:
+            unknown &= firsts[mem][index] >= when
+        if unknown.any():
+            self.report(pc, f"{what} reads {name} {_some(index[unknown])} before it is written")
+
+    def _write(self, pc: int, mem: Mem, index: Index) -> None:
+        region, name = _REGION[mem], mem.name.lower()
+        within = index < len(self.written[region])
+        if not within.all():
+            self.report(pc, f"writes {name} {_some(index[~within])}, beyond its {len(self.written[region])} words")
+        valid = index[within]
+        if self.constant[region][valid].any():
+            self.report(pc, f"overwrites the constant {name} {_some(valid[self.constant[region][valid]])}")
+        self.written[region][valid] = True
+
+    def _matrix(self, chain: Chain) -> None:
+        index = chain.matrix_words(self.config).ravel()
+        depth = self.config.matrix_depth
+        if (outside := index[index >= depth]).size:
+            self.report(chain.pc, f"reads matrix {_some(outside)}, beyond its {depth} words")
+        index = index[index < depth]
+        if (unknown := index[~self.written[RegionId.MATRIX][index]]).size:
+            self.report(chain.pc, f"reads matrix {_some(unknown)}, which is not loaded")
+
+
+def _some(addresses: NDArray[np.int64]) -> str:
+    """A few of the addresses, for a message."""
+    listed = np.unique(addresses)
+    text = ", ".join(str(a) for a in listed[:_LISTED])
+    return text + (f", ... ({len(listed)} in all)" if len(listed) > _LISTED else "")
