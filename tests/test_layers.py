@@ -22,8 +22,8 @@ def imported(path, package):
 
 
 def sources(folder):
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        yield pytest.param(path, path.relative_to(ROOT / folder).parts[:-1], id=str(path.relative_to(ROOT)))
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [pytest.param(p, p.relative_to(ROOT / folder).parts[:-1], id=str(p.relative_to(ROOT))) for p in paths]
 
 
 @pytest.mark.parametrize(("path", "package"), sources("sw"))
@@ -31,7 +31,7 @@ def test_software_never_imports_hardware(path, package):
     assert not {name.partition(".")[0] for name in imported(path, package)} & HARDWARE
 
 
-@pytest.mark.parametrize(("path", "package"), [*sources("hw"), *sources("constraints")])
+@pytest.mark.parametrize(("path", "package"), sources("hw") + sources("constraints"))
 def test_hardware_imports_only_the_definitions(path, package):
     ours = {name for name in imported(path, package) if name.partition(".")[0] == "concord"} - {"concord"}
     assert not {name for name in ours if not f"{name}.".startswith("concord.spec.")}

@@ -128,7 +128,7 @@ def test_errors_name_the_line(text, line, message):
 
 def test_builder_errors():
     b = ProgramBuilder()
-    with pytest.raises(AttributeError, match="mnemonic must be one of .*, not 'v_foo'"):
+    with pytest.raises(AttributeError, match=r"mnemonic must be one of .*, not 'v_foo'"):
         b.v_foo()
     with pytest.raises(TypeError, match="operands of loop must be at most"):
         b.loop(1, 2)

@@ -43,7 +43,7 @@ def test_encode_and_decode_are_inverse(form):
 def test_reserved_bits_and_unknown_codes_trap():
     for form in isa.INSTRUCTIONS:
         if "reserved" in form.layout:
-            values = {name: low for name, low in form.least}
+            values = dict(form.least)
             with pytest.raises(isa.IllegalInstruction) as caught:
                 isa.decode(isa.encode(form.op, **values) | 1 << 63)
             assert caught.value.trap is Trap.BAD_OPCODE
