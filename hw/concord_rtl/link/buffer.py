@@ -1,0 +1,75 @@
+"""The payload of the frame being received."""
+
+from amaranth import *
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.link import TARGET
+
+
+class PayloadBuffer(wiring.Component):
+    """Keep one payload, then play back what follows the target.
+
+    Does not know where a frame begins or ends, and ignores bytes beyond ``max_payload``.
+
+    One byte per cycle both ways. The first byte is on ``o`` one cycle after ``play`` rises at the earliest.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives ``max_payload``.
+
+    Members
+    -------
+    write : In(1)
+        Store ``data`` at ``index``.
+    index : In
+        Position in the payload.
+    data : In(8)
+        Byte to store.
+    play : In(1)
+        Whether to play back; while low, playback is at its start.
+    length : In(16)
+        Bytes of the payload, constant while ``play``.
+    o : Out(stream)
+        Bytes ``TARGET.nbytes .. length - 1``.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "write": In(1),
+                "index": In(range(config.max_payload + 1)),
+                "data": In(8),
+                "play": In(1),
+                "length": In(16),
+                "o": Out(stream.Signature(8)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.mem = mem = memory.Memory(shape=8, depth=self.config.max_payload, init=[])
+        write, read = mem.write_port(), mem.read_port()
+        m.d.comb += [
+            write.addr.eq(self.index),
+            write.data.eq(self.data),
+            write.en.eq(self.write & (self.index < self.config.max_payload)),
+        ]
+
+        at = Signal(range(self.config.max_payload + 1), init=TARGET.nbytes)
+        following = Signal.like(at)
+        m.d.comb += following.eq(at)
+        with m.If(~self.play):
+            m.d.comb += following.eq(TARGET.nbytes)
+        with m.Elif(self.o.valid & self.o.ready):
+            m.d.comb += following.eq(at + 1)
+        m.d.sync += at.eq(following)
+        m.d.comb += [
+            read.addr.eq(following),
+            self.o.payload.eq(read.data),
+            self.o.valid.eq(self.play & (at < self.length)),
+        ]
+        return m

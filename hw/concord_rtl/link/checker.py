@@ -1,0 +1,149 @@
+"""Whether a request may be carried out."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
+from concord.spec.memmap import Reg, RegionId, regions
+
+from ..shapes import shape_of
+from .receiver import frame_layout
+
+#: Regions that cannot be read, and those that cannot be written (but for the register CONTROL).
+UNREADABLE = (RegionId.SLOTS,)
+UNWRITABLE = (RegionId.REGS,)
+#: PING reads this many registers.
+PING_WORDS = Reg.FINGERPRINT_HIGH + 1
+
+
+class RequestChecker(wiring.Component):
+    """Find the first reason to refuse a request, in the order of the numbers of :class:`concord.spec.link.Status`.
+
+    One exception to the order: whether the payload holds whole words, or the reply would be too long, is only known
+    (and only reported as ``BAD_LENGTH``) when the region is good.
+
+    Takes 4 cycles, and one for each bit of the size of a word.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives the regions and ``max_payload``.
+
+    Members
+    -------
+    start : In(1)
+        Check ``frame``, which stays the same until ``done``.
+    frame : In
+        The request.
+    expected : In(8)
+        Expected sequence number.
+    busy : In(1)
+        Whether a program runs.
+    done : Out(1)
+        High for one cycle; the other outputs are valid then, and all but ``status`` stay until the next ``start``.
+    status : Out(8)
+        The first octet of the reply after the number, :data:`concord.spec.link.UNSOLICITED` left out.
+    target : Out
+        Region and address to read or write.
+    words : Out(16)
+        Words to read or write.
+    size : Out
+        Bytes of one word.
+    length : Out
+        Bytes of the words; for PING and READ the length of the reply.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        self.regions = regions(config)
+        self.size_max = max(region.nbytes for region in self.regions.values())
+        super().__init__(
+            {
+                "start": In(1),
+                "frame": In(frame_layout(config)),
+                "expected": In(8),
+                "busy": In(1),
+                "done": Out(1),
+                "status": Out(8),
+                "target": Out(shape_of(TARGET)),
+                "words": Out(COUNT.width),
+                "size": Out(range(self.size_max + 1)),
+                "length": Out(COUNT.width + clog2(self.size_max + 1)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        access = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1}))
+        depth = Signal(range(max(region.depth for region in self.regions.values()) + 1))
+        after = Signal(TARGET["addr"].width + 1)  # address after the last word
+        bits, addend = Signal.like(self.size), Signal.like(self.length)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start):
+                    self._select(m)
+                    m.next = "LOOK_UP"
+            with m.State("LOOK_UP"):
+                self._look_up(m, access, depth, bits)
+                m.d.sync += [after.eq(self.target.addr + self.words), addend.eq(self.words), self.length.eq(0)]
+                m.next = "MULTIPLY"
+            with m.State("MULTIPLY"):  # length = words * size, a bit of size per cycle
+                m.d.sync += [access.beyond.eq(after > depth), addend.eq(addend << 1), bits.eq(bits >> 1)]
+                with m.If(bits[0]):
+                    m.d.sync += self.length.eq(self.length + addend)
+                with m.If(bits == 0):
+                    m.next = "DECIDE"
+            with m.State("DECIDE"):
+                m.d.comb += self.done.eq(1)
+                m.next = "IDLE"
+
+        m.d.sync += self.status.eq(Status.OK)
+        for status, reason in reversed(self._reasons(access)):
+            with m.If(reason):
+                m.d.sync += self.status.eq(status)
+        return m
+
+    def _select(self, m):
+        """Find out what is to be read or written."""
+        args = self.frame.args.as_value()
+        m.d.sync += self.target.eq(args)
+        m.d.sync += self.words.eq(Mux(self.frame.header.kind == Kind.READ, args[TARGET.width :], self.frame.words))
+        with m.If(self.frame.header.kind == Kind.PING):
+            m.d.sync += [self.target.region.eq(RegionId.REGS), self.target.addr.eq(Reg.MAGIC)]
+            m.d.sync += self.words.eq(PING_WORDS)
+
+    def _look_up(self, m, access, depth, bits):
+        """Fetch what is known about the region."""
+        write = self.frame.header.kind == Kind.WRITE
+        control = (self.target.addr == Reg.CONTROL) & (self.words <= 1)
+        m.d.sync += access.known.eq(0)
+        with m.Switch(self.target.region):
+            for region in self.regions.values():
+                with m.Case(region.id):
+                    denied = Mux(write, region.id in UNWRITABLE, region.id in UNREADABLE)
+                    if region.id == RegionId.REGS:
+                        denied = denied & ~control
+                    m.d.sync += [access.known.eq(1), access.denied.eq(denied), access.live.eq(region.live)]
+                    m.d.sync += [depth.eq(region.depth), self.size.eq(region.nbytes), bits.eq(region.nbytes)]
+
+    def _reasons(self, access):
+        """Pairs of status and condition, the most important first."""
+        header = self.frame.header
+        ping, read, write, wait = (header.kind == kind for kind in (Kind.PING, Kind.READ, Kind.WRITE, Kind.WAIT))
+        targeted = read | write
+        misfit = write & (header.length < TARGET.nbytes)
+        for kind, length in ((ping, 0), (read, TARGET.nbytes + COUNT.nbytes), (wait, WAIT_CYCLES.nbytes)):
+            misfit = misfit | kind & (header.length != length)
+        return (
+            (Status.BAD_CRC, ~self.frame.good),
+            (Status.TOO_LONG, header.length > self.config.max_payload),
+            (Status.BAD_SEQ, ~ping & (header.seq != self.expected)),
+            (Status.BAD_KIND, header.kind > max(Kind)),
+            (Status.BAD_LENGTH, misfit),
+            (Status.BAD_REGION, targeted & (~access.known | access.denied)),
+            (Status.BAD_LENGTH, write & self.frame.partial | read & (self.length > self.config.max_payload)),
+            (Status.BAD_ADDR, targeted & access.beyond),
+            (Status.BUSY, targeted & ~access.live & self.busy),
+        )

@@ -1,0 +1,50 @@
+"""Bytes from the line to the bytes of frames."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import link
+
+#: A byte of a frame, or its end (``data`` then means nothing); ``damaged`` if it ended inside an escape sequence.
+CHUNK = data.StructLayout({"data": 8, "end": 1, "damaged": 1})
+
+
+class Deframer(wiring.Component):
+    """Remove flags and escape sequences.
+
+    Does not look at the bytes between the flags: the receiver does. The line is taken to be inside a frame after reset,
+    so bytes before the first flag are a (damaged) frame of their own. Empty frames leave no trace.
+
+    One byte per cycle, latency 1.
+
+    Members
+    -------
+    i : In(stream)
+        Bytes as they come from the line.
+    o : Out(stream)
+        The bytes of each frame, and after each frame one chunk with ``end`` set.
+    """
+
+    def __init__(self):
+        super().__init__({"i": In(stream.Signature(8)), "o": Out(stream.Signature(CHUNK))})
+
+    def elaborate(self, platform):
+        m = Module()
+        escaped = Signal()
+        inside = Signal()
+
+        m.d.comb += self.i.ready.eq(~self.o.valid | self.o.ready)
+        with m.If(self.i.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(self.i.ready & self.i.valid):
+            m.d.sync += [self.o.p.end.eq(0), self.o.p.damaged.eq(0)]
+            with m.If(self.i.payload == link.FLAG):
+                m.d.sync += [self.o.valid.eq(inside), self.o.p.end.eq(1), self.o.p.damaged.eq(escaped)]
+                m.d.sync += [inside.eq(0), escaped.eq(0)]
+            with m.Elif((self.i.payload == link.ESCAPE) & ~escaped):
+                m.d.sync += [inside.eq(1), escaped.eq(1)]
+            with m.Else():
+                m.d.sync += self.o.p.data.eq(self.i.payload ^ Mux(escaped, link.ESCAPE_XOR, 0))
+                m.d.sync += [self.o.valid.eq(1), inside.eq(1), escaped.eq(0)]
+        return m

@@ -1,0 +1,147 @@
+"""Byte streams to accesses on the host bus."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
+
+from ..bus import HostBus
+from .access import BusAccess
+from .checker import RequestChecker
+from .deframer import Deframer
+from .framer import Framer
+from .receiver import Receiver
+from .replier import Replier
+
+
+class MessageProcessor(wiring.Component):
+    """The device side of :mod:`concord.spec.link`.
+
+    One request at a time: bytes are not taken from ``rx`` between the end of a request and the end of its reply.
+    Nothing reaches ``bus`` before the whole request has been found good. Does not overlap bus requests.
+
+    One byte per cycle in and out; a written or read word takes as many cycles as it has bytes, one more, and what the
+    bus takes. A request costs about 25 cycles besides.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives the regions and ``max_payload``.
+
+    Members
+    -------
+    rx : In(stream)
+        Bytes from the host.
+    tx : Out(stream)
+        Bytes to the host.
+    bus : Out(HostBus)
+        Checked accesses. Of the word of a write only the bits of the region's word are meaningful.
+    busy : In(1)
+        Whether a program runs: regions that are not live are then refused, and ``WAIT`` waits.
+    status : In(32)
+        The register STATUS, for ``WAIT``.
+    errors : Out(32)
+        The register LINK_ERRORS: frames answered with an error since reset.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "rx": In(stream.Signature(8)),
+                "tx": Out(stream.Signature(8)),
+                "bus": Out(HostBus(config)),
+                "busy": In(1),
+                "status": In(32),
+                "errors": Out(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.deframer = deframer = Deframer()
+        m.submodules.receiver = receiver = Receiver(self.config)
+        m.submodules.checker = checker = RequestChecker(self.config)
+        m.submodules.access = access = BusAccess(self.config)
+        m.submodules.replier = replier = Replier()
+        m.submodules.framer = framer = Framer()
+        wiring.connect(m, wiring.flipped(self.rx), deframer.i)
+        wiring.connect(m, deframer.o, receiver.i)
+        wiring.connect(m, receiver.body, access.i)
+        wiring.connect(m, access.bus, wiring.flipped(self.bus))
+        wiring.connect(m, replier.o, framer.i)
+        wiring.connect(m, framer.o, wiring.flipped(self.tx))
+
+        frame = receiver.frame.p
+        expected = Signal(8)
+        m.d.comb += [checker.frame.eq(frame), checker.expected.eq(expected), checker.busy.eq(self.busy)]
+        m.d.comb += [access.target.eq(checker.target), access.words.eq(checker.words), access.size.eq(checker.size)]
+        m.d.comb += [replier.header.seq.eq(frame.header.seq), replier.header.kind.eq(Status.OK)]
+        reading = Signal()  # the payload of the reply comes from the bus
+        short = Signal(self.status.shape())  # the payload otherwise
+        self._choose(m, replier, access, reading, short)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += reading.eq(0)
+                m.d.comb += checker.start.eq(receiver.frame.valid)
+                with m.If(receiver.frame.valid):
+                    m.next = "CHECK"
+            with m.State("CHECK"):
+                with m.If(checker.done & (checker.status != Status.OK)):
+                    self._refuse(m, replier, checker.status, expected, short)
+                    m.next = "REPLY"
+                with m.Elif(checker.done):
+                    m.d.sync += expected.eq(frame.header.seq + 1)
+                    m.next = "READ"
+                    with m.If(frame.header.kind == Kind.WRITE):
+                        m.next = "WRITE"
+                    with m.If(frame.header.kind == Kind.WAIT):
+                        m.next = "WAIT"
+            with m.State("READ"):
+                m.d.comb += [replier.start.eq(1), replier.header.length.eq(checker.length)]
+                m.d.sync += reading.eq(1)
+                m.next = "REPLY"
+            with m.State("WRITE"):
+                m.d.comb += [access.run.eq(1), access.write.eq(1), replier.start.eq(access.done)]
+                with m.If(access.done):
+                    m.next = "REPLY"
+            with m.State("WAIT"):
+                self._wait(m, replier, frame, short)
+                with m.If(replier.start):
+                    m.next = "REPLY"
+            with m.State("REPLY"):
+                m.d.comb += [access.run.eq(reading), receiver.frame.ready.eq(replier.done)]
+                with m.If(replier.done):
+                    m.next = "IDLE"
+        return m
+
+    def _choose(self, m, replier, access, reading, short):
+        """Connect the payload of a reply."""
+        m.d.comb += replier.i.payload.eq(short[:8])
+        with m.If(reading):
+            m.d.comb += [replier.i.payload.eq(access.o.payload), replier.i.valid.eq(access.o.valid)]
+            m.d.comb += access.o.ready.eq(replier.i.ready)
+        with m.Else():
+            m.d.comb += replier.i.valid.eq(1)
+            with m.If(replier.i.ready):
+                m.d.sync += short.eq(short >> 8)
+
+    def _refuse(self, m, replier, status, expected, short):
+        """Reply that nothing was done, and why."""
+        m.d.comb += [replier.start.eq(1), replier.header.kind.eq(status)]
+        m.d.sync += [self.errors.eq(self.errors + 1), short.eq(expected)]
+        with m.If(status == Status.BAD_CRC):
+            m.d.comb += [replier.header.kind.eq(status | UNSOLICITED), replier.header.seq.eq(expected)]
+        with m.If(status == Status.BAD_SEQ):
+            m.d.comb += replier.header.length.eq(1)
+
+    def _wait(self, m, replier, frame, short):
+        """Count cycles until the program has ended or the host's patience has."""
+        waited = Signal(WAIT_CYCLES.width)
+        limit = frame.args.as_value()[: WAIT_CYCLES.width]
+        m.d.sync += waited.eq(waited + 1)
+        with m.If(~self.busy | (waited == limit)):
+            m.d.comb += [replier.start.eq(1), replier.header.length.eq(self.status.shape().width // 8)]
+            m.d.sync += [short.eq(self.status), waited.eq(0)]

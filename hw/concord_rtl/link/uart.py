@@ -1,0 +1,138 @@
+"""Bytes over two wires."""
+
+from amaranth import *
+from amaranth.lib import cdc, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+DATA_BITS = 8
+
+
+class _Transmitter(wiring.Component):
+    """Send bytes as start bit, eight bits (the least significant first) and stop bit. Ten bit times per byte."""
+
+    def __init__(self, divisor):
+        self.divisor = divisor
+        super().__init__({"i": In(stream.Signature(DATA_BITS)), "tx": Out(1, init=1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        timer = Signal(range(self.divisor))
+        shift = Signal(DATA_BITS + 1)  # what follows the bit on the wire; 1 when only stop bits are left
+        left = Signal(range(DATA_BITS + 2))  # bits until the line is free, the one on the wire included
+        m.d.comb += self.i.ready.eq(left == 0)
+        with m.If(self.i.ready):
+            m.d.sync += timer.eq(self.divisor - 1)
+            with m.If(self.i.valid):
+                m.d.sync += [self.tx.eq(0), shift.eq(Cat(self.i.payload, 1)), left.eq(DATA_BITS + 2)]
+        with m.Elif(timer != 0):
+            m.d.sync += timer.eq(timer - 1)
+        with m.Else():
+            m.d.sync += [
+                timer.eq(self.divisor - 1),
+                left.eq(left - 1),
+                self.tx.eq(shift[0]),
+                shift.eq(Cat(shift[1:], 1)),
+            ]
+        return m
+
+
+class _Receiver(wiring.Component):
+    """Receive bytes, each bit sampled in its middle. Drops bytes without stop bit and those that find ``o`` full."""
+
+    def __init__(self, divisor):
+        self.divisor = divisor
+        super().__init__({"o": Out(stream.Signature(DATA_BITS)), "rx": In(1), "dropped": Out(1)})
+
+    def elaborate(self, platform):
+        m = Module()
+        line = Signal(init=1)
+        m.submodules.synchronizer = cdc.FFSynchronizer(self.rx, line, init=1)
+        timer = Signal(range(self.divisor))
+        shift = Signal(DATA_BITS)
+        left = Signal(range(DATA_BITS + 1))
+        sample = Signal()
+        m.d.comb += sample.eq(timer == 0)
+        m.d.sync += timer.eq(Mux(sample, self.divisor - 1, timer - 1))
+        with m.If(self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.sync += [timer.eq(self.divisor // 2 - 1), left.eq(DATA_BITS)]
+                with m.If(~line):
+                    m.next = "START"
+            with m.State("START"):
+                with m.If(sample):
+                    m.next = "BITS"
+                    with m.If(line):  # a glitch
+                        m.next = "IDLE"
+            with m.State("BITS"):
+                with m.If(sample):
+                    m.d.sync += [shift.eq(Cat(shift[1:], line)), left.eq(left - 1)]
+                    with m.If(left == 1):
+                        m.next = "STOP"
+            with m.State("STOP"):
+                with m.If(sample):
+                    m.next = "IDLE"
+                    with m.If(~line):
+                        m.d.comb += self.dropped.eq(1)
+                        m.next = "BREAK"
+                    with m.Elif(self.o.valid & ~self.o.ready):
+                        m.d.comb += self.dropped.eq(1)
+                    with m.Else():
+                        m.d.sync += [self.o.valid.eq(1), self.o.payload.eq(shift)]
+            with m.State("BREAK"):
+                with m.If(line):
+                    m.next = "IDLE"
+        return m
+
+
+class Uart(wiring.Component):
+    """Asynchronous serial port: 8 data bits, no parity, 1 stop bit.
+
+    Has no flow control and no buffer: a byte must be taken within ten bit times, or the next one is dropped. The
+    checksum of the link notices.
+
+    Tolerates 4 % between the bit rates of the two ends for divisors of 16 and more.
+
+    Parameters
+    ----------
+    divisor : int
+        Clock cycles per bit, at least 4.
+
+    Members
+    -------
+    rx : In(1)
+        Pin; synchronised here.
+    tx : Out(1)
+        Pin.
+    i : In(stream)
+        Bytes to send.
+    o : Out(stream)
+        Bytes received.
+    dropped : Out(1)
+        A received byte was dropped: it had no stop bit, or the one before it had not been taken.
+    """
+
+    def __init__(self, divisor: int):
+        if not isinstance(divisor, int) or divisor < 4:
+            raise ValueError(f"divisor must be an integer of at least 4, not {divisor!r}")
+        self.divisor = divisor
+        super().__init__(
+            {
+                "rx": In(1, init=1),
+                "tx": Out(1, init=1),
+                "i": In(stream.Signature(DATA_BITS)),
+                "o": Out(stream.Signature(DATA_BITS)),
+                "dropped": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.transmitter = transmitter = _Transmitter(self.divisor)
+        m.submodules.receiver = receiver = _Receiver(self.divisor)
+        wiring.connect(m, wiring.flipped(self.i), transmitter.i)
+        wiring.connect(m, receiver.o, wiring.flipped(self.o))
+        m.d.comb += [self.tx.eq(transmitter.tx), receiver.rx.eq(self.rx), self.dropped.eq(receiver.dropped)]
+        return m

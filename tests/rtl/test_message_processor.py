@@ -1,0 +1,349 @@
+import random
+import zlib
+
+import pytest
+
+from bench import put, simulate, sink, source
+from concord.host.frames import Frame, enclose
+from concord.spec.config import ECP5_25F, TINY
+from concord.spec.link import ESCAPE, FLAG, UNSOLICITED, Kind, Status
+from concord.spec.memmap import Reg, RegionId, regions
+from concord_rtl.link.message_processor import MessageProcessor
+from link_model import STATUS_WORD, DeviceModel
+
+R = RegionId
+
+
+def read(seq, region, addr, count):
+    return Frame(seq, Kind.READ, bytes([region]) + addr.to_bytes(3, "little") + count.to_bytes(2, "little"))
+
+
+def write(seq, region, addr, data):
+    return Frame(seq, Kind.WRITE, bytes([region]) + addr.to_bytes(3, "little") + bytes(data))
+
+
+def wait(seq, cycles):
+    return Frame(seq, Kind.WAIT, cycles.to_bytes(4, "little"))
+
+
+def bus_target(dut, model, writes, finished, *, stall, seed=3):
+    """Memory behind the bus: starts with what the model holds and records what is written."""
+    cells = {region: dict(held) for region, held in model.memory.items()}
+
+    def access(request):
+        region = RegionId(request.region)
+        if not request.write:
+            return cells[region].get(request.addr, 0)
+        assert request.data >> 8 * model.regions[region].nbytes == 0
+        word = request.data & (1 << model.regions[region].word.width) - 1
+        cells[region][request.addr] = word
+        writes.append((region, request.addr, word))
+        return None
+
+    async def bench(ctx):
+        rng = random.Random(seed)
+        while not finished:
+            ctx.set(dut.bus.req.ready, rng.random() >= stall)
+            *_, moved, request = await ctx.tick().sample(dut.bus.req.valid & dut.bus.req.ready, dut.bus.req.payload)
+            ctx.set(dut.bus.req.ready, 0)
+            if moved and (word := access(request)) is not None:
+                while rng.random() < stall:
+                    await ctx.tick()
+                await put(ctx, dut.bus.rsp, word)
+
+    return bench
+
+
+def exchange(config, lines, *, stall=0.0, busy=False, fill=(), cycles=200_000):
+    """Send ``lines`` (frames or bytes) to device and model; replies, writes and errors agree. Return the replies."""
+    model = DeviceModel(config)
+    model.busy = busy
+    for region, addr, word in fill:
+        model.memory[region][addr] = word
+    dut = MessageProcessor(config)
+    writes, finished = [], []
+    target = bus_target(dut, model, writes, finished, stall=stall)
+    sent = b"".join(line.encode() if isinstance(line, Frame) else line for line in lines)
+    replies = model.feed(sent)
+    expected = b"".join(reply.encode() for reply in replies)
+
+    async def check(ctx):
+        ctx.set(dut.busy, busy)
+        ctx.set(dut.status, STATUS_WORD)
+        await sink(dut.tx, expected, stall=stall, seed=2)(ctx)
+        for _ in range(20):
+            await ctx.tick()
+            assert not ctx.get(dut.tx.valid)
+        assert ctx.get(dut.errors) == model.errors
+        finished.append(True)
+
+    simulate(dut, check, source(dut.rx, sent, stall=stall, seed=1), target, cycles=cycles)
+    assert writes == model.writes
+    return replies
+
+
+def words(config, region, count, seed=0):
+    rng = random.Random(seed)
+    width = regions(config)[region].word.width
+    return [(region, n, rng.getrandbits(width)) for n in range(count)]
+
+
+def statuses(replies):
+    return [reply.kind for reply in replies]
+
+
+@pytest.mark.parametrize("config", [TINY, ECP5_25F], ids=lambda config: config.name)
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_every_region_is_written_and_read_back(config, stall):
+    rng = random.Random(1)
+    lines = [Frame(77, Kind.PING)]
+    seq = 78
+    for region in regions(config).values():
+        if region.id == R.REGS:
+            continue
+        addr = region.depth - 3
+        lines.append(write(seq, region.id, addr, rng.randbytes(3 * region.nbytes)))
+        seq += 1
+        if region.id != R.SLOTS:
+            lines.append(read(seq, region.id, addr, 3))
+            seq += 1
+    lines += [write(seq, R.REGS, Reg.CONTROL, b"\1\0\5\0"), wait(seq + 1, 9), read(seq + 2, R.REGS, 0, 16)]
+    replies = exchange(config, lines, stall=stall)
+    assert set(statuses(replies)) == {Status.OK}
+    assert replies[0].payload[:4] == b"CNCD"
+
+
+def test_wide_words_are_kept_to_the_last_bit():
+    region = regions(TINY)[R.WIDE]
+    full = (1 << region.word.width) - 1
+    fill = [(R.WIDE, n, value) for n, value in enumerate([0, full, 1, 1 << region.word.width - 1])]
+    replies = exchange(TINY, [read(0, R.WIDE, 0, 4)], fill=fill)
+    assert replies[0].payload == b"".join(value.to_bytes(region.nbytes, "little") for *_, value in fill)
+
+
+def test_one_byte_per_cycle():
+    """A full frame takes its own bytes, the words one cycle each, and little else."""
+    region = regions(TINY)[R.WIDE]
+    count = (TINY.max_payload - 4) // region.nbytes
+    frames = [write(n, R.WIDE, 0, bytes(count * region.nbytes)) for n in range(4)]
+    sent = sum(len(frame.encode()) for frame in frames)
+    exchange(TINY, frames, cycles=sent + 4 * (count * (region.nbytes + 1) + 60) + 40)
+
+
+REFUSED = {
+    "bad_seq": (read(3, R.WIDE, 0, 1), Status.BAD_SEQ),
+    "bad_kind": (Frame(0, 4), Status.BAD_KIND),
+    "bad_kind_high": (Frame(0, 255, b"abcdefg"), Status.BAD_KIND),
+    "ping_with_payload": (Frame(9, Kind.PING, b"x"), Status.BAD_LENGTH),
+    "read_short": (Frame(0, Kind.READ, b"\4\0\0\0\1"), Status.BAD_LENGTH),
+    "read_long": (Frame(0, Kind.READ, b"\4\0\0\0\1\0\0"), Status.BAD_LENGTH),
+    "wait_short": (Frame(0, Kind.WAIT, b"\0\0\0"), Status.BAD_LENGTH),
+    "wait_long": (Frame(0, Kind.WAIT, bytes(5)), Status.BAD_LENGTH),
+    "write_short": (Frame(0, Kind.WRITE, b"\4\0\0"), Status.BAD_LENGTH),
+    "write_empty": (Frame(0, Kind.WRITE), Status.BAD_LENGTH),
+    "write_half_word": (write(0, R.WIDE, 0, bytes(12)), Status.BAD_LENGTH),
+    "write_one_byte": (write(0, R.WIDE, 0, bytes(1)), Status.BAD_LENGTH),
+    "reply_too_long": (read(0, R.WIDE, 0, 17), Status.BAD_LENGTH),
+    "reply_far_too_long": (read(0, R.WIDE, 0, 0xFFFF), Status.BAD_LENGTH),
+    "no_region": (read(0, 8, 0, 1), Status.BAD_REGION),
+    "no_region_aliased": (write(0, 0x84, 0, bytes(8)), Status.BAD_REGION),
+    "read_slots": (read(0, R.SLOTS, 0, 1), Status.BAD_REGION),
+    "write_status": (write(0, R.REGS, Reg.STATUS, bytes(4)), Status.BAD_REGION),
+    "write_beyond_control": (write(0, R.REGS, Reg.CONTROL, bytes(8)), Status.BAD_REGION),
+    "read_beyond": (read(0, R.WIDE, 60, 5), Status.BAD_ADDR),
+    "read_far_beyond": (read(0, R.WIDE, 0xFFFFFF, 1), Status.BAD_ADDR),
+    "write_beyond": (write(0, R.WIDE, 63, bytes(16)), Status.BAD_ADDR),
+    "registers_beyond": (read(0, R.REGS, 15, 2), Status.BAD_ADDR),
+    "too_long": (write(0, R.WIDE, 0, bytes(TINY.max_payload - 3)), Status.TOO_LONG),
+    "far_too_long": (write(0, R.WIDE, 0, bytes(3 * TINY.max_payload)), Status.TOO_LONG),
+    "endless": (enclose(bytes(700)), Status.BAD_CRC | UNSOLICITED),
+}
+
+
+@pytest.mark.parametrize(("bad", "status"), REFUSED.values(), ids=REFUSED)
+def test_refused_and_usable_afterwards(bad, status):
+    fill = words(TINY, R.WIDE, 4)
+    good = [read(0, R.WIDE, 0, 4), write(1, R.WIDE, 1, bytes(range(16))), read(2, R.WIDE, 0, 3)]
+    replies = exchange(TINY, [bad, *good], fill=fill)
+    assert statuses(replies) == [status, *[Status.OK] * 3]
+    if status == Status.BAD_SEQ:
+        assert replies[0].payload == b"\0"
+
+
+LIMITS = [
+    write(0, R.WIDE, 0, bytes(range(TINY.max_payload - 8))),
+    write(0, R.WIDE, 64, b""),
+    read(0, R.WIDE, 48, 16),
+    read(0, R.WIDE, 64, 0),
+    read(0, R.REGS, 15, 1),
+    read(0, R.FLAGS, 0, TINY.max_payload),
+    write(0, R.REGS, Reg.CONTROL, b""),
+]
+
+
+@pytest.mark.parametrize("request_frame", LIMITS, ids=lambda frame: frame.payload[:6].hex())
+def test_limits_that_are_allowed(request_frame):
+    assert statuses(exchange(TINY, [request_frame, read(1, R.REGS, 0, 1)])) == [Status.OK, Status.OK]
+
+
+def test_busy_regions():
+    live = [region for region in regions(TINY).values() if region.live]
+    halted = [region for region in regions(TINY).values() if not region.live]
+    assert {region.id for region in live} == {R.REGS, R.NARROW, R.WIDE}
+    lines = [write(0, region.id, 0, bytes(region.nbytes)) for region in halted]
+    lines += [read(n, region.id, 0, 1) for n, region in enumerate(live)]
+    lines += [wait(len(live), 40), write(len(live) + 1, R.WIDE, 0, bytes(8))]
+    replies = exchange(TINY, lines, busy=True)
+    assert statuses(replies) == [Status.BUSY] * len(halted) + [Status.OK] * (len(live) + 2)
+
+
+@pytest.mark.parametrize("cycles", [0, 1, 300])
+def test_wait_ends_when_the_program_does_or_patience_does(cycles):
+    """The reply starts when ``busy`` falls, or after ``cycles``."""
+    dut = MessageProcessor(TINY)
+    for ends_after in (None, 100):
+        reply = Frame(0, Status.OK, STATUS_WORD.to_bytes(4, "little")).encode()
+        seen = []
+
+        async def check(ctx, reply=reply, ends_after=ends_after, seen=seen):
+            ctx.set(dut.busy, 1)
+            ctx.set(dut.status, STATUS_WORD)
+            await source(dut.rx, wait(0, cycles).encode())(ctx)
+            ctx.set(dut.tx.ready, 1)
+            got = b""
+            while len(got) < len(reply):
+                *_, moved, byte = await ctx.tick().sample(dut.tx.valid, dut.tx.payload)
+                seen.append(moved)
+                if ends_after is not None and len(seen) == ends_after:
+                    ctx.set(dut.busy, 0)
+                got += bytes([byte]) if moved else b""
+            assert got == reply
+
+        simulate(dut, check)
+        awaited = seen.index(1)
+        due = cycles if ends_after is None else min(cycles, ends_after)
+        assert due <= awaited <= due + 20
+
+
+def test_sequence_numbers_wrap_and_ping_sets_them():
+    lines = [Frame(254, Kind.PING), *(read(n % 256, R.REGS, 0, 1) for n in range(255, 258))]
+    lines += [read(0, R.REGS, 0, 1), Frame(7, Kind.PING), Frame(7, Kind.PING), read(8, R.REGS, 0, 1)]
+    expected = [Status.OK] * 4 + [Status.BAD_SEQ] + [Status.OK] * 3
+    assert statuses(exchange(TINY, lines)) == expected
+
+
+def test_error_replies_that_repeat_the_number_or_the_expected_one():
+    damaged = bytearray(read(5, R.WIDE, 0, 1).encode())
+    damaged[7] ^= 1
+    replies = exchange(TINY, [Frame(41, Kind.PING), bytes(damaged), read(9, R.WIDE, 0, 1)])
+    assert [reply.seq for reply in replies] == [41, 42, 9]
+    assert replies[2].payload == bytes([42])
+
+
+VICTIM = write(0, R.WIDE, 2, bytes([FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255, FLAG, ESCAPE]))
+GOOD = read(0, R.WIDE, 1, 3)
+
+
+def resume(seq):
+    """A good request that does not depend on what happened before."""
+    return [Frame(seq, Kind.PING), read(seq + 1, R.WIDE, 1, 3)]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_bit_flip(part):
+    fill = words(TINY, R.WIDE, 4)
+    line = VICTIM.encode()
+    lines = []
+    for bit in range(part, 8 * len(line), 4):
+        damaged = bytearray(line)
+        damaged[bit // 8] ^= 1 << bit % 8
+        lines += [bytes(damaged), bytes([FLAG]), Frame(255, Kind.PING)]
+    replies = exchange(TINY, [*lines, GOOD], fill=fill)
+    assert statuses(replies).count(Status.BAD_CRC | UNSOLICITED) >= 2 * len(line) - 4
+    assert statuses(replies).count(Status.OK) == 2 * len(line) + 1
+    assert replies[-1].payload == b"".join(word.to_bytes(8, "little") for _, _, word in fill[1:])
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_truncation_at_every_byte(closed):
+    """Cut anywhere, with and without a flag after the cut; the flag of the next frame ends what was on the line."""
+    fill = words(TINY, R.WIDE, 4)
+    line = VICTIM.encode()
+    lines = []
+    for length in range(2, len(line) - 1):
+        lines += [line[:length] + (bytes([FLAG]) if closed else b""), GOOD, Frame(255, Kind.PING)]
+    replies = exchange(TINY, lines, fill=fill)
+    cuts = len(range(2, len(line) - 1))
+    assert statuses(replies) == [Status.BAD_CRC | UNSOLICITED, Status.OK, Status.OK] * cuts
+
+
+def test_bytes_inserted_removed_and_repeated():
+    rng = random.Random(4)
+    body = VICTIM.body()
+    lines = []
+    for _ in range(20):
+        at = rng.randrange(len(body))
+        lines.append(enclose(body[:at] + rng.randbytes(rng.randint(1, 4)) + body[at:]))
+        lines.append(enclose(body[:at] + body[at + 1 :]))
+        lines.append(enclose(body[:at] + body[at : at + 1] * 2 + body[at + 1 :]))
+        lines += resume(rng.randrange(255))
+        lines += [Frame(255, Kind.PING)]
+    replies = exchange(TINY, lines, fill=words(TINY, R.WIDE, 4))
+    assert statuses(replies) == ([Status.BAD_CRC | UNSOLICITED] * 3 + [Status.OK] * 3) * 20
+
+
+def test_length_that_does_not_agree_is_refused_even_with_a_good_checksum():
+    lines = []
+    for delta in (-8, -1, 1, 8, 250, 256, 0xFF00):
+        head = VICTIM.body()[:2] + (12 + delta).to_bytes(2, "little")
+        data = head + VICTIM.payload
+        lines.append(enclose(data + zlib.crc32(data).to_bytes(4, "little")))
+        lines.append(Frame(255, Kind.PING))
+    assert statuses(exchange(TINY, lines)) == [Status.BAD_CRC | UNSOLICITED, Status.OK] * 7
+
+
+def test_garbage_between_frames():
+    rng = random.Random(5)
+    lines = []
+    for _ in range(15):
+        garbage = bytes(rng.choices([FLAG, ESCAPE, 0, 255, *range(8)], k=rng.randint(1, 30)))
+        lines += [garbage, bytes([FLAG] * rng.randint(1, 4)), *resume(rng.randrange(255))]
+    replies = exchange(TINY, lines, stall=0.2, fill=words(TINY, R.WIDE, 4))
+    assert statuses(replies).count(Status.OK) == 30
+
+
+def test_random_traffic_with_faults():
+    """Requests with corner-weighted fields in random order, one in four damaged, under stalls."""
+    rng = random.Random(6)
+    lines = []
+    for n in range(80):
+        region = rng.choice([*R, *R, 8, 255])
+        addr = rng.choice([0, 1, 63, 64, 127, 255, 256, rng.getrandbits(24)])
+        seq = n if rng.random() < 0.9 else rng.getrandbits(8)
+        size = regions(TINY)[region].nbytes if region in list(R) else 3
+        payload = bytes(rng.choices([FLAG, ESCAPE, rng.getrandbits(8)], k=size * rng.randint(0, 4)))
+        frame = rng.choice(
+            [read(seq, region, addr, rng.choice([0, 1, 2, 16, 65535])), write(seq, region, addr, payload)]
+        )
+        line = bytearray(frame.encode())
+        if rng.random() < 0.25:
+            line[rng.randrange(len(line))] ^= 1 << rng.randrange(8)
+        lines += [Frame((n - 1) % 256, Kind.PING), bytes(line)]
+    replies = exchange(TINY, lines, stall=0.1, fill=words(TINY, R.NARROW, 64))
+    assert {status & ~UNSOLICITED for status in statuses(replies)} >= {0, 1, 3, 5, 6, 7}
+
+
+def test_the_comparison_notices_an_applied_write():
+    """The harness fails when the model holds something else than the device reads."""
+    with pytest.raises(AssertionError, match="transfer"):
+        simulate_wrong()
+
+
+def simulate_wrong():
+    model = DeviceModel(TINY)
+    dut = MessageProcessor(TINY)
+    finished = []
+    target = bus_target(dut, model, [], finished, stall=0)
+    model.memory[R.WIDE][0] = 1
+    expected = model.feed(read(0, R.WIDE, 0, 1).encode())[0].encode()
+    simulate(dut, sink(dut.tx, expected), source(dut.rx, read(0, R.WIDE, 0, 1).encode()), target)
