@@ -1,0 +1,1 @@
+"""Memories with registered outputs: data is valid two cycles after the address."""

@@ -1,0 +1,118 @@
+"""Matrix memory: all rows of a word at once for the tile engines, one row at a time for the host."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from ..dsp import primitives_of
+from ..shapes import shape_of
+from .spram import Spram
+from .vector_memory import VectorMemory
+
+
+class MatrixMemory(wiring.Component):
+    """Words of T*N rows: L mantissas and an exponent each.
+
+    Does not arbitrate: while ``host.sel`` is set the address of the host is used and ``read.data`` belongs to the host.
+    One word per cycle, ``LATENCY`` cycles after its address; one row for the host, ``HOST_LATENCY`` cycles after its
+    address. A read of the host directly after a write gives the new row.
+
+    On iCE40 UP the mantissas are put into SPRAM as far as it goes; it cannot be initialised.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration.
+    init : list
+        Rows as in the matrix region of the memory map: address = word * T*N + row.
+
+    Members
+    -------
+    read.addr : In(range(matrix_depth))
+        Word address of the tile engines.
+    read.data : Out(ArrayLayout(matrix_row, T*N))
+        The word.
+    host.sel : In(1)
+        The host has the memory in this cycle.
+    host.addr, host.row : In
+        Word and row the host wants.
+    host.en : In(1)
+        Write ``host.w_data`` to the row; only with ``host.sel``.
+    host.w_data : In(matrix_row.width)
+        Row to write.
+    host.data : Out(matrix_row.width)
+        Row read.
+    """
+
+    LATENCY = VectorMemory.LATENCY
+    HOST_LATENCY = LATENCY + 1
+
+    def __init__(self, config: NpuConfig, init=()):
+        self.config = config
+        self.init = [int(row) for row in init]
+        if len(self.init) > config.matrix_depth * config.rows:
+            raise ValueError(f"init must have at most {config.matrix_depth * config.rows} rows, not {len(self.init)}")
+        addr = range(config.matrix_depth)
+        width = config.matrix_row.width
+        word = data.ArrayLayout(shape_of(config.matrix_row), config.rows)
+        host = {
+            "sel": Out(1),
+            "addr": Out(addr),
+            "row": Out(range(config.rows)),
+            "en": Out(1),
+            "w_data": Out(width),
+            "data": In(width),
+        }
+        super().__init__(
+            {
+                "read": In(wiring.Signature({"addr": Out(addr), "data": In(word)})),
+                "host": In(wiring.Signature(host)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        addr = Signal(range(self.config.matrix_depth))
+        m.d.comb += addr.eq(Mux(self.host.sel, self.host.addr, self.read.addr))
+        spare = Spram.COUNT if primitives_of(platform) == "up5k" else 0
+        for row in range(self.config.rows):
+            r_en = Signal(name=f"r_en{row}")
+            w_en = Signal(name=f"w_en{row}")
+            mine = self.host.row == row
+            m.d.comb += [r_en.eq(~self.host.sel | mine), w_en.eq(self.host.sel & self.host.en & mine)]
+            spare -= self._row(m, row, addr, r_en, w_en, spare)
+        # Reading for the host, all rows but one are zero.
+        words = [row.as_value() for row in self.read.data]
+        m.d.sync += self.host.data.eq(reduce(or_, words))
+        return m
+
+    def _row(self, m, row, addr, r_en, w_en, spare) -> int:
+        """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
+        width = self.config.matrix_row.width
+        blocks = min(spare, width // Spram.WIDTH) if self.config.matrix_depth <= Spram.DEPTH else 0
+        if blocks and self.init:
+            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
+        out = []
+        for k in range(blocks):
+            m.submodules[f"row{row}_{k}"] = ram = Spram()
+            piece = self.host.w_data.word_select(k, Spram.WIDTH)
+            m.d.comb += [ram.addr.eq(addr), ram.r_en.eq(r_en), ram.w_en.eq(w_en), ram.w_data.eq(piece)]
+            out.append(ram.data)
+        if rest := width - blocks * Spram.WIDTH:
+            init = self.init[row :: self.config.rows]
+            m.submodules[f"row{row}"] = ram = VectorMemory(rest, self.config.matrix_depth, init)
+            m.d.comb += [
+                ram.read.addr.eq(addr),
+                ram.write.addr.eq(addr),
+                ram.read.en.eq(r_en),
+                ram.write.en.eq(w_en),
+                ram.write.data.eq(self.host.w_data[blocks * Spram.WIDTH :]),
+            ]
+            out.append(ram.read.data)
+        m.d.comb += self.read.data[row].as_value().eq(Cat(out))
+        return blocks

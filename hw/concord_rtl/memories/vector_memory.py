@@ -1,0 +1,113 @@
+"""Memory with one read and one write port, split into banks whose depths are powers of two."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+
+def bank_depths(depth, least) -> list[int]:
+    """Split ``depth`` into powers of two, greatest first, none below ``least`` but the last.
+
+    A depth that is not a power of two would otherwise be rounded up by the block RAMs.
+    """
+    banks = []
+    while depth > 0:
+        size = 1 << (depth.bit_length() - 1)
+        if size < least:
+            size = depth
+        banks.append(size)
+        depth -= size
+    return banks
+
+
+def port_signature(shape, depth):
+    """Read and write port of a memory, seen from its user."""
+    addr = range(depth)
+    return (
+        wiring.Signature({"addr": Out(addr), "en": Out(1, init=1), "data": In(shape)}),
+        wiring.Signature({"en": Out(1), "addr": Out(addr), "data": Out(shape)}),
+    )
+
+
+class VectorMemory(wiring.Component):
+    """Words of one shape in block RAM: one read port, one write port.
+
+    Does not forward: a read in the cycle of a write to the same address gives an undefined word. Data appears
+    ``LATENCY`` cycles after its address, one word per cycle, and a write is seen by reads from the next cycle on.
+
+    The registers behind the block RAM stand before the choice of the bank, because a block RAM answers late.
+
+    Parameters
+    ----------
+    shape : ShapeLike
+        Shape of a word.
+    depth : int
+        Words, at least 2.
+    init : list
+        Initial words, as integers; zeros beyond its end.
+
+    Members
+    -------
+    read : In(addr, en, data)
+        Address, and the word ``LATENCY`` cycles later; zero instead of the word if not ``en``, which is 1 where it is
+        left unconnected.
+    write : In(en, addr, data)
+        Writes ``data`` at the edge if ``en``.
+    """
+
+    LATENCY = 2
+    #: Words of the shallowest block RAM shape of ECP5.
+    LEAST_BANK = 512
+
+    def __init__(self, shape, depth, init=()):
+        if not isinstance(depth, int) or depth < 2:
+            raise ValueError(f"depth must be an integer of at least 2, not {depth!r}")
+        if len(init) > depth:
+            raise ValueError(f"init must have at most depth={depth} words, not {len(init)}")
+        self.shape = shape
+        self.depth = depth
+        self.init = [int(word) for word in init]
+        self.banks = bank_depths(depth, self.LEAST_BANK)
+        read, write = port_signature(shape, depth)
+        super().__init__({"read": In(read), "write": In(write)})
+
+    def elaborate(self, platform):
+        m = Module()
+        base = 0
+        chosen = Signal(range(len(self.banks)))
+        chosen_now = Signal.like(chosen)
+        chosen_late = Signal.like(chosen)
+        m.d.sync += [chosen_now.eq(chosen), chosen_late.eq(chosen_now)]
+        enabled = Signal()
+        m.d.sync += enabled.eq(self.read.en)
+        words = []
+        for k, size in enumerate(self.banks):
+            words.append(self._bank(m, k, base, size, enabled))
+            base += size
+            if k + 1 < len(self.banks):
+                with m.If(self.read.addr >= base):
+                    m.d.comb += chosen.eq(k + 1)
+        with m.Switch(chosen_late):
+            for k, word in enumerate(words):
+                with m.Case(k):
+                    m.d.comb += Value.cast(self.read.data).eq(word)
+        return m
+
+    def _bank(self, m, k, base, size, enabled):
+        width = Shape.cast(self.shape).width
+        store = memory.Memory(
+            shape=unsigned(width), depth=size, init=self.init[base : base + size], attrs={"no_rw_check": 1}
+        )
+        m.submodules[f"bank{k}"] = store
+        read = store.read_port()
+        write = store.write_port()
+        word = Signal(width, name=f"word{k}", reset_less=True)
+        m.d.sync += word.eq(Mux(enabled, read.data, 0))
+        # Banks come greatest first, so the base of each is a multiple of its size.
+        m.d.comb += [
+            read.addr.eq(self.read.addr),
+            write.addr.eq(self.write.addr),
+            write.data.eq(self.write.data),
+            write.en.eq(self.write.en & (self.write.addr >= base) & (self.write.addr < base + size)),
+        ]
+        return word
