@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from bench import simulate
 
 #: Zeros, subnormals, powers of two and their neighbours, the largest number, infinities, NaNs of several kinds.
@@ -35,7 +36,7 @@ def pairs(rng, count):
 
 
 def stream(dut, inputs, outputs, latency):
-    """Drive one set of ``inputs`` (pairs of port and values) per cycle; return the ``outputs``, ``latency`` cycles later."""
+    """Drive one set of ``inputs`` (port, values) per cycle; return what ``outputs`` are ``latency`` cycles later."""
     count = len(inputs[0][1])
     seen = [[] for _ in outputs]
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from halves import CORNERS, check, pairs, stream
 
 from concord.golden import half
 from concord_rtl.arith.half_mul import HalfMul
+from halves import CORNERS, check, pairs, stream
 
 
 def run(a, b, skip=None):

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.formats import HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
 
 from ..dsp import Multiplier
-from .helpers import FRACTION, MAGNITUDE, exponent, is_normal, is_special, leading_zeros, register, round_up
+from .helpers import FRACTION, MAGNITUDE, below, exponent, is_normal, is_special, leading_zeros, register, round_up
 from .helpers import significand as significand_of
 
 #: Bits of the exact product of two significands.
@@ -16,6 +16,8 @@ PRODUCT = 2 * HALF_PRECISION
 WINDOW = HALF_PRECISION + 2
 #: Shift count that leaves the product in place: products of exponents 1 and 1 are shifted by 0.
 NEUTRAL = 14
+#: First bit of the window in the shifted product.
+LOWEST = NEUTRAL + PRODUCT - WINDOW
 INF_FIELD = 31
 
 
@@ -80,12 +82,10 @@ class HalfMul(wiring.Component):
 
     def _sticky_mask(self, m, count):
         """Which bits of the product fall below the window when it is shifted by ``count``."""
-        below = NEUTRAL + PRODUCT - WINDOW
-        return register(m, Cat(count < below - k for k in range(PRODUCT)), "mask")
+        return register(m, Cat(below(count, LOWEST - k) for k in range(PRODUCT)), "mask")
 
     def _stage_3_4(self, m, product, count, mask, field, special, value):
-        below = NEUTRAL + PRODUCT - WINDOW
-        window = register(m, (product << count)[below : below + WINDOW], "window")
+        window = register(m, (product << count)[LOWEST : LOWEST + WINDOW], "window")
         sticky = register(m, (product & mask).any(), "sticky")
         fields = [register(m, (field + k)[: len(field)], f"field_{k}") for k in (1, 2)]
         huge = [register(m, field + k >= INF_FIELD, f"huge_{k}") for k in (1, 2)]

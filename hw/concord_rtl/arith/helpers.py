@@ -24,7 +24,7 @@ def register(m, value, name):
 
 
 def leading_zeros(bits):
-    """Return the number of zeros above the highest one of ``bits``; without a one, some number not less than with one."""
+    """Return the number of zeros above the highest one of ``bits``; meaningless if there is none."""
     width = len(bits)
     if width == 1:
         return Const(0, 0)
@@ -33,6 +33,11 @@ def leading_zeros(bits):
     below, above = leading_zeros(low), leading_zeros(high)
     empty = ~high.any()
     return Cat(Mux(empty, below, above)[: (half - 1).bit_length()], empty)
+
+
+def below(count, limit):
+    """Whether ``count`` is less than a constant, as a table: shallower than a carry chain for few bits."""
+    return (Const((1 << limit) - 1, 1 << len(count)) >> count)[0]
 
 
 def is_special(x):
