@@ -109,7 +109,7 @@ class NpuConfig:
         n = self.native
         self._require("native", "a power of two in 4..64", 4 <= n <= 64 and n & (n - 1) == 0)
         self._require("lanes", f"a divisor of native={n}", self.lanes >= 1 and n % self.lanes == 0)
-        self._require("engines", "in 1..8", 1 <= self.engines <= 8)
+        self._require("engines", "1, 2, 4 or 8", self.engines in (1, 2, 4, 8))
         lanes_ok = 1 <= self.mfu_lanes <= n // 2 and n % self.mfu_lanes == 0
         self._require("mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
 

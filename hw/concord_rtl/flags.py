@@ -1,0 +1,94 @@
+"""The sticky flags of each instruction."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import Flag
+
+from .memories.vector_memory import VectorMemory
+from .pipe.layouts import program_addr_bits
+
+
+class FlagMemory(wiring.Component):
+    """ORs the flags of retired vectors into one word per instruction address.
+
+    Vectors must be at least two cycles apart, which N/P >= 2 guarantees.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    retired, pc, flags : In
+        A vector of the chain at ``pc`` has left the pipe.
+    clear : In(1)
+        Set everything to zero; takes ``program_depth`` cycles.
+    clearing : Out(1)
+        That is going on.
+    union : Out
+        Union of all flags since the last clear.
+    host_en, host_addr, host_w_data : In
+        Write of the host, while nothing else happens.
+    host_data : Out
+        Word at ``host_addr`` of two cycles ago, while nothing else happens.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        addr = program_addr_bits(config)
+        super().__init__(
+            {
+                "retired": In(1),
+                "pc": In(addr),
+                "flags": In(len(Flag)),
+                "clear": In(1),
+                "clearing": Out(1),
+                "union": Out(len(Flag)),
+                "host_en": In(1),
+                "host_addr": In(addr),
+                "host_w_data": In(len(Flag)),
+                "host_data": Out(len(Flag)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        depth = self.config.program_depth
+        m.submodules.memory = memory = VectorMemory(len(Flag), depth)
+        update = [Signal(name=f"update_{k}") for k in range(2)]
+        pc = [Signal.like(self.pc, name=f"pc_{k}") for k in range(2)]
+        flags = [Signal.like(self.flags, name=f"flags_{k}") for k in range(2)]
+        m.d.sync += [
+            update[0].eq(self.retired), update[1].eq(update[0]),
+            pc[0].eq(self.pc), pc[1].eq(pc[0]),
+            flags[0].eq(self.flags), flags[1].eq(flags[0]),
+        ]  # fmt: skip
+        # The write of the vector before may coincide with the read: its result is kept.
+        known, known_pc, known_flags = Signal(), Signal.like(self.pc), Signal.like(self.flags)
+        result = Signal.like(self.flags)
+        m.d.comb += [
+            result.eq(flags[1] | Mux(known & (known_pc == pc[1]), known_flags, memory.read.data)),
+            memory.read.addr.eq(Mux(self.retired, self.pc, self.host_addr)),
+            self.host_data.eq(memory.read.data),
+        ]
+        with m.If(self.retired):
+            m.d.sync += self.union.eq(self.union | self.flags)
+        cell = Signal.like(self.pc)
+        with m.If(self.clearing):
+            m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(cell)]
+            m.d.sync += [cell.eq(cell + 1), known.eq(0), self.union.eq(0)]
+            with m.If(cell == depth - 1):
+                m.d.sync += self.clearing.eq(0)
+        with m.Elif(update[1]):
+            m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(pc[1]), memory.write.data.eq(result)]
+            m.d.sync += [known.eq(1), known_pc.eq(pc[1]), known_flags.eq(result)]
+        with m.Elif(self.host_en):
+            m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(self.host_addr)]
+            m.d.comb += memory.write.data.eq(self.host_w_data)
+            m.d.sync += known.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [self.clearing.eq(1), cell.eq(0)]
+        return m

@@ -1,0 +1,98 @@
+"""The core's side of the host bus: accesses to memories and registers."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId, regions
+
+from .bus import ADDR_BITS, HostBus, word_bits
+
+
+class HostPort(wiring.Component):
+    """Turns bus requests into strobes and waits until the memory's port is free.
+
+    One access at a time; a read is answered ``LATENCY`` cycles after its grant. Regions are numbered by ``RegionId``.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    bus : In(HostBus)
+        From the message processor.
+    region : Out
+        Region of the access that is going on.
+    active : Out(1)
+        There is one.
+    addr, data : Out
+        Its address and, for a write, its word; stable until the access is over.
+    write : Out
+        One bit per region: the write takes place in this cycle.
+    read : Out
+        One bit per region: the address is presented in this cycle.
+    write_free, read_free : In
+        One bit per region: the access may take place in this cycle.
+    answer : In
+        The word ``LATENCY`` cycles after ``read``, as chosen by ``region``.
+    """
+
+    #: The word of a vector memory is there after 2 cycles and only then; other regions keep it until the access is over.
+    LATENCY = 2
+    SETTLE = 8
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        count, bits = len(RegionId), word_bits(config)
+        super().__init__(
+            {
+                "bus": In(HostBus(config)),
+                "region": Out(range(count)),
+                "active": Out(1),
+                "addr": Out(ADDR_BITS),
+                "data": Out(bits),
+                "write": Out(count),
+                "read": Out(count),
+                "write_free": In(count),
+                "read_free": In(count),
+                "answer": In(bits),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        request, reply = self.bus.req, self.bus.rsp
+        count = Signal(range(self.SETTLE + 1))
+        exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
+        m.d.comb += [
+            self.region.eq(request.p.region),
+            self.active.eq(request.valid),
+            self.addr.eq(request.p.addr),
+            self.data.eq(request.p.data),
+        ]
+        with m.FSM():
+            with m.State("IDLE"), m.If(request.valid):
+                with m.If(request.p.write):
+                    with m.If(self.write_free.bit_select(request.p.region, 1)):
+                        m.d.comb += [request.ready.eq(1), self.write.eq(1 << request.p.region)]
+                with m.Elif(self.read_free.bit_select(request.p.region, 1)):
+                    m.d.comb += self.read.eq(1 << request.p.region)
+                    vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
+                    m.d.sync += count.eq(Mux(vector, self.LATENCY, self.SETTLE))
+                    m.next = "WAIT"
+            with m.State("WAIT"):
+                m.d.sync += count.eq(count - 1)
+                with m.If(count == 1):
+                    m.d.sync += reply.p.eq(self.answer)
+                    m.next = "REPLY"
+            with m.State("REPLY"):
+                m.d.comb += [reply.valid.eq(1), request.ready.eq(reply.ready)]
+                with m.If(reply.ready):
+                    m.next = "IDLE"
+        return m
+
+
+#: Regions whose read port is shared with the chain pipe.
+VECTOR_REGIONS = (RegionId.NARROW, RegionId.WIDE)

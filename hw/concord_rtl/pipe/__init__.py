@@ -1,0 +1,1 @@
+"""The chain pipe: walkers, hazard tracking, operand fetch, launch and writeback."""

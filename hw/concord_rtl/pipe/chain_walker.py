@@ -1,0 +1,214 @@
+"""The outer loops of a chain: one native vector per turn."""
+
+from typing import NamedTuple
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+
+from ..control import AddOp
+from .layouts import (
+    OPERANDS,
+    Reduction,
+    chain_layout,
+    count_shape,
+    fetch_layout,
+    job_layout,
+    launch_layout,
+    position_shape,
+    retire_layout,
+    vector_addr_bits,
+)
+
+#: Addresses that follow the outer loops.
+PORTS = ("source", *OPERANDS, "wide", "narrow")
+
+
+class _State(NamedTuple):
+    """Loop state of the vector that is issued next."""
+
+    rows_left: Signal
+    y: Signal
+    x: Signal
+    first_row: Signal
+    last: Value
+
+
+class ChainWalker(wiring.Component):
+    """Walks outer iterations, inner iterations and rows, and issues one vector per cycle at most.
+
+    Issuing a vector sends a launch token, a retire token and its operand reads, enters its writes in the hazard trackers and,
+    for the first of every T rows of a dense product and for every vector otherwise, sends a job to the tap walker. All of this
+    happens in one cycle, when every receiver is ready. The next chain follows without a gap.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    chains : In(stream)
+        Chain descriptors.
+    job, launch, retire, fetch : Out(stream)
+        What the vector needs in the other units.
+    wide_ready, narrow_ready, wide_tail, narrow_tail : In
+        From the hazard trackers.
+    push_wide, push_narrow : Out(1)
+        Enter a write.
+    wide_addr, narrow_addr : Out
+        Its addresses.
+    issued : Out(1)
+        A vector is issued in this cycle.
+    active : Out(1)
+        A chain is being walked.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        addr, count = vector_addr_bits(config), count_shape(config)
+        super().__init__(
+            {
+                "chains": In(stream.Signature(chain_layout(config))),
+                "job": Out(stream.Signature(job_layout(config))),
+                "launch": Out(stream.Signature(launch_layout(config))),
+                "retire": Out(stream.Signature(retire_layout(config))),
+                "fetch": Out(stream.Signature(fetch_layout(config))),
+                "wide_ready": In(1),
+                "narrow_ready": In(1),
+                "wide_tail": In(count),
+                "narrow_tail": In(count),
+                "push_wide": Out(1),
+                "push_narrow": Out(1),
+                "wide_addr": Out(addr),
+                "narrow_addr": Out(addr),
+                "issued": Out(1),
+                "active": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        chain = Signal(chain_layout(self.config))
+        addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in PORTS}
+        load, step = Signal(), Signal()
+        group = Signal(range(self.config.engines))
+        with_job = Signal()
+
+        ready = Signal()
+        m.d.comb += [
+            with_job.eq((group == 0) | (chain.reduction != Reduction.PRODUCT) | chain.depthwise),
+            ready.eq(
+                self.launch.ready & self.retire.ready & self.fetch.ready & self.wide_ready & self.narrow_ready
+                & (self.job.ready | ~with_job)
+            ),
+            step.eq(self.active & ready),
+            self.issued.eq(step),
+            *(port.valid.eq(step) for port in (self.launch, self.retire, self.fetch)),
+            self.job.valid.eq(step & with_job),
+        ]  # fmt: skip
+        state = self._loops(m, chain, addr, group, load, step)
+        last = state.last
+        m.d.comb += [
+            self.chains.ready.eq(~self.active | (step & last)),
+            load.eq(self.chains.ready & self.chains.valid),
+        ]
+        with m.If(load):
+            m.d.sync += [chain.eq(self.chains.p), self.active.eq(1)]
+        with m.Elif(step & last):
+            m.d.sync += self.active.eq(0)
+        self._tokens(m, chain, addr, state)
+        return m
+
+    def _loops(self, m, chain, addr, group, load, step):
+        """Counters and addresses of the current vector."""
+        p = self.chains.p
+        rows, inner, outer = (Signal.like(chain[name], name=f"{name}_left") for name in ("rows", "inner", "outer"))
+        last_row, last_inner, last_outer = Signal(), Signal(), Signal()
+        y, x = Signal(position_shape(), name="y"), Signal(position_shape(), name="x")
+        m.d.comb += [last_row.eq(rows == 1), last_inner.eq(inner == 1), last_outer.eq(outer == 1)]
+        first_row = Signal()
+        for name in PORTS:
+            self._address(m, chain[name], p[name], addr[name], load, step, last_row, last_inner)
+        with m.If(load):
+            m.d.sync += [rows.eq(p.rows), inner.eq(p.inner), outer.eq(p.outer), y.eq(p.y0), x.eq(p.x0)]
+            m.d.sync += [group.eq(0), first_row.eq(1)]
+        with m.Elif(step):
+            m.d.sync += [
+                rows.eq(Mux(last_row, chain.rows, rows - 1)),
+                group.eq(Mux(last_row | (group == self.config.engines - 1), 0, group + 1)),
+                first_row.eq(last_row),
+            ]
+            with m.If(last_row):
+                m.d.sync += [
+                    inner.eq(Mux(last_inner, chain.inner, inner - 1)),
+                    x.eq(Mux(last_inner, chain.x0, x + chain.step_x)),
+                ]
+                with m.If(last_inner):
+                    m.d.sync += [outer.eq(outer - 1), y.eq(y + chain.step_y)]
+        return _State(rows, y, x, first_row, last_row & last_inner & last_outer)
+
+    def _address(self, m, steps, start, addr, load, step, last_row, last_inner):
+        """One address: its value at the start of the outer, of the inner iteration, and now."""
+        outer, inner = Signal.like(addr), Signal.like(addr)
+        following = Signal.like(addr)
+        with m.If(~last_row):
+            m.d.comb += following.eq(addr + steps.row)
+        with m.Elif(~last_inner):
+            m.d.comb += following.eq(inner + steps.inner)
+        with m.Else():
+            m.d.comb += following.eq(outer + steps.outer)
+        with m.If(load):
+            m.d.sync += [addr.eq(start.addr), inner.eq(start.addr), outer.eq(start.addr)]
+        with m.Elif(step):
+            m.d.sync += addr.eq(following)
+            with m.If(last_row):
+                m.d.sync += inner.eq(following)
+                with m.If(last_inner):
+                    m.d.sync += outer.eq(following)
+
+    def _tokens(self, m, chain, addr, state):
+        """Payloads of a vector."""
+        engines = self.config.engines
+        vectors = Signal(clog2(engines))
+        if engines > 1:
+            m.d.comb += vectors.eq(Mux(state.rows_left < engines, state.rows_left - 1, engines - 1))
+        job, fetch, retire = self.job.p, self.fetch.p, self.retire.p
+        m.d.comb += [
+            job.wide_source.eq(chain.wide_source),
+            job.addr.eq(addr["source"]),
+            job.reduction.eq(chain.reduction),
+            job.depthwise.eq(chain.depthwise),
+            job.matrix.eq(chain.matrix),
+            job.first_row.eq(state.first_row),
+            job.vectors.eq(Mux(chain.depthwise, 0, vectors)),
+            job.y.eq(state.y),
+            job.x.eq(state.x),
+            job.window.eq(chain.window),
+            job.before_wide.eq(self.wide_tail),
+            job.before_narrow.eq(self.narrow_tail),
+            self.launch.p.reduction.eq(chain.reduction),
+            self.launch.p.unit0.eq(chain.unit0),
+            self.launch.p.unit1.eq(chain.unit1),
+            fetch.before.eq(self.wide_tail),
+            fetch.enable.eq(
+                Cat(
+                    chain.unit0.mul,
+                    chain.unit0.add != AddOp.NONE,
+                    chain.unit1.mul,
+                    chain.unit1.add != AddOp.NONE,
+                )
+            ),
+            *(fetch.addr[k].eq(addr[name]) for k, name in enumerate(OPERANDS)),
+            retire.pc.eq(chain.pc),
+            retire.quant.eq(chain.quant),
+            retire.to_wide.eq(chain.to_wide),
+            retire.wide.eq(addr["wide"]),
+            retire.to_narrow.eq(chain.to_narrow),
+            retire.narrow.eq(addr["narrow"]),
+            self.push_wide.eq(self.issued & chain.to_wide),
+            self.push_narrow.eq(self.issued & chain.to_narrow),
+            self.wide_addr.eq(addr["wide"]),
+            self.narrow_addr.eq(addr["narrow"]),
+        ]

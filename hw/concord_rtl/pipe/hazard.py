@@ -1,0 +1,166 @@
+"""Tracking of the writes that are still under way to one vector memory."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from .layouts import count_shape, vector_addr_bits
+
+
+class HazardTracker(wiring.Component):
+    """In-order queue of the addresses still to be written to one vector memory.
+
+    It does not compare anything itself: :class:`HazardGate` does, once per read port. Writes retire in the order of
+    their entry. The oldest entry is always ``entries[0]``.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    push : In(1)
+        A write to ``addr`` has been issued; only when ``ready``.
+    addr : In
+        Address of the write.
+    ready : Out(1)
+        There is room for another entry.
+    pop : In(1)
+        The oldest write is done in this cycle: a read issued in the next cycle sees it.
+    tail : Out
+        Running count of entries ever pushed, modulo twice the capacity: what a read has to carry.
+    head : Out
+        Running count of entries ever popped.
+    entries : Out
+        Addresses, oldest first; those beyond ``tail - head`` are meaningless.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        count = count_shape(config)
+        addr = vector_addr_bits(config)
+        super().__init__(
+            {
+                "push": In(1),
+                "addr": In(addr),
+                "ready": Out(1),
+                "pop": In(1),
+                "tail": Out(count),
+                "head": Out(count),
+                "entries": Out(data.ArrayLayout(addr, config.inflight)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        size = self.config.inflight
+        level = Signal(range(size + 1))
+        m.d.comb += self.ready.eq(level != size)
+        m.d.sync += [
+            level.eq(level + self.push - self.pop),
+            self.tail.eq(self.tail + self.push),
+            self.head.eq(self.head + self.pop),
+        ]
+        with m.If(self.pop):
+            m.d.sync += [self.entries[k].eq(self.entries[k + 1]) for k in range(size - 1)]
+        with m.If(self.push):
+            at = Signal(range(size))
+            m.d.comb += at.eq(level - self.pop)
+            with m.Switch(at):
+                for k in range(size):
+                    with m.Case(k):
+                        m.d.sync += self.entries[k].eq(self.addr)
+        return m
+
+
+class HazardGate(wiring.Component):
+    """Holds a read back until every older write to its address is done.
+
+    Requests pass in order, at most one per cycle, after two cycles when nothing is in the way. ``before`` of a request is
+    the tracker's ``tail`` when the vector was issued, before that vector's own write was pushed: only older entries count,
+    so a vector may overwrite what it reads.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    memories : int
+        Number of trackers; a request says which one in ``memory``.
+    payload : shape
+        Shape of what travels along.
+
+    Members
+    -------
+    i : In(stream)
+        Requests: ``addr``, ``memory``, ``before``, ``check`` (0: needs no check) and ``payload``.
+    o : Out(stream)
+        The requests that may go.
+    entries, head, pop : In
+        From the trackers, one of each per memory.
+    stalled : Out(1)
+        A request is waiting for a write.
+    """
+
+    def __init__(self, config: NpuConfig, *, memories: int, payload):
+        self.config = config
+        self.memories = memories
+        addr, count = vector_addr_bits(config), count_shape(config)
+        self.request = data.StructLayout(
+            {"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload}
+        )
+        super().__init__(
+            {
+                "i": In(stream.Signature(self.request)),
+                "o": Out(
+                    stream.Signature(data.StructLayout({"addr": addr, "memory": range(memories), "payload": payload}))
+                ),
+                "entries": In(data.ArrayLayout(data.ArrayLayout(addr, config.inflight), memories)),
+                "head": In(data.ArrayLayout(count, memories)),
+                "pop": In(memories),
+                "stalled": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        size = self.config.inflight
+        first = Signal(self.request)
+        first_valid = Signal()
+        second = Signal(self.o.p.shape())
+        second_valid = Signal()
+        match = Signal(size)
+        go = Signal()
+
+        # Cycle 1: compare with all older entries.
+        older = Signal(count_shape(self.config))
+        equal = Signal(size)
+        pop = Signal()
+        m.d.comb += [
+            older.eq(first.before - self.head[first.memory]),
+            equal.eq(Cat((self.entries[first.memory][k] == first.addr) & (k < older) for k in range(size))),
+        ]
+        # Cycle 2: wait until the matching entries have left.
+        popped = Signal()
+        m.d.comb += [
+            pop.eq(self.pop.bit_select(first.memory, 1)),
+            popped.eq(self.pop.bit_select(second.memory, 1)),
+            self.o.valid.eq(second_valid & ~match.any()),
+            self.o.p.eq(second),
+            self.stalled.eq(second_valid & match.any()),
+            go.eq(~second_valid | (self.o.valid & self.o.ready)),
+            self.i.ready.eq(~first_valid | go),
+        ]
+        with m.If(go):
+            m.d.sync += [
+                second_valid.eq(first_valid),
+                second.addr.eq(first.addr),
+                second.memory.eq(first.memory),
+                second.payload.eq(first.payload),
+                match.eq(Mux(first.check, Mux(pop, equal >> 1, equal), 0)),
+            ]
+        with m.Elif(popped):
+            m.d.sync += match.eq(match >> 1)
+        with m.If(self.i.ready):
+            m.d.sync += [first_valid.eq(self.i.valid), first.eq(self.i.p)]
+        return m

@@ -1,0 +1,182 @@
+"""Start of a vector's trip through the fixed-latency part of the pipe."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from ..arith.narrow_to_half import NarrowToHalf
+from ..control import ReduceMode
+from .layouts import OPERANDS, Reduction, launch_layout
+from .source import source_layout
+
+
+def beat_layout() -> data.StructLayout:
+    """Control of one beat on its way from the launcher to the reduction unit."""
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "head": 1,  # first beat of a vector
+            "result": 1,  # elements come from the tile engines
+            "wide": 1,  # elements come from the wide memory
+            "mode": ReduceMode,
+            "start": 1,
+            "emit": 1,
+            "skip": 1,
+        }
+    )
+
+
+class Launcher(wiring.Component):
+    """Sends vectors into the pipe, in order, as soon as source and operands are there.
+
+    Throughput: one vector of N/P beats every N/P cycles. A maximum takes one trip per tap, of which only the last gives an
+    output; a maximum over all elements takes one more, which carries no data.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    latency : int
+        Cycles from ``result_launch`` to the first beat on ``result``; the other sources are delayed to match, so beats leave
+        ``latency`` cycles after their launch.
+
+    Members
+    -------
+    tokens : In(stream)
+        Vectors, in order.
+    result_ready, result_launch, result : In, Out, In
+        Result queue of the tile engines.
+    queue : In(stream)
+        Vectors that skip the tile engines.
+    available, reserve : In, Out
+        Operands, one bit per port.
+    emitted : Out(1)
+        A vector that will leave the pipe is launched; ``token`` is valid.
+    token : Out
+        Its controls.
+    control, beat : Out
+        To the reduction unit: controls and P elements.
+    """
+
+    def __init__(self, config: NpuConfig, *, latency: int):
+        self.config = config
+        self.latency = latency
+        lanes = data.ArrayLayout(16, config.mfu_lanes)
+        super().__init__(
+            {
+                "tokens": In(stream.Signature(launch_layout(config))),
+                "result_ready": In(1),
+                "result_launch": Out(1),
+                "result": In(lanes),
+                "queue": In(stream.Signature(source_layout(config))),
+                "available": In(len(OPERANDS)),
+                "reserve": Out(len(OPERANDS)),
+                "emitted": Out(1),
+                "token": Out(launch_layout(config)),
+                "control": Out(beat_layout()),
+                "beat": Out(lanes),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        start, idle = Signal(), Signal()
+        control = self._decide(m, start, idle)
+        running, beat = self._beats(m, start, idle)
+        held = Signal(beat_layout())
+        with m.If(start):
+            m.d.sync += held.eq(control)
+
+        now = Signal(beat_layout())
+        m.d.comb += [now.eq(held), now.valid.eq(running), now.head.eq(running & (beat == 0))]
+        later = now
+        for k in range(self.latency - 1):
+            delayed = Signal(beat_layout(), name=f"control_{k}")
+            m.d.sync += delayed.eq(later)
+            later = delayed
+        m.d.comb += self.control.eq(later)
+        self._elements(m, start, later)
+        return m
+
+    def _decide(self, m, start, idle):
+        """Whether the vector at the head can start, and with which controls."""
+        token, entry = self.tokens.p, self.queue.p
+        reduction = token.reduction
+        needed = Cat(
+            token.unit0.mul, token.unit0.add.as_value().any(), token.unit1.mul, token.unit1.add.as_value().any()
+        )
+        broadcast = Signal()  # all taps of a maximum over all elements are in
+        product, emit, source_ok = Signal(), Signal(), Signal()
+        control = Signal(beat_layout())
+        m.d.comb += [
+            product.eq(reduction == Reduction.PRODUCT),
+            emit.eq(Mux(reduction == Reduction.MAX_ALL, broadcast, product | entry.last)),
+            source_ok.eq(Mux(product, self.result_ready, broadcast | self.queue.valid)),
+            start.eq(idle & self.tokens.valid & source_ok & (~emit | ~(needed & ~self.available).any())),
+            self.result_launch.eq(start & product),
+            self.queue.ready.eq(start & ~product & ~broadcast),
+            self.emitted.eq(start & emit),
+            self.tokens.ready.eq(self.emitted),
+            self.token.eq(token),
+            self.reserve.eq(Mux(self.emitted, needed, 0)),
+            control.result.eq(product),
+            control.wide.eq(entry.wide_source),
+            control.start.eq(entry.first & ~broadcast),
+            control.emit.eq(emit),
+            control.skip.eq(entry.outside),
+        ]
+        with m.Switch(reduction):
+            with m.Case(Reduction.MAX):
+                m.d.comb += control.mode.eq(ReduceMode.MAX)
+            with m.Case(Reduction.MAX_ALL):
+                m.d.comb += control.mode.eq(ReduceMode.LANES)
+            with m.Default():
+                m.d.comb += control.mode.eq(ReduceMode.PASS)
+        with m.If(start):
+            m.d.sync += broadcast.eq((reduction == Reduction.MAX_ALL) & ~broadcast & entry.last)
+        return control
+
+    def _beats(self, m, start, idle):
+        """Beat counter: a vector may start in the last beat of the one before."""
+        beats = self.config.beats
+        running, beat = Signal(), Signal(range(beats))
+        last = beat == beats - 1
+        m.d.comb += idle.eq(~running | last)
+        with m.If(start):
+            m.d.sync += [running.eq(1), beat.eq(0)]
+        with m.Elif(last):
+            m.d.sync += [running.eq(0), beat.eq(0)]
+        with m.Elif(running):
+            m.d.sync += beat.eq(beat + 1)
+        return running, beat
+
+    def _elements(self, m, start, later):
+        """Beats of the queue's vectors, delayed to arrive with those of the tile engines."""
+        config, lanes = self.config, self.config.mfu_lanes
+        wide = Signal(config.wide_word.width)
+        narrow = Signal(config.act_mant * config.native)
+        exponent = Signal(signed(config.act_exp_width))
+        with m.If(start):
+            entry = self.queue.p
+            m.d.sync += [wide.eq(entry.wide), narrow.eq(entry.narrow.mant), exponent.eq(entry.narrow.exp)]
+        with m.Else():
+            m.d.sync += [wide.eq(wide >> 16 * lanes), narrow.eq(narrow >> config.act_mant * lanes)]
+        for lane in range(lanes):
+            m.submodules[f"convert_{lane}"] = convert = NarrowToHalf(config)
+            m.d.comb += [
+                convert.mant.eq(narrow.word_select(lane, config.act_mant).as_signed()),
+                convert.exp.eq(exponent),
+            ]
+            exact = _delay(m, convert.o, self.latency - 1 - convert.LATENCY, f"exact_{lane}")
+            plain = _delay(m, wide.word_select(lane, 16), self.latency - 1, f"plain_{lane}")
+            m.d.comb += self.beat[lane].eq(Mux(later.result, self.result[lane], Mux(later.wide, plain, exact)))
+
+
+def _delay(m, value, cycles, name):
+    """``value`` some cycles later."""
+    for k in range(cycles):
+        register = Signal.like(value, name=f"{name}_{k}")
+        m.d.sync += register.eq(value)
+        value = register
+    return value

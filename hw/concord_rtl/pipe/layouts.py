@@ -1,0 +1,151 @@
+"""Payloads that pass between the units of the chain pipe; every width follows from the configuration."""
+
+from amaranth import Shape, unsigned
+from amaranth.lib import data, enum
+
+from concord.spec import isa
+from concord.spec.config import NpuConfig, clog2
+
+from ..control import MFU_CTRL, QUANT_CTRL
+
+
+class Reduction(enum.Enum, shape=2):
+    """What stands between the source and the first multifunction unit."""
+
+    NONE = 0
+    PRODUCT = 1
+    MAX = 2
+    MAX_ALL = 3
+
+
+def vector_addr_bits(config: NpuConfig) -> int:
+    """Bits of an address in either vector memory; addresses and steps are kept modulo this."""
+    return clog2(max(config.narrow_depth, config.wide_depth))
+
+
+def matrix_addr_bits(config: NpuConfig) -> int:
+    """Bits of a word address in the matrix memory."""
+    return clog2(config.matrix_depth)
+
+
+def program_addr_bits(config: NpuConfig) -> int:
+    """Bits of an instruction address."""
+    return clog2(config.program_depth)
+
+
+def address_layout(config: NpuConfig) -> data.StructLayout:
+    """Start address of a vector operand and its steps per loop level."""
+    bits = vector_addr_bits(config)
+    return data.StructLayout({"addr": bits, "row": bits, "inner": bits, "outer": bits})
+
+
+def _fields(op: isa.Op, *names: str) -> dict[str, Shape]:
+    layout = isa.FORMS[op].fields
+    return {name: Shape(layout[name].width, layout[name].signed) for name in names}
+
+
+def window_layout(config: NpuConfig) -> data.StructLayout:
+    """Everything the tap walker needs that is constant during a chain."""
+    bits = vector_addr_bits(config)
+    return data.StructLayout(
+        {
+            **_fields(isa.Op.SET_SHAPE, "cols"),
+            **_fields(isa.Op.SET_WINDOW, "kh", "kw"),
+            "stride_y": bits,
+            "stride_x": bits,
+            **_fields(isa.Op.SET_WINDOW, "dil_y", "dil_x"),
+            **_fields(isa.Op.SET_PAD, "height", "width"),
+        }
+    )
+
+
+def position_shape() -> Shape:
+    """A row or column of an image, with room for every reachable position outside of it."""
+    return Shape(18, signed=True)
+
+
+#: Operand ports in the order in which a vector meets them.
+OPERANDS = ("mul0", "add0", "mul1", "add1")
+
+
+def chain_layout(config: NpuConfig) -> data.StructLayout:
+    """Descriptor of a chain, ready to run: all addresses resolved."""
+    address = address_layout(config)
+    return data.StructLayout(
+        {
+            "pc": program_addr_bits(config),
+            "wide_source": 1,
+            "source": address,
+            "reduction": Reduction,
+            "depthwise": 1,
+            "matrix": matrix_addr_bits(config),
+            "unit0": MFU_CTRL,
+            "unit1": MFU_CTRL,
+            **{name: address for name in OPERANDS},
+            "to_wide": 1,
+            "wide": address,
+            "to_narrow": 1,
+            "narrow": address,
+            "quant": QUANT_CTRL,
+            **_fields(isa.Op.SET_SHAPE, "rows"),
+            **_fields(isa.Op.SET_ITERS, "inner", "outer"),
+            "window": window_layout(config),
+            **_fields(isa.Op.SET_PAD, "y0", "x0", "step_y", "step_x"),
+        }
+    )
+
+
+def count_shape(config: NpuConfig) -> Shape:
+    """A running count of tracker entries: twice the entries, so that a difference of two counts is never ambiguous."""
+    return unsigned(clog2(config.inflight) + 1)
+
+
+def job_layout(config: NpuConfig) -> data.StructLayout:
+    """One walk over the window: the source of one vector (of up to T vectors for a dense product)."""
+    return data.StructLayout(
+        {
+            "wide_source": 1,
+            "addr": vector_addr_bits(config),
+            "reduction": Reduction,
+            "depthwise": 1,
+            "matrix": matrix_addr_bits(config),
+            "first_row": 1,
+            "vectors": clog2(config.engines),
+            "y": position_shape(),
+            "x": position_shape(),
+            "window": window_layout(config),
+            "before_wide": count_shape(config),
+            "before_narrow": count_shape(config),
+        }
+    )
+
+
+def launch_layout(config: NpuConfig) -> data.StructLayout:
+    """What the launcher must know of a vector."""
+    return data.StructLayout({"reduction": Reduction, "unit0": MFU_CTRL, "unit1": MFU_CTRL})
+
+
+def retire_layout(config: NpuConfig) -> data.StructLayout:
+    """What the writeback must know of a vector."""
+    bits = vector_addr_bits(config)
+    return data.StructLayout(
+        {
+            "pc": program_addr_bits(config),
+            "to_wide": 1,
+            "wide": bits,
+            "to_narrow": 1,
+            "narrow": bits,
+            "quant": QUANT_CTRL,
+        }
+    )
+
+
+def fetch_layout(config: NpuConfig) -> data.StructLayout:
+    """Operand reads of one vector, in the order of :data:`OPERANDS`."""
+    return data.StructLayout(
+        {
+            "enable": len(OPERANDS),
+            "addr": data.ArrayLayout(vector_addr_bits(config), len(OPERANDS)),
+            "before": count_shape(config),
+        }
+    )

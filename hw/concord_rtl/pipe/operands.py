@@ -1,0 +1,198 @@
+"""Fetching of multifunction-unit operands from the wide memory."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from ..shapes import shape_of
+from .hazard import HazardGate
+from .layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
+from .source import MEMORY_LATENCY
+
+#: Vectors that wait at each operand port.
+PORT_DEPTH = 16
+
+
+class OperandPort(wiring.Component):
+    """Queue of operand vectors of one port, handed out in beats.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    push : In(1)
+        ``vector`` arrives.
+    vector : In
+        A wide vector.
+    reserve : In(1)
+        A vector of the pipe that will take the next unreserved operand has been launched.
+    available : Out(1)
+        An operand is here that has not been reserved.
+    take : In(1)
+        The beat on ``beat`` is consumed.
+    beat : Out
+        P elements.
+    freed : Out(1)
+        The last beat of a vector has been consumed: its place is free.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "push": In(1),
+                "vector": In(shape_of(config.wide_word)),
+                "reserve": In(1),
+                "available": Out(1),
+                "take": In(1),
+                "beat": Out(data.ArrayLayout(16, config.mfu_lanes)),
+                "freed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        beats, lanes = self.config.beats, self.config.mfu_lanes
+        m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=PORT_DEPTH)
+        unreserved = Signal(range(PORT_DEPTH + 1))
+        beat = Signal(range(beats))
+        m.d.comb += [
+            queue.w_data.eq(self.vector),
+            queue.w_en.eq(self.push),
+            self.available.eq(unreserved != 0),
+            self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
+            self.freed.eq(self.take & (beat == beats - 1)),
+            queue.r_en.eq(self.freed),
+        ]
+        m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
+        with m.If(self.take):
+            m.d.sync += beat.eq(Mux(self.freed, 0, beat + 1))
+        return m
+
+
+class OperandFetch(wiring.Component):
+    """Reads the operands of each vector, one per cycle, in the order of the vectors.
+
+    Because reads never overtake those of an older vector, a read that waits for a write can only wait for a vector whose
+    own operands have all been read: there is no deadlock.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    i : In(stream)
+        Operand reads of one vector.
+    entries, head, pop : In
+        From the tracker of the wide memory.
+    grant : In(1)
+        The wide memory's read port is free in this cycle.
+    read : Out(1)
+        A read of ``addr`` takes place.
+    addr : Out
+        Its address.
+    wide_data : In
+        Data of the read ``MEMORY_LATENCY`` cycles ago.
+    reserve, available, take : In, Out, In
+        One bit per port, as in :class:`OperandPort`.
+    beat : Out
+        P elements per port.
+    stalled : Out(1)
+        A read is waiting for a write.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        ports = len(OPERANDS)
+        addr, count = vector_addr_bits(config), count_shape(config)
+        super().__init__(
+            {
+                "i": In(stream.Signature(fetch_layout(config))),
+                "entries": In(data.ArrayLayout(addr, config.inflight)),
+                "head": In(count),
+                "pop": In(1),
+                "grant": In(1),
+                "read": Out(1),
+                "addr": Out(addr),
+                "wide_data": In(shape_of(config.wide_word)),
+                "reserve": In(ports),
+                "available": Out(ports),
+                "take": In(ports),
+                "beat": Out(data.ArrayLayout(data.ArrayLayout(16, config.mfu_lanes), ports)),
+                "stalled": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        ports = len(OPERANDS)
+        m.submodules.gate = gate = HazardGate(self.config, memories=1, payload=range(ports))
+        m.d.comb += [
+            gate.entries[0].eq(self.entries),
+            gate.head[0].eq(self.head),
+            gate.pop.eq(self.pop),
+            self.stalled.eq(gate.stalled),
+        ]
+        self._serialise(m, gate)
+
+        room = Signal(ports)
+        port = gate.o.p.payload
+        m.d.comb += [
+            gate.o.ready.eq(self.grant & room.bit_select(port, 1)),
+            self.read.eq(gate.o.valid & gate.o.ready),
+            self.addr.eq(gate.o.p.addr),
+        ]
+        valid, which = self.read, port
+        for k in range(MEMORY_LATENCY):
+            next_valid, next_which = Signal(name=f"valid_{k}"), Signal(range(ports), name=f"port_{k}")
+            m.d.sync += [next_valid.eq(valid), next_which.eq(which)]
+            valid, which = next_valid, next_which
+        for k, name in enumerate(OPERANDS):
+            m.submodules[name] = unit = OperandPort(self.config)
+            used = Signal(range(PORT_DEPTH + 1), name=f"{name}_used")
+            m.d.sync += used.eq(used + (self.read & (port == k)) - unit.freed)
+            m.d.comb += [
+                room[k].eq(used != PORT_DEPTH),
+                unit.push.eq(valid & (which == k)),
+                unit.vector.eq(self.wide_data),
+                unit.reserve.eq(self.reserve[k]),
+                self.available[k].eq(unit.available),
+                unit.take.eq(self.take[k]),
+                self.beat[k].eq(unit.beat),
+            ]
+        return m
+
+    def _serialise(self, m, gate):
+        """Send the enabled reads of the vector at the head of the queue one after the other."""
+        layout = fetch_layout(self.config)
+        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=PORT_DEPTH)
+        head = Signal(layout)
+        done = Signal(len(OPERANDS))
+        left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))
+        finished = Signal()
+        m.d.comb += [
+            self.i.ready.eq(queue.w_rdy),
+            queue.w_en.eq(self.i.valid & self.i.p.enable.any()),
+            queue.w_data.eq(self.i.p),
+            head.eq(queue.r_data),
+            left.eq(head.enable & ~done),
+            lowest.eq(left & (~left + 1)),
+            which.eq(Mux(left[0], 0, Mux(left[1], 1, Mux(left[2], 2, 3)))),
+            gate.i.valid.eq(queue.r_rdy),
+            gate.i.p.addr.eq(head.addr[which]),
+            gate.i.p.before.eq(head.before),
+            gate.i.p.check.eq(1),
+            gate.i.p.payload.eq(which),
+            finished.eq(gate.i.valid & gate.i.ready & (left == lowest)),
+            queue.r_en.eq(finished),
+        ]
+        with m.If(finished):
+            m.d.sync += done.eq(0)
+        with m.Elif(gate.i.valid & gate.i.ready):
+            m.d.sync += done.eq(done | lowest)

@@ -1,0 +1,301 @@
+"""The chain pipe put together: from chain descriptors to writes."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import Flag
+
+from ..control import MFU_CTRL
+from ..mfu import Mfu
+from ..mvm.mvm import Mvm
+from ..reduce import Reduce
+from ..shapes import shape_of
+from .chain_walker import ChainWalker
+from .hazard import HazardGate, HazardTracker
+from .launch import Launcher
+from .layouts import chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
+from .operands import OperandFetch
+from .source import SourceReader
+from .tap_walker import TapWalker, step_layout
+from .writeback import Writeback
+
+#: Jobs and source reads that wait between two walkers; cuts the path of their handshakes.
+LOOKAHEAD = 2
+
+
+class VectorPort(wiring.Signature):
+    """One read and one write per cycle of a vector memory, seen from the pipe."""
+
+    def __init__(self, addr, word):
+        super().__init__(
+            {
+                "read": Out(1),
+                "read_addr": Out(addr),
+                "read_data": In(word),
+                "write": Out(1),
+                "write_addr": Out(addr),
+                "write_data": Out(word),
+            }
+        )
+
+
+class ChainPipe(wiring.Component):
+    """Everything between chain descriptors and memories.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    table_init, slot_init : list of int
+        Initial contents of table memory and table descriptors.
+
+    Members
+    -------
+    chains : In(stream)
+        Chain descriptors; the next one is taken as soon as the last vector of the one before has been issued.
+    narrow, wide : Out(VectorPort)
+        Vector memories with registered outputs.
+    matrix_addr, matrix_data : Out, In
+        Matrix memory with registered outputs.
+    drained : Out(1)
+        No chain is under way.
+    retired, retired_pc, retired_flags : Out
+        A vector has been written.
+    reset_noise : In(1)
+        Start of a run.
+    dense_step, depthwise_step, stalled : Out(1)
+        Events for the counters.
+    table_write, slot_write : In
+        Writes of the host to table memory and descriptors.
+    table_sel, table_addr, table_data : In, In, Out
+        Reads of the host from table memory.
+    """
+
+    def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
+        self.config = config
+        addr = vector_addr_bits(config)
+        self.units = [Mfu(config, unit, table_init=table_init, slot_init=slot_init) for unit in range(2)]
+        table = self.units[0].signature.members
+        super().__init__(
+            {
+                "chains": In(stream.Signature(chain_layout(config))),
+                "narrow": Out(VectorPort(addr, shape_of(config.narrow_word))),
+                "wide": Out(VectorPort(addr, shape_of(config.wide_word))),
+                "matrix_addr": Out(matrix_addr_bits(config)),
+                "matrix_data": In(data.ArrayLayout(shape_of(config.matrix_row), config.rows)),
+                "drained": Out(1),
+                "retired": Out(1),
+                "retired_pc": Out(program_addr_bits(config)),
+                "retired_flags": Out(len(Flag)),
+                "reset_noise": In(1),
+                "dense_step": Out(1),
+                "depthwise_step": Out(1),
+                "stalled": Out(1),
+                "table_write": table["table_write"],
+                "slot_write": table["slot_write"],
+                "table_sel": In(1),
+                "table_addr": In(config.table_addr_bits),
+                "table_data": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        m.submodules.walker = walker = ChainWalker(config)
+        m.submodules.wide_tracker = wide_tracker = HazardTracker(config)
+        m.submodules.narrow_tracker = narrow_tracker = HazardTracker(config)
+        m.submodules.operands = operands = OperandFetch(config)
+        m.submodules.mvm = mvm = Mvm(config)
+        m.submodules.launcher = launcher = Launcher(config, latency=mvm.LAUNCH_LATENCY)
+        m.submodules.writeback = writeback = Writeback(config)
+        wiring.connect(m, wiring.flipped(self.chains), walker.chains)
+        wiring.connect(m, walker.fetch, operands.i)
+        _queue(m, "launch_queue", walker.launch, launcher.tokens, config.inflight)
+        _queue(m, "retire_queue", walker.retire, writeback.tokens, config.inflight)
+        source, gate = self._source(m, walker, wide_tracker, narrow_tracker, mvm, launcher)
+        self._hazards(m, walker, wide_tracker, narrow_tracker, writeback, operands, gate)
+        self._memories(m, source, operands, writeback)
+        self._datapath(m, mvm, launcher, operands, writeback)
+        self._progress(m, walker, writeback)
+        m.d.comb += [
+            self.dense_step.eq(source.dense_step),
+            self.depthwise_step.eq(source.depthwise_step),
+            self.stalled.eq(gate.stalled | operands.stalled),
+            writeback.reset_noise.eq(self.reset_noise),
+        ]
+        return m
+
+    def _source(self, m, walker, wide_tracker, narrow_tracker, mvm, launcher):
+        """Jobs to taps, taps to reads, reads to tile engines and source queue."""
+        config = self.config
+        m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
+        m.submodules.taps = taps = TapWalker(config, gate.request)
+        m.submodules.source = source = SourceReader(config, slots=mvm.RESULT_SLOTS, request=gate.o.p.shape())
+        _queue(m, "job_queue", walker.job, taps.jobs, LOOKAHEAD)
+        _queue(m, "tap_queue", taps.o, gate.i, LOOKAHEAD)
+        wiring.connect(m, gate.o, source.i)
+        wiring.connect(m, source.queue, launcher.queue)
+        for index, tracker in enumerate((narrow_tracker, wide_tracker)):
+            m.d.comb += [
+                gate.entries[index].eq(tracker.entries),
+                gate.head[index].eq(tracker.head),
+                gate.pop[index].eq(tracker.pop),
+            ]
+        step = source.step
+        m.d.comb += [
+            source.free.eq(mvm.free),
+            mvm.step.valid.eq(source.step_valid),
+            mvm.step.first.eq(step.first),
+            mvm.step.last.eq(step.last),
+            mvm.step.zero.eq(step.outside),
+            mvm.step.depthwise.eq(step.depthwise),
+            mvm.step.lane.eq(step.lane),
+            mvm.step.half.eq(step.half),
+            mvm.step.vectors.eq(step.vectors),
+            mvm.x.eq(self.narrow.read_data),
+            mvm.w.eq(self.matrix_data),
+        ]
+        return source, gate
+
+    def _hazards(self, m, walker, wide_tracker, narrow_tracker, writeback, operands, gate):
+        for name, tracker in (("wide", wide_tracker), ("narrow", narrow_tracker)):
+            m.d.comb += [
+                tracker.push.eq(getattr(walker, f"push_{name}")),
+                tracker.addr.eq(getattr(walker, f"{name}_addr")),
+                getattr(walker, f"{name}_ready").eq(tracker.ready),
+                getattr(walker, f"{name}_tail").eq(tracker.tail),
+                tracker.pop.eq(getattr(writeback, f"{name}_en")),
+            ]
+        m.d.comb += [
+            operands.entries.eq(wide_tracker.entries),
+            operands.head.eq(wide_tracker.head),
+            operands.pop.eq(wide_tracker.pop),
+        ]
+
+    def _memories(self, m, source, operands, writeback):
+        """Read ports: sources first, then operands. Write ports: the writeback alone."""
+        m.d.comb += [
+            operands.grant.eq(~source.wide_read),
+            self.narrow.read.eq(source.narrow_read),
+            self.narrow.read_addr.eq(source.vector_addr),
+            self.wide.read.eq(source.wide_read | operands.read),
+            self.wide.read_addr.eq(Mux(source.wide_read, source.vector_addr, operands.addr)),
+            self.matrix_addr.eq(source.matrix_addr),
+            source.narrow_data.eq(self.narrow.read_data),
+            source.wide_data.eq(self.wide.read_data),
+            operands.wide_data.eq(self.wide.read_data),
+            self.narrow.write.eq(writeback.narrow_en),
+            self.narrow.write_addr.eq(writeback.narrow_addr),
+            self.narrow.write_data.eq(writeback.narrow_data),
+            self.wide.write.eq(writeback.wide_en),
+            self.wide.write_addr.eq(writeback.wide_addr),
+            self.wide.write_data.eq(writeback.wide_data),
+        ]
+
+    def _datapath(self, m, mvm, launcher, operands, writeback):
+        """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along."""
+        m.submodules.reduce = reduce = Reduce(self.config)
+        control = launcher.control
+        m.d.comb += [
+            mvm.launch.eq(launcher.result_launch),
+            launcher.result_ready.eq(mvm.ready),
+            launcher.result.eq(mvm.beat),
+            launcher.available.eq(operands.available),
+            operands.reserve.eq(launcher.reserve),
+            reduce.i.eq(launcher.beat),
+            reduce.valid.eq(control.valid),
+            reduce.first.eq(control.head),
+            reduce.ctrl.mode.eq(control.mode),
+            reduce.ctrl.start.eq(control.start),
+            reduce.ctrl.emit.eq(control.emit),
+            reduce.ctrl.skip.eq(control.skip),
+        ]
+        from_result = control.valid & control.result
+        half, acc, nonfinite = from_result & mvm.half_overflow, from_result & mvm.acc_overflow, Const(0, 1)
+        half, acc = _later(m, half, reduce.LATENCY, "half_0"), _later(m, acc, reduce.LATENCY, "acc_0")
+        beats, valid, first = reduce.o, reduce.o_valid, reduce.o_first
+        for number, unit in enumerate(self.units):
+            m.submodules[f"mfu{number}"] = unit
+            self._controls(m, number, unit, launcher, valid)
+            m.d.comb += [
+                unit.i.eq(beats),
+                unit.valid.eq(valid),
+                unit.first.eq(first),
+                unit.mul_operand.eq(operands.beat[2 * number]),
+                unit.add_operand.eq(operands.beat[2 * number + 1]),
+                operands.take[2 * number].eq(unit.mul_take),
+                operands.take[2 * number + 1].eq(unit.add_take),
+            ]
+            self._tables(m, unit)
+            half = _later(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
+            acc = _later(m, acc, unit.LATENCY, f"acc_{number + 1}")
+            nonfinite = _later(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
+            beats, valid, first = unit.o, unit.o_valid, unit.o_first
+        m.d.comb += [
+            self.table_data.eq(self.units[0].table_data),
+            writeback.beat.eq(beats),
+            writeback.valid.eq(valid),
+            writeback.head.eq(first),
+            writeback.half_overflow.eq(half),
+            writeback.acc_overflow.eq(acc),
+            writeback.nonfinite.eq(nonfinite),
+        ]
+
+    def _controls(self, m, number, unit, launcher, valid):
+        """Controls of a unit wait in a queue for their vector; its head is stable for all beats."""
+        queue = SyncFIFO(width=MFU_CTRL.size, depth=self.config.inflight)
+        m.submodules[f"controls{number}"] = queue
+        beat = Signal(range(self.config.beats), name=f"controls{number}_beat")
+        last = beat == self.config.beats - 1
+        with m.If(valid):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        m.d.comb += [
+            queue.w_en.eq(launcher.emitted),
+            queue.w_data.eq(launcher.token[f"unit{number}"]),
+            queue.r_en.eq(valid & last),
+            unit.ctrl.eq(queue.r_data),
+        ]
+
+    def _tables(self, m, unit):
+        m.d.comb += [
+            *(unit.table_write[name].eq(self.table_write[name]) for name in unit.table_write.shape().members),
+            *(unit.slot_write[name].eq(self.slot_write[name]) for name in unit.slot_write.shape().members),
+            unit.table_sel.eq(self.table_sel),
+            unit.table_addr.eq(self.table_addr),
+        ]
+
+    def _progress(self, m, walker, writeback):
+        """Vectors between issue and retirement."""
+        under_way = Signal(range(4 * self.config.inflight + 1))
+        m.d.sync += under_way.eq(under_way + walker.issued - writeback.retired)
+        m.d.comb += [
+            self.drained.eq(~walker.active & (under_way == 0)),
+            self.retired.eq(writeback.retired),
+            self.retired_pc.eq(writeback.pc),
+            self.retired_flags.eq(writeback.flags),
+        ]
+
+
+def _queue(m, name, source, target, depth):
+    """Connect two streams through a queue."""
+    m.submodules[name] = queue = SyncFIFO(width=Shape.cast(source.p.shape()).width, depth=depth)
+    m.d.comb += [
+        queue.w_en.eq(source.valid),
+        queue.w_data.eq(source.p),
+        source.ready.eq(queue.w_rdy),
+        target.valid.eq(queue.r_rdy),
+        target.p.eq(queue.r_data),
+        queue.r_en.eq(target.ready),
+    ]
+
+
+def _later(m, value, cycles, name):
+    """``value`` some cycles later."""
+    for k in range(cycles):
+        register = Signal.like(value, name=f"{name}_{k}")
+        m.d.sync += register.eq(value)
+        value = register
+    return value

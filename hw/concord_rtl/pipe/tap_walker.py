@@ -1,0 +1,184 @@
+"""The inner loops of a chain: window taps, column tiles and parts of a tile for one job."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+
+from .layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
+
+
+def step_layout(config: NpuConfig) -> data.StructLayout:
+    """What travels with a source read to the tile engines or to the source queue."""
+    return data.StructLayout(
+        {
+            "reduction": Reduction,
+            "depthwise": 1,
+            "first": 1,  # first step of the job
+            "last": 1,  # last step of the job
+            "outside": 1,  # the tap lies outside the image
+            "half": clog2(config.steps),
+            "lane": clog2(config.lanes),
+            "matrix": matrix_addr_bits(config),
+            "vectors": clog2(config.engines),
+        }
+    )
+
+
+class TapWalker(wiring.Component):
+    """Walks the taps of each job: one step per cycle, jobs following one another without a gap.
+
+    A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read one.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    jobs : In(stream)
+        Jobs of the chain walker.
+    o : Out(stream)
+        Source reads: request of a :class:`HazardGate` with the narrow memory as 0 and the wide memory as 1.
+    """
+
+    def __init__(self, config: NpuConfig, request: data.StructLayout):
+        self.config = config
+        super().__init__(
+            {"jobs": In(stream.Signature(job_layout(config))), "o": Out(stream.Signature(request))},
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        job = Signal(job_layout(self.config))
+        active, load, step, last = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.o.valid.eq(active),
+            step.eq(active & self.o.ready),
+            self.jobs.ready.eq(~active | (step & last)),
+            load.eq(self.jobs.ready & self.jobs.valid),
+        ]
+        with m.If(load):
+            m.d.sync += [job.eq(self.jobs.p), active.eq(1)]
+        with m.Elif(step & last):
+            m.d.sync += active.eq(0)
+
+        windowed, dense = Signal(), Signal()
+        m.d.comb += [
+            windowed.eq(job.reduction != Reduction.NONE),
+            dense.eq((job.reduction == Reduction.PRODUCT) & ~job.depthwise),
+        ]
+        half, last_half = self._halves(m, dense, load, step)
+        last_col, last_kx, last_ky, first = self._counters(m, job, windowed, dense, load, step, last_half)
+        addr = self._addresses(m, job, load, step, last_half, last_col, last_kx)
+        outside = self._bounds(m, job, windowed, load, step, last_half & last_col, last_kx)
+        lane, matrix = self._weights(m, job, load, step, last)
+        m.d.comb += last.eq(last_half & last_col & last_kx & last_ky)
+
+        request, payload = self.o.p, self.o.p.payload
+        m.d.comb += [
+            request.addr.eq(addr),
+            request.memory.eq(job.wide_source),
+            request.before.eq(Mux(job.wide_source, job.before_wide, job.before_narrow)),
+            request.check.eq(~outside),
+            payload.reduction.eq(job.reduction),
+            payload.depthwise.eq(job.depthwise),
+            payload.first.eq(first),
+            payload.last.eq(last),
+            payload.outside.eq(outside),
+            payload.half.eq(half),
+            payload.lane.eq(lane),
+            payload.matrix.eq(matrix),
+            payload.vectors.eq(job.vectors),
+        ]
+        return m
+
+    def _halves(self, m, dense, load, step):
+        """Part of the tile, for dense products."""
+        half = Signal(range(max(2, self.config.steps)))
+        last = Signal()
+        m.d.comb += last.eq(~dense | (half == self.config.steps - 1))
+        with m.If(load):
+            m.d.sync += half.eq(0)
+        with m.Elif(step):
+            m.d.sync += half.eq(Mux(last, 0, half + 1))
+        return half, last
+
+    def _counters(self, m, job, windowed, dense, load, step, last_half):
+        """Column tiles left, window columns left, window rows left."""
+        window = job.window
+        cols, kx, ky = (Signal.like(window[name], name=f"{name}_left") for name in ("cols", "kw", "kh"))
+        last_col, last_kx, last_ky, first = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            last_col.eq(~dense | (cols == 1)),
+            last_kx.eq(~windowed | (kx == 1)),
+            last_ky.eq(~windowed | (ky == 1)),
+        ]
+        with m.If(load):
+            p = self.jobs.p.window
+            m.d.sync += [cols.eq(p.cols), kx.eq(p.kw), ky.eq(p.kh), first.eq(1)]
+        with m.Elif(step):
+            m.d.sync += first.eq(0)
+            with m.If(last_half):
+                m.d.sync += cols.eq(Mux(last_col, window.cols, cols - 1))
+                with m.If(last_col):
+                    m.d.sync += kx.eq(Mux(last_kx, window.kw, kx - 1))
+                    with m.If(last_kx):
+                        m.d.sync += ky.eq(ky - 1)
+        return last_col, last_kx, last_ky, first
+
+    def _addresses(self, m, job, load, step, last_half, last_col, last_kx):
+        """Vector address: now, at the start of the tap, at the start of the window row."""
+        addr, tap, row = (Signal(vector_addr_bits(self.config), name=name) for name in ("addr", "tap_addr", "row_addr"))
+        following = Signal.like(addr)
+        with m.If(~last_col):
+            m.d.comb += following.eq(addr + 1)
+        with m.Elif(~last_kx):
+            m.d.comb += following.eq(tap + job.window.stride_x)
+        with m.Else():
+            m.d.comb += following.eq(row + job.window.stride_y)
+        with m.If(load):
+            m.d.sync += [signal.eq(self.jobs.p.addr) for signal in (addr, tap, row)]
+        with m.Elif(step & last_half):
+            m.d.sync += addr.eq(following)
+            with m.If(last_col):
+                m.d.sync += tap.eq(following)
+                with m.If(last_kx):
+                    m.d.sync += row.eq(following)
+        return addr
+
+    def _bounds(self, m, job, windowed, load, step, last_tap, last_kx):
+        """Position of the tap and whether it lies outside the image."""
+        y, x = Signal(position_shape(), name="y"), Signal(position_shape(), name="x")
+        window = job.window
+        with m.If(load):
+            m.d.sync += [y.eq(self.jobs.p.y), x.eq(self.jobs.p.x)]
+        with m.Elif(step & last_tap):
+            m.d.sync += x.eq(Mux(last_kx, job.x, x + window.dil_x))
+            with m.If(last_kx):
+                m.d.sync += y.eq(y + window.dil_y)
+        outside = Signal()
+        m.d.comb += outside.eq(
+            windowed & (window.height != 0) & ((y < 0) | (y >= window.height) | (x < 0) | (x >= window.width))
+        )
+        return outside
+
+    def _weights(self, m, job, load, step, last):
+        """Lane of the tap (depthwise) and word in the matrix memory."""
+        lanes = self.config.lanes
+        lane = Signal(range(max(2, lanes)))
+        matrix = Signal(matrix_addr_bits(self.config))
+        last_lane = Signal()
+        m.d.comb += last_lane.eq(~job.depthwise | (lane == lanes - 1) | last)
+        with m.If(load):
+            m.d.sync += lane.eq(0)
+            with m.If(self.jobs.p.first_row):
+                m.d.sync += matrix.eq(self.jobs.p.matrix)
+            with m.Elif(step & last_lane):
+                m.d.sync += matrix.eq(matrix + 1)
+        with m.Elif(step):
+            m.d.sync += lane.eq(Mux(last_lane, 0, lane + 1))
+            with m.If(last_lane):
+                m.d.sync += matrix.eq(matrix + 1)
+        return lane, matrix

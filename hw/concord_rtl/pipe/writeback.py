@@ -1,0 +1,141 @@
+"""End of a vector's trip: collecting beats, converting to narrow, writing, retiring."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import Flag
+
+from ..quantizer import Quantizer
+from ..shapes import shape_of
+from .layouts import program_addr_bits, retire_layout, vector_addr_bits
+
+
+class Writeback(wiring.Component):
+    """Writes each vector to its wide and narrow destinations and retires it.
+
+    The wide write takes place one cycle after the last beat, the narrow write after the latency of the quantiser; both
+    retire the entry of their hazard tracker in the cycle of the write. A vector counts as retired, with all its flags, at
+    the time of the narrow write, whether it has one or not.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    tokens : In(stream)
+        Vectors in order, there before their first beat.
+    valid, head, beat : In
+        Beats of the second multifunction unit.
+    half_overflow, acc_overflow, nonfinite : In(1)
+        Flags of the beat, from the units before.
+    wide_en, wide_addr, wide_data : Out
+        Write to the wide memory; retires an entry.
+    narrow_en, narrow_addr, narrow_data : Out
+        Write to the narrow memory; retires an entry.
+    retired : Out(1)
+        A vector has left the pipe; ``pc`` and ``flags`` are valid.
+    pc, flags : Out
+        Address of its chain and its sticky flags.
+    reset_noise : In(1)
+        Start of a run.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        addr = vector_addr_bits(config)
+        super().__init__(
+            {
+                "tokens": In(stream.Signature(retire_layout(config))),
+                "valid": In(1),
+                "head": In(1),
+                "beat": In(data.ArrayLayout(16, config.mfu_lanes)),
+                "half_overflow": In(1),
+                "acc_overflow": In(1),
+                "nonfinite": In(1),
+                "wide_en": Out(1),
+                "wide_addr": Out(addr),
+                "wide_data": Out(shape_of(config.wide_word)),
+                "narrow_en": Out(1),
+                "narrow_addr": Out(addr),
+                "narrow_data": Out(shape_of(config.narrow_word)),
+                "retired": Out(1),
+                "pc": Out(program_addr_bits(config)),
+                "flags": Out(len(Flag)),
+                "reset_noise": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        token = self.tokens.p
+        lanes, beats = self.config.mfu_lanes, self.config.beats
+        beat = Signal(range(beats))
+        last = Signal()
+        m.d.comb += [last.eq(self.valid & (beat == beats - 1)), self.tokens.ready.eq(last)]
+        with m.If(self.valid):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+
+        collected = Signal(self.config.wide_word.width)
+        with m.If(self.valid):
+            m.d.sync += collected.eq(Cat(collected[16 * lanes :], self.beat))
+        m.d.comb += self.wide_data.eq(collected)
+        m.d.sync += [self.wide_en.eq(last & token.to_wide), self.wide_addr.eq(token.wide)]
+
+        flags = Signal(len(Flag))
+        now, so_far = Signal(len(Flag)), Signal(len(Flag))
+        m.d.comb += [
+            now[Flag.ACC_OVERFLOW].eq(self.acc_overflow),
+            now[Flag.HALF_OVERFLOW].eq(self.half_overflow),
+            now[Flag.NONFINITE].eq(self.nonfinite),
+            flags.eq(now | so_far),
+        ]
+        with m.If(self.valid):
+            m.d.sync += so_far.eq(Mux(last, 0, flags))
+        self._narrow(m, last, flags)
+        return m
+
+    def _narrow(self, m, last, flags):
+        """Conversion, and the retirement that follows it."""
+        token = self.tokens.p
+        waiting = data.StructLayout(
+            {"pc": program_addr_bits(self.config), "narrow": token.narrow.shape(), "write": 1, "flags": len(Flag)}
+        )
+        m.submodules.quantizer = quantizer = Quantizer(self.config)
+        depth = quantizer.LATENCY // self.config.beats + 2
+        m.submodules.queue = queue = SyncFIFO(width=waiting.size, depth=depth)
+        pushed, head = Signal(waiting), Signal(waiting)
+        m.d.comb += [
+            quantizer.i.eq(self.beat),
+            quantizer.valid.eq(self.valid & token.to_narrow),
+            quantizer.first.eq(self.head),
+            quantizer.ctrl.eq(token.quant),
+            quantizer.reset_noise.eq(self.reset_noise),
+            pushed.pc.eq(token.pc),
+            pushed.narrow.eq(token.narrow),
+            pushed.write.eq(token.to_narrow),
+            pushed.flags.eq(flags),
+            queue.w_data.eq(pushed),
+            queue.w_en.eq(last),
+            head.eq(queue.r_data),
+            queue.r_en.eq(self.retired),
+        ]
+        done = last
+        for k in range(quantizer.LATENCY):
+            delayed = Signal(name=f"done_{k}")
+            m.d.sync += delayed.eq(done)
+            done = delayed
+        converted = Signal(len(Flag))
+        m.d.comb += [
+            converted[Flag.NONFINITE].eq(quantizer.nonfinite),
+            converted[Flag.SATURATED].eq(quantizer.saturated),
+            self.retired.eq(done),
+            self.narrow_en.eq(done & head.write),
+            self.narrow_addr.eq(head.narrow),
+            self.narrow_data.eq(quantizer.word),
+            self.pc.eq(head.pc),
+            self.flags.eq(head.flags | Mux(head.write, converted, 0)),
+        ]

@@ -1,0 +1,1 @@
+"""Instruction fetch, decoding and the building of chain descriptors."""

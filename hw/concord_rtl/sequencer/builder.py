@@ -1,0 +1,201 @@
+"""Assembly of chain descriptors from chain instructions and the state that control instructions set."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import isa
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Op, Stage
+
+from ..control import Act, AddOp
+from ..pipe.layouts import Reduction, chain_layout, program_addr_bits
+from .decode import view
+
+#: Operation of the add station that an instruction stands for.
+ADD_OPS = {
+    Op.VV_ADD: AddOp.ADD,
+    Op.VV_SUB: AddOp.SUB,
+    Op.VV_RSUB: AddOp.RSUB,
+    Op.VV_MAX: AddOp.MAX,
+    Op.VV_MIN: AddOp.MIN,
+}
+REDUCTIONS = {Op.MV_MUL: Reduction.PRODUCT, Op.V_MAX: Reduction.MAX, Op.V_REDMAX: Reduction.MAX_ALL}
+#: State of a descriptor that a control instruction sets and chains leave alone.
+STATE_OPS = (Op.SET_SHAPE, Op.SET_ITERS, Op.SET_WINDOW, Op.SET_PAD, Op.SET_QUANT)
+
+
+class ChainBuilder(wiring.Component):
+    """Takes one legal instruction per cycle and presents the descriptor after the last one of a chain.
+
+    The descriptor itself holds shapes, iterations, window, padding and conversion from one chain to the next, so no
+    instruction may be executed while it waits to be taken (``chains.valid``).
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    clear : In(1)
+        Start of a run: initial state.
+    execute : In(1)
+        ``word`` takes effect in this cycle.
+    word, pc : In
+        Instruction and its address.
+    is_chain, stage : In
+        From the decoder.
+    misplaced : Out(1)
+        ``word`` cannot stand here: trap ``CHAIN_ORDER``.
+    chains : Out(stream)
+        Finished descriptors.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "clear": In(1),
+                "execute": In(1),
+                "word": In(isa.WORD_BITS),
+                "pc": In(program_addr_bits(config)),
+                "is_chain": In(1),
+                "stage": In(range(max(Stage) + 1)),
+                "misplaced": Out(1),
+                "chains": Out(stream.Signature(chain_layout(config))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        chain = self.chains.p
+        opcode = Signal(isa.OPCODE_BITS)
+        m.d.comb += opcode.eq(self.word[: isa.OPCODE_BITS])
+        with m.If(self.chains.ready):
+            m.d.sync += self.chains.valid.eq(0)
+        self._order(m, opcode, chain)
+        register = self._address_registers(m, opcode)
+        with m.If(self.execute):
+            for op in STATE_OPS:
+                with m.If(opcode == op):
+                    self._set_state(m, op, chain)
+            with m.If(self.is_chain):
+                self._add(m, opcode, chain, register)
+        with m.If(self.clear):
+            for op in STATE_OPS:
+                m.d.sync += [target.eq(isa.INITIAL[op][name]) for name, target in self._targets(op, chain)]
+            m.d.sync += self.chains.valid.eq(0)
+        return m
+
+    def _order(self, m, opcode, chain):
+        """Where we are in a chain, and whether the word may follow."""
+        open_, stage = Signal(), Signal.like(self.stage)
+        is_write, last = opcode == Op.V_WR, view(Op.V_MAX, self.word)["last"]
+        taken = Mux(view(Op.V_WR, self.word)["mem"], chain.to_wide, chain.to_narrow)
+        follows = open_ & ((self.stage > stage) | (is_write & (stage == Stage.WRITE) & ~taken))
+        with m.If(self.is_chain):
+            m.d.comb += self.misplaced.eq(
+                Mux(opcode == Op.V_RD, open_, ~follows)
+                | (last & ~is_write)
+                | ((opcode == Op.MV_MUL) & chain.wide_source)
+            )
+        with m.Else():
+            m.d.comb += self.misplaced.eq(open_)
+        with m.If(self.execute & self.is_chain):
+            m.d.sync += [open_.eq(~last), stage.eq(self.stage)]
+            with m.If(last):
+                m.d.sync += self.chains.valid.eq(1)
+        with m.If(self.clear):
+            m.d.sync += open_.eq(0)
+
+    def _address_registers(self, m, opcode):
+        """The registers, and the value of the one that the word names."""
+        registers = [Signal(isa.MATRIX_ADDR_BITS, name=f"areg_{k}") for k in range(1, isa.ADDR_REGS)]
+        selected, number = Signal(isa.MATRIX_ADDR_BITS), Signal(isa.ADDR_REG_BITS)
+        m.d.comb += number.eq(view(Op.V_RD, self.word)["reg"])
+        with m.If(opcode == Op.MV_MUL):
+            m.d.comb += number.eq(view(Op.MV_MUL, self.word)["reg"])
+        with m.Elif((opcode == Op.SET_ADDR) | (opcode == Op.INC_ADDR)):
+            m.d.comb += number.eq(view(Op.SET_ADDR, self.word)["reg"])
+        m.d.comb += selected.eq(Array([Const(0, isa.MATRIX_ADDR_BITS), *registers])[number])
+        for k, register in enumerate(registers, start=1):
+            with m.If(self.execute & (number == k)):
+                with m.If(opcode == Op.SET_ADDR):
+                    m.d.sync += register.eq(view(Op.SET_ADDR, self.word)["value"])
+                with m.Elif(opcode == Op.INC_ADDR):
+                    m.d.sync += register.eq(selected + view(Op.INC_ADDR, self.word)["step"])
+            with m.If(self.clear):
+                m.d.sync += register.eq(0)
+        return selected
+
+    def _targets(self, op, chain):
+        """Fields of a control instruction and where the descriptor keeps them."""
+        for field in isa.FORMS[op].fields.fields:
+            if op == Op.SET_QUANT:
+                yield field.name, chain.quant[field.name]
+            elif field.name in chain.window.shape().members:
+                yield field.name, chain.window[field.name]
+            else:
+                yield field.name, chain[field.name]
+
+    def _set_state(self, m, op, chain):
+        fields = view(op, self.word)
+        m.d.sync += [target.eq(fields[name]) for name, target in self._targets(op, chain)]
+
+    def _address(self, m, target, op, register):
+        """Resolve the address of a vector operand."""
+        fields = view(op, self.word)
+        m.d.sync += target.addr.eq(fields["addr"] + register)
+        m.d.sync += [target[name].eq(fields[name]) for name in ("row", "inner", "outer")]
+
+    def _add(self, m, opcode, chain, register):
+        """Effect of one chain instruction."""
+        units = (chain.unit0, chain.unit1)
+        with m.Switch(opcode):
+            with m.Case(Op.V_RD):
+                m.d.sync += [
+                    chain.pc.eq(self.pc),
+                    chain.wide_source.eq(view(Op.V_RD, self.word)["mem"]),
+                    chain.reduction.eq(Reduction.NONE),
+                    chain.depthwise.eq(0),
+                    chain.to_wide.eq(0),
+                    chain.to_narrow.eq(0),
+                    *(Value.cast(unit).eq(0) for unit in units),
+                ]
+                self._address(m, chain.source, Op.V_RD, register)
+            for op, reduction in REDUCTIONS.items():
+                with m.Case(op):
+                    m.d.sync += chain.reduction.eq(reduction)
+                    if op == Op.MV_MUL:
+                        fields = view(op, self.word)
+                        m.d.sync += chain.depthwise.eq(fields["mode"])
+                        m.d.sync += chain.matrix.eq(fields["matrix"] + register)
+            with m.Case(Op.VV_MUL):
+                self._operand(m, chain, Op.VV_MUL, "mul", 1, register)
+            for op, add in ADD_OPS.items():
+                with m.Case(op):
+                    self._operand(m, chain, op, "add", add, register)
+            with m.Case(Op.V_RELU):
+                self._unit(m, chain, Op.V_RELU, act=Act.RELU)
+            with m.Case(Op.V_TBL):
+                self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=view(Op.V_TBL, self.word)["table"])
+            with m.Case(Op.V_WR):
+                self._destination(m, chain, register)
+
+    def _unit(self, m, chain, op, **values):
+        """Set controls of the unit that the word names."""
+        for number, unit in enumerate((chain.unit0, chain.unit1)):
+            with m.If(view(op, self.word)["unit"] == number):
+                m.d.sync += [unit[name].eq(value) for name, value in values.items()]
+
+    def _operand(self, m, chain, op, station, value, register):
+        self._unit(m, chain, op, **{station: value})
+        for number in range(2):
+            with m.If(view(op, self.word)["unit"] == number):
+                self._address(m, chain[f"{station}{number}"], op, register)
+
+    def _destination(self, m, chain, register):
+        for mem, name in ((isa.Mem.WIDE, "wide"), (isa.Mem.NARROW, "narrow")):
+            with m.If(view(Op.V_WR, self.word)["mem"] == mem):
+                m.d.sync += chain[f"to_{name}"].eq(1)
+                self._address(m, chain[name], Op.V_WR, register)

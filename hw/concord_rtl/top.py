@@ -1,0 +1,58 @@
+"""The whole NPU with a byte link: what simulations and boards build on."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from .core import Contents, NpuCore
+from .link.message_processor import MessageProcessor
+
+
+class NpuTop(wiring.Component):
+    """Message processor and core.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    contents : Contents
+        Initial contents of the memories.
+
+    Members
+    -------
+    rx, tx : In, Out(stream)
+        Bytes from and to the host, framed as in :mod:`concord.spec.link`.
+    busy, done, trapped : Out(1)
+        State of the core, for lights.
+    """
+
+    def __init__(self, config: NpuConfig, contents: Contents | None = None):
+        self.config = config
+        self.contents = contents
+        super().__init__(
+            {
+                "rx": In(stream.Signature(8)),
+                "tx": Out(stream.Signature(8)),
+                "busy": Out(1),
+                "done": Out(1),
+                "trapped": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.messages = messages = MessageProcessor(self.config)
+        m.submodules.core = core = NpuCore(self.config, self.contents)
+        wiring.connect(m, wiring.flipped(self.rx), messages.rx)
+        wiring.connect(m, messages.tx, wiring.flipped(self.tx))
+        wiring.connect(m, messages.bus, core.bus)
+        m.d.comb += [
+            messages.busy.eq(core.busy),
+            messages.status.eq(core.status),
+            core.link_errors.eq(messages.errors),
+            self.busy.eq(core.busy),
+            self.done.eq(core.done),
+            self.trapped.eq(core.trapped),
+        ]
+        return m
