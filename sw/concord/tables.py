@@ -1,0 +1,240 @@
+"""Look-up tables [transfer-lut]: contents computed once, equal contents stored once.
+
+``entry = f(code * 2**-scale)`` for every code, correctly rounded to binary16 and limited to +-65504, so that a table
+never makes an infinity or a NaN; a zero is +0. The contents then travel as data: nothing computes them elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .functions import Function, Number, function
+from .golden import half
+from .golden.table import index
+from .spec.config import NpuConfig
+from .spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
+
+#: Range of inputs a table covers unless told otherwise: [low, high). Outside, the nearest entry is used.
+DOMAINS: dict[str, tuple[float, float]] = {
+    "sigmoid": (-8, 8),
+    "tanh": (-4, 4),
+    "erf": (-4, 4),
+    "hardsigmoid": (-4, 4),
+    "exp": (-8, 0),
+    "reciprocal": (0, 16),
+    "sqrt": (0, 16),
+    "rsqrt": (0, 16),
+    "log": (0, 16),
+}
+_OTHER_DOMAIN = (-8, 8)
+_SCALES = range(-32, 32)
+
+
+def _power(k: int) -> Fraction:
+    return Fraction(2) ** k
+
+
+def round_to_half(value: Number) -> int:
+    """Bit pattern of the nearest finite binary16 number, ties to even; a zero is +0."""
+    if isinstance(value, float) and math.isinf(value):
+        return int(half.encode(math.copysign(HALF_MAX, value)))
+    exact = Fraction(value)
+    size = abs(exact)
+    if not size:
+        return 0
+    top = size.numerator.bit_length() - size.denominator.bit_length()
+    if size < _power(top):
+        top -= 1
+    unit = _power(max(top, HALF_EXP_MIN) - (HALF_PRECISION - 1))
+    rounded = float(min(round(size / unit) * unit, Fraction(HALF_MAX)))
+    return int(half.encode(-rounded if exact < 0 and rounded else rounded))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Stored contents of one function.
+
+    Parameters
+    ----------
+    name : str
+        For reports.
+    low, high : int
+        Least and greatest code.
+    scale : int
+        log2 of codes per unit of the input.
+    entries : tuple of int
+        binary16 patterns, of code ``low`` first.
+    """
+
+    name: str
+    low: int
+    high: int
+    scale: int
+    entries: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.entries) != self.high - self.low + 1:
+            raise ValueError(f"entries must be {self.high - self.low + 1} for this range, not {len(self.entries)}")
+        if any(not 0 <= entry <= 0xFFFF for entry in self.entries):
+            raise ValueError("entries must be binary16 patterns in 0..65535")
+
+    def apply(self, bits: ArrayLike) -> tuple[half.Bits, NDArray[np.bool_]]:
+        """Look binary16 patterns up: results, and where the input was not finite."""
+        code, nonfinite = index(bits, self.low, self.high, self.scale)
+        return np.array(self.entries, dtype=np.uint16)[code - self.low], nonfinite
+
+
+def build_table(
+    source: str | Function, config: NpuConfig, *, low: int, high: int, scale: int, name: str = "", **parameters: Any
+) -> Table:
+    """Compute a table.
+
+    Parameters
+    ----------
+    source : str or callable
+        A name of :data:`concord.functions.FUNCTIONS`, or a function from the exact input (a ``Fraction``) to a
+        ``Fraction``, ``Decimal`` or float, which is rounded once.
+    config : NpuConfig
+        Its table memory limits the codes.
+    low, high, scale : int
+        Range of codes, and log2 of codes per unit of the input.
+    name : str
+        For reports; the name of the function if left out.
+    parameters
+        Of a function given by name.
+    """
+    curve = function(source, **parameters) if isinstance(source, str) else source
+    label = name or (source if isinstance(source, str) else getattr(source, "__name__", "custom"))
+    depth = config.table_depth
+    if not -depth <= low <= high < depth:
+        raise ValueError(f"codes must be in {-depth}..{depth - 1}, not {low}..{high}")
+    if high - low >= depth:
+        raise ValueError(f"a table must have at most table_depth={depth} entries, not {high - low + 1}")
+    if scale not in _SCALES:
+        raise ValueError(f"scale must be in {_SCALES[0]}..{_SCALES[-1]}, not {scale!r}")
+    entries = []
+    for code in range(low, high + 1):
+        value = curve(Fraction(code) * _power(-scale))
+        if isinstance(value, float | Decimal) and math.isnan(value):
+            raise ValueError(f"{label} must be a number at {code} * 2**{-scale}, not NaN")
+        entries.append(round_to_half(value))
+    return Table(label, low, high, scale, tuple(entries))
+
+
+def standard_table(
+    name: str,
+    config: NpuConfig,
+    entries: int | None = None,
+    domain: tuple[float, float] | None = None,
+    **parameters: Any,
+) -> Table:
+    """A table with the finest scale at which ``domain`` fits in ``entries``.
+
+    Parameters
+    ----------
+    name : str
+        Of :data:`concord.functions.FUNCTIONS`.
+    entries : int
+        Greatest number of entries; 256 (or the whole table memory, if smaller) when left out.
+    domain : pair of numbers
+        Inputs covered, [low, high); (low, 0] if high is 0. :data:`DOMAINS` when left out.
+    parameters
+        Of the function.
+    """
+    room = min(256, config.table_depth) if entries is None else entries
+    if not 2 <= room <= config.table_depth:
+        raise ValueError(f"entries must be in 2..table_depth={config.table_depth}, not {entries!r}")
+    bottom, top = map(Fraction, domain if domain is not None else DOMAINS.get(name, _OTHER_DOMAIN))
+    if bottom >= top:
+        raise ValueError(f"domain must be (low, high) with low < high, not {domain!r}")
+    scale = max((s for s in _SCALES if (top - bottom) * _power(s) <= room), default=_SCALES[0])
+    first, last = bottom * _power(scale), top * _power(scale)
+    # One end is left out: the top, or the bottom of a range that ends at zero.
+    low, high = (math.floor(first) + 1, 0) if top == 0 else (math.ceil(first), math.ceil(last) - 1)
+    return build_table(name, config, low=low, high=high, scale=scale, **parameters)
+
+
+def compose(*steps: Function) -> Function:
+    """Several functions in a row as one, the first applied first; nothing is rounded in between."""
+
+    def chain(x: Fraction) -> Number:
+        value: Number = x
+        for step in steps:
+            value = step(Fraction(value))
+        return value
+
+    return chain
+
+
+class TableSet:
+    """The tables of one program, in the table memory.
+
+    Equal tables share a slot; tables with equal entries and different ranges share the entries.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Depth of the table memory and number of slots.
+
+    Members
+    -------
+    tables : list of Table
+        By slot.
+    used : int
+        Entries of the table memory in use.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        self.tables: list[Table] = []
+        self._bases: dict[tuple[int, ...], int] = {}
+        self._slots: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
+        self.used = 0
+
+    def add(self, table: Table) -> int:
+        """Store a table and return its slot; ``ValueError`` if it does not fit, which leaves the set as it was."""
+        key = (table.low, table.high, table.scale, table.entries)
+        if key in self._slots:
+            return self._slots[key]
+        slots, depth = self.config.table_slots, self.config.table_depth
+        if len(self.tables) == slots:
+            names = ", ".join(t.name for t in self.tables)
+            raise ValueError(f"tables must fit in table_slots={slots}: {table.name} does not, beside {names}")
+        if table.entries not in self._bases:
+            if self.used + len(table.entries) > depth:
+                raise ValueError(
+                    f"tables must fit in table_depth={depth}: {table.name} needs {len(table.entries)} entries, "
+                    f"{depth - self.used} are left"
+                )
+            self._bases[table.entries] = self.used
+            self.used += len(table.entries)
+        self._slots[key] = len(self.tables)
+        self.tables.append(table)
+        return self._slots[key]
+
+    @property
+    def stored(self) -> int:
+        """Number of different contents in the memory."""
+        return len(self._bases)
+
+    def descriptors(self) -> list[dict[str, int]]:
+        """Fields of the slot descriptors, by slot."""
+        return [
+            {"low": t.low, "high": t.high, "offset": self._bases[t.entries] - t.low, "scale": t.scale}
+            for t in self.tables
+        ]
+
+    def slots(self) -> list[int]:
+        """Words of the slot descriptors in use."""
+        return [self.config.table_slot.pack(**fields) for fields in self.descriptors()]
+
+    def memory(self) -> NDArray[np.uint16]:
+        """Contents of the table memory in use."""
+        return np.array([entry for entries in self._bases for entry in entries], dtype=np.uint16)
