@@ -1,0 +1,222 @@
+"""Recurrent cells: LSTM with peepholes, and GRU.
+
+Both hide the latency of the pipe in the same way: the products with the input of step t+1 are issued between the
+dependent element-wise chains at the end of step t, so the tile engines work while those chains run through the pipe.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.examples.base import Example, Floats, chain, program, sigmoid
+from concord.sheet import Sheet
+from concord.spec.config import NpuConfig
+
+#: Gates in the order of the rows of the weights.
+LSTM_GATES = "iofg"
+GRU_GATES = "rzn"
+
+
+def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int = 1) -> Example:
+    """An LSTM cell with peepholes over ``steps`` steps from zero state; gives h of every step.
+
+    ::
+
+        i = sigm(Wxi x + Whi h + Wci*c + bi)        f = sigm(Wxf x + Whf h + Wcf*c + bf)
+        c' = f*c + i*tanh(Wxg x + Whg h + bg)       o = sigm(Wxo x + Who h + Wco*c' + bo)       h' = o*tanh(c')
+    """
+    rng = np.random.default_rng(seed)
+    wx = {gate: rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in LSTM_GATES}
+    wh = {gate: rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in LSTM_GATES}
+    bias = {gate: rng.normal(0, 0.3, hidden) for gate in LSTM_GATES}
+    peep = {gate: rng.normal(0, 0.3, hidden) for gate in "iof"}
+    sheet = Sheet(config)
+    size = {"H": sheet.tiles(hidden), "X": sheet.tiles(inputs), "T": steps}
+    for gate in LSTM_GATES:
+        sheet.matrix(f"wx_{gate}", wx[gate], f"input weights of gate {gate}")
+        sheet.matrix(f"wh_{gate}", wh[gate], f"recurrent weights of gate {gate}")
+    for gate in LSTM_GATES:
+        sheet.constant(f"b_{gate}", bias[gate], f"bias of gate {gate}")
+    for gate in "iof":
+        sheet.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
+    sheet.sigmoid_tables()
+    sheet.input("x_in", steps * size["X"], "inputs, X vectors a step")
+    sheet.output("y", steps * size["H"], "h of every step")
+    for gate in LSTM_GATES:
+        sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias (i, f: and peephole)")
+    sheet.wide("i", size["H"], "input gate")
+    sheet.wide("fc", size["H"], "f*c")
+    sheet.wide("zo", size["H"], "output gate before its peephole")
+    sheet.wide("c", size["H"], "cell state")
+    sheet.wide("tc", size["H"], "tanh(c)")
+    sheet.constant("zero", np.zeros(config.native), "initial state")
+    sheet.narrow("x", steps * size["X"], "inputs")
+    sheet.narrow("h", size["H"], "hidden state")
+
+    def reference(x: Floats) -> Floats:
+        h, c, outputs = np.zeros((len(x), hidden)), np.zeros((len(x), hidden)), []
+        for t in range(steps):
+            z = {gate: x[:, t] @ wx[gate].T + h @ wh[gate].T + bias[gate] for gate in LSTM_GATES}
+            i, f = sigmoid(z["i"] + peep["i"] * c), sigmoid(z["f"] + peep["f"] * c)
+            c = f * c + i * np.tanh(z["g"])
+            h = sigmoid(z["o"] + peep["o"] * c) * np.tanh(c)
+            outputs.append(h)
+        return np.stack(outputs, axis=1)
+
+    return Example(
+        name=f"lstm{hidden}",
+        title=f"LSTM cell with peepholes: {inputs} inputs, hidden {hidden}, {steps} steps.",
+        sheet=sheet,
+        text=_lstm_text(sheet, size),
+        input_shape=(steps, inputs),
+        output_shape=(steps, hidden),
+        reference=reference,
+        tolerance=0.05,
+        macs=steps * 4 * hidden * (hidden + inputs),
+    )
+
+
+def _input_part(gate: str) -> list[str]:
+    return chain("v_rd narrow, x, reg=1", f"mv_mul wx_{gate}", f"vv_add b_{gate}, row=1", f"v_wr wide, p_{gate}, row=1")
+
+
+def _peephole(gate: str) -> list[str]:
+    return chain(
+        "v_rd wide, c, row=1", f"vv_mul wc_{gate}, row=1", f"vv_add p_{gate}, row=1", f"v_wr wide, p_{gate}, row=1"
+    )
+
+
+def _lstm_text(sheet: Sheet, size: dict[str, int]) -> str:
+    same = size["H"] == size["X"]
+    to_x, to_h = ([], []) if same else (["set_shape H, X"], ["set_shape H, H"])
+    step = [
+        *to_h,
+        *chain("v_rd narrow, h", "mv_mul wh_i", "vv_add p_i, row=1", "v_sigm", "v_wr wide, i, row=1"),
+        *chain(
+            "v_rd narrow, h", "mv_mul wh_f", "vv_add p_f, row=1", "v_sigm", "vv_mul c, row=1", "v_wr wide, fc, row=1"
+        ),
+        *chain("v_rd narrow, h", "mv_mul wh_o", "vv_add p_o, row=1", "v_wr wide, zo, row=1"),
+        *chain(
+            "v_rd narrow, h", "mv_mul wh_g", "vv_add p_g, row=1", "v_tanh", "vv_mul i, row=1", "vv_add fc, row=1",
+            "v_wr wide, c, row=1",
+        ),
+    ]  # fmt: skip
+    squash = chain("v_rd wide, c, row=1", "v_tanh", "v_wr wide, tc, row=1")
+    result = chain(
+        "v_rd wide, c, row=1", "vv_mul wc_o, row=1", "vv_add zo, row=1", "v_sigm", "vv_mul tc, row=1",
+        "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
+    )  # fmt: skip
+    ahead = [
+        "inc_addr 1, X                     # the input of the next step",
+        *to_x, *_input_part("i"), *_input_part("f"),
+        *squash, *_peephole("i"), *_peephole("f"),
+        *_input_part("o"), *result, *_input_part("g"),
+        "inc_addr 2, H",
+    ]  # fmt: skip
+    return program(
+        sheet,
+        size,
+        [
+            ("Inputs to narrow, state to zero.", [
+                "set_shape T*X, 1", *chain("v_rd wide, x_in, row=1", "v_wr narrow, x, row=1"),
+                "set_shape H, X", *chain("v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"),
+            ]),
+            ("Input part of the first step; c is 0, so its peepholes are not missed.",
+             [line for gate in LSTM_GATES for line in _input_part(gate)]),
+            ("All steps but the last, each with the input part of the next one.",
+             ["loop T - 1", *step, *ahead, "end_loop"] if size["T"] > 1 else []),
+            ("The last step.", [*step, *squash, *result]),
+        ],
+    )  # fmt: skip
+
+
+def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int = 2) -> Example:
+    """A GRU cell over ``steps`` steps from zero state; gives h of every step.
+
+    ::
+
+        r = sigm(Wxr x + Whr h + br)     z = sigm(Wxz x + Whz h + bz)
+        n = tanh(Wxn x + bn + r*(Whn h + bhn))                            h' = n + z*(h - n)
+    """
+    rng = np.random.default_rng(seed)
+    wx = {gate: rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in GRU_GATES}
+    wh = {gate: rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in GRU_GATES}
+    bias = {gate: rng.normal(0, 0.3, hidden) for gate in GRU_GATES}
+    inner = rng.normal(0, 0.3, hidden)
+    sheet = Sheet(config)
+    size = {"H": sheet.tiles(hidden), "X": sheet.tiles(inputs), "T": steps}
+    for gate in GRU_GATES:
+        sheet.matrix(f"wx_{gate}", wx[gate], f"input weights of gate {gate}")
+        sheet.matrix(f"wh_{gate}", wh[gate], f"recurrent weights of gate {gate}")
+    for gate in GRU_GATES:
+        sheet.constant(f"b_{gate}", bias[gate], f"bias of gate {gate}")
+    sheet.constant("b_hn", inner, "bias inside the reset gate")
+    sheet.sigmoid_tables()
+    sheet.input("x_in", steps * size["X"], "inputs, X vectors a step")
+    sheet.wide("h0", size["H"], "h before the first step")
+    sheet.output("y", steps * size["H"], "h of every step, behind h0")
+    for gate in GRU_GATES:
+        sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias")
+    for gate in GRU_GATES:
+        sheet.wide(gate, size["H"], f"gate {gate}")
+    sheet.constant("zero", np.zeros(config.native), "initial state")
+    sheet.narrow("x", steps * size["X"], "inputs")
+    sheet.narrow("h", size["H"], "hidden state")
+
+    def reference(x: Floats) -> Floats:
+        h, outputs = np.zeros((len(x), hidden)), []
+        for t in range(steps):
+            r, z = (sigmoid(x[:, t] @ wx[gate].T + h @ wh[gate].T + bias[gate]) for gate in "rz")
+            n = np.tanh(x[:, t] @ wx["n"].T + bias["n"] + r * (h @ wh["n"].T + inner))
+            h = n + z * (h - n)
+            outputs.append(h)
+        return np.stack(outputs, axis=1)
+
+    return Example(
+        name=f"gru{hidden}",
+        title=f"GRU cell: {inputs} inputs, hidden {hidden}, {steps} steps.",
+        sheet=sheet,
+        text=_gru_text(sheet, size),
+        input_shape=(steps, inputs),
+        output_shape=(steps, hidden),
+        reference=reference,
+        tolerance=0.05,
+        macs=steps * 3 * hidden * (hidden + inputs),
+    )
+
+
+def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
+    same = size["H"] == size["X"]
+    to_x, to_h = ([], []) if same else (["set_shape H, X"], ["set_shape H, H"])
+    step = [
+        *to_h,
+        *chain("v_rd narrow, h", "mv_mul wh_r", "vv_add p_r, row=1", "v_sigm", "v_wr wide, r, row=1"),
+        *chain("v_rd narrow, h", "mv_mul wh_z", "vv_add p_z, row=1", "v_sigm", "v_wr wide, z, row=1"),
+        *chain(
+            "v_rd narrow, h", "mv_mul wh_n", "vv_add b_hn, row=1", "vv_mul r, row=1", "vv_add p_n, row=1", "v_tanh",
+            "v_wr wide, n, row=1",
+        ),
+    ]  # fmt: skip
+    result = chain(
+        "v_rd wide, n, row=1", "vv_rsub h0, reg=2, row=1", "vv_mul z, row=1", "vv_add n, row=1",
+        "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
+    )  # fmt: skip
+    ahead = [
+        "inc_addr 1, X                     # the input of the next step",
+        *to_x, *_input_part("r"), *_input_part("z"), *result, *_input_part("n"),
+        "inc_addr 2, H",
+    ]  # fmt: skip
+    return program(
+        sheet,
+        size,
+        [
+            ("Inputs to narrow, state to zero.", [
+                "set_shape T*X, 1", *chain("v_rd wide, x_in, row=1", "v_wr narrow, x, row=1"),
+                "set_shape H, X", *chain("v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"),
+            ]),
+            ("Input part of the first step.", [line for gate in GRU_GATES for line in _input_part(gate)]),
+            ("All steps but the last, each with the input part of the next one.",
+             ["loop T - 1", *step, *ahead, "end_loop"] if size["T"] > 1 else []),
+            ("The last step.", [*step, *result]),
+        ],
+    )  # fmt: skip

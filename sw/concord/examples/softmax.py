@@ -1,0 +1,74 @@
+"""Softmax by tables and reductions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.examples.base import Example, Floats, chain, program
+from concord.sheet import Sheet
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
+
+#: Values whose exponential counts as zero lie this far below the maximum.
+DEPTH = 16
+
+
+def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
+    """Softmax over ``classes`` values: maximum, difference, exponential, sum as a product with ones, reciprocal."""
+    scale = 5 if config.table_depth >= 1024 else 3
+    sheet = Sheet(config)
+    vectors = sheet.tiles(classes)
+    padded = vectors * config.native
+    mask = np.where(np.arange(padded) < classes, HALF_MAX, -HALF_MAX)
+    sheet.matrix("ones", np.ones((config.native, padded)), "sums all elements into every element")
+    sheet.input("x", vectors, "inputs; elements behind the last class are not looked at")
+    sheet.output("y", vectors, "probabilities; 0 behind the last class")
+    sheet.constant("mask", mask, f"{HALF_MAX} for a class, -{HALF_MAX} behind")
+    sheet.wide("masked", vectors, "inputs, with the least number behind the last class")
+    sheet.wide("top", 1, "maximum in every element")
+    sheet.wide("e", vectors, "exponentials of the differences to the maximum")
+    sheet.wide("norm", 1, "reciprocal of their sum in every element")
+    sheet.narrow("en", vectors, "exponentials")
+    sheet.table("exp", lambda x: np.where(x <= -DEPTH, 0.0, np.exp(x)), -(DEPTH << scale), 0, scale)
+    sheet.table("recip", lambda x: 1.0 / x, 1 << scale, classes << scale, scale)
+
+    def reference(x: Floats) -> Floats:
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        return np.asarray(e / e.sum(axis=-1, keepdims=True))
+
+    text = program(
+        sheet,
+        {"V": vectors},
+        [
+            ("Maximum over the classes.", [
+                "set_shape V, 1",
+                *chain("v_rd wide, x, row=1", "vv_min mask, row=1", "v_wr wide, masked, row=1"),
+                "set_shape 1, V",
+                "set_window 1, V, stride_y=0, stride_x=1, dil_y=1, dil_x=1",
+                *chain("v_rd wide, masked", "v_redmax", "v_wr wide, top"),
+                "set_window 1, 1, stride_y=0, stride_x=0, dil_y=1, dil_x=1",
+            ]),
+            ("Exponentials; the mask makes those behind the last class zero.", [
+                "set_shape V, 1",
+                *chain("v_rd wide, x, row=1", "vv_sub top", "vv_min mask, row=1", "v_exp", "v_wr wide, e, row=1",
+                       "v_wr narrow, en, row=1"),
+            ]),
+            ("Reciprocal of the sum.", [
+                "set_shape 1, V", *chain("v_rd narrow, en", "mv_mul ones", "v_recip", "v_wr wide, norm"),
+            ]),
+            ("Probabilities.", [
+                "set_shape V, 1", *chain("v_rd wide, e, row=1", "vv_mul norm", "v_wr wide, y, row=1"),
+            ]),
+        ],
+    )  # fmt: skip
+    return Example(
+        name="softmax",
+        title=f"Softmax over {classes} values.",
+        sheet=sheet,
+        text=text,
+        input_shape=(classes,),
+        output_shape=(classes,),
+        reference=reference,
+        tolerance=1.5 * 2.0**-scale,
+        macs=0,
+    )
