@@ -1,0 +1,1 @@
+"""Tile engines: from matrix words and vectors to accumulators in order."""

@@ -1,0 +1,169 @@
+"""The matrix-vector unit: tile engines, result queue and conversion to binary16."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.formats import HALF_WIDTH
+
+from ..arith.acc_to_half import AccToHalf
+from ..shapes import shape_of
+from .results import ResultQueue
+from .row import Row, clear_delay, exp_delay, sum_latency
+
+
+def control_layout(config: NpuConfig) -> data.StructLayout:
+    """What accompanies the vector and the matrix word of a step."""
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "first": 1,  # first step of a job
+            "last": 1,  # last step of a job
+            "zero": 1,  # the vector counts as zero: the tap lies outside the image
+            "depthwise": 1,
+            "lane": clog2(config.lanes),  # lane of the tap's weights, in depthwise mode
+            "half": clog2(config.steps),  # which L elements of the vector, in dense mode
+            "vectors": clog2(config.engines),  # vectors of the job minus 1
+        }
+    )
+
+
+class Mvm(wiring.Component):
+    """Dense and depthwise products of matrix words with narrow vectors, accumulated exactly.
+
+    Does not fetch and never stalls: one step per cycle, jobs following one another without a gap. Whoever issues jobs
+    keeps no more than ``RESULT_SLOTS`` of them between their first step and ``free``. ``ready`` rises ``LATENCY``
+    cycles after the last step of a job; beat k of a vector is on the outputs ``LAUNCH_LATENCY + k`` cycles after its
+    ``launch``.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration.
+    slots : int or None
+        Jobs the result queue holds. By default 8, or 2 with N = 4 where it is made of flip-flops.
+
+    Members
+    -------
+    step : In(control_layout)
+        Control of a step.
+    x : In(narrow_word)
+        Its vector.
+    w : In(ArrayLayout(matrix_row, T*N))
+        Its matrix word. In depthwise mode the rows of engine 0 count.
+    ready : Out(1)
+        A result vector waits.
+    launch : In(1)
+        Take it, in the cycle of ``ready`` or later; not again for N/P cycles.
+    beat : Out(ArrayLayout(16, P))
+        Elements of a result vector, binary16.
+    acc_overflow : Out(1)
+        An accumulator of this beat was saturated to W bits.
+    half_overflow : Out(1)
+        An element of this beat became an infinity.
+    free : Out(1)
+        A job has left the queue.
+    """
+
+    def __init__(self, config: NpuConfig, slots: int | None = None):
+        self.config = config
+        if slots is None:
+            slots = 2 if config.native == 4 else 8
+        if not isinstance(slots, int) or slots < 1:
+            raise ValueError(f"slots must be an integer of at least 1, not {slots!r}")
+        self.slots = slots
+        super().__init__(
+            {
+                "step": In(control_layout(config)),
+                "x": In(shape_of(config.narrow_word)),
+                "w": In(data.ArrayLayout(shape_of(config.matrix_row), config.rows)),
+                "ready": Out(1),
+                "launch": In(1),
+                "beat": Out(data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)),
+                "acc_overflow": Out(1),
+                "half_overflow": Out(1),
+                "free": Out(1),
+            }
+        )
+
+    @property
+    def RESULT_SLOTS(self) -> int:
+        """Jobs that may be outstanding."""
+        return self.slots
+
+    @property
+    def LATENCY(self) -> int:
+        """Cycles from the last step of a job to ``ready``."""
+        return 1 + sum_latency(self.config) + 1
+
+    @property
+    def LAUNCH_LATENCY(self) -> int:
+        """Cycles from ``launch`` to the first beat."""
+        return ResultQueue.LATENCY + AccToHalf.LATENCY
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.results = results = ResultQueue(self.config, self.slots)
+        dense, own, pick = self._select(m)
+        exp = self._delay(m, self._exponent(m), exp_delay(self.config), "exp")
+        clear = self._delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
+        push = self._delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
+        for k in range(self.config.rows):
+            m.submodules[f"row{k}"] = row = Row(self.config)
+            w = Signal.like(self.w[k], name=f"w{k}", reset_less=True)
+            m.d.sync += w.eq(self.w[k])
+            m.d.comb += [
+                row.dense.eq(dense),
+                row.own.eq(own[k % self.config.native]),
+                row.pick.eq(pick),
+                row.w.eq(w),
+                row.exp.eq(exp),
+                row.clear.eq(clear),
+                results.acc[k].eq(row.acc),
+            ]
+        m.d.comb += [
+            results.push.eq(push),
+            results.vectors.eq(self._delay(m, self.step.vectors, 1 + sum_latency(self.config), "vectors")),
+            results.launch.eq(self.launch),
+            self.ready.eq(results.ready),
+            self.free.eq(results.free),
+        ]
+        self._convert(m, results)
+        return m
+
+    def _select(self, m):
+        """Register the elements for the lanes in either mode; zeros where the vector does not count."""
+        config, step = self.config, self.step
+        dense = Signal(data.ArrayLayout(signed(config.act_mant), config.lanes), reset_less=True)
+        own = Signal.like(self.x.mant, reset_less=True)
+        pick = Signal(config.lanes, reset_less=True)
+        counts = step.valid & ~step.zero
+        part = self.x.mant.as_value().word_select(step.half, len(dense.as_value()))
+        m.d.sync += [
+            dense.as_value().eq(Mux(counts & ~step.depthwise, part, 0)),
+            own.eq(self.x.mant),
+            pick.eq(Mux(counts & step.depthwise, 1 << step.lane, 0)),
+        ]
+        return dense, own, pick
+
+    def _exponent(self, m) -> Value:
+        exp = Signal(range(self.config.act.exp_max - self.config.act_exp_min + 1), reset_less=True)
+        m.d.sync += exp.eq(self.x.exp - self.config.act_exp_min)
+        return exp
+
+    def _delay(self, m, value, cycles, name, *, reset_less=True) -> Value:
+        for k in range(cycles):
+            late = Signal.like(value, name=f"{name}_late{k}", reset_less=reset_less)
+            m.d.sync += late.eq(value)
+            value = late
+        return value
+
+    def _convert(self, m, results):
+        accs, halfs = [], []
+        for p, unit in enumerate(AccToHalf(self.config) for _ in range(self.config.mfu_lanes)):
+            m.submodules[f"convert{p}"] = unit
+            m.d.comb += [unit.acc.eq(results.o[p]), self.beat[p].eq(unit.o)]
+            accs.append(unit.acc_overflow)
+            halfs.append(unit.half_overflow)
+        m.d.comb += [self.acc_overflow.eq(Cat(accs).any()), self.half_overflow.eq(Cat(halfs).any())]

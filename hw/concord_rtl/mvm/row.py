@@ -1,0 +1,121 @@
+"""One matrix row of a tile engine."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+
+from ..dsp import Multiplier
+from ..shapes import shape_of
+from .align import Align
+
+
+def product_latency(config: NpuConfig) -> int:
+    """Cycles from the operands of a row to the dot product of its lanes."""
+    return 1 + Multiplier.LATENCY + clog2(config.lanes)
+
+
+def exp_delay(config: NpuConfig) -> int:
+    """Cycles by which the exponent follows: the shift count is added up just before it is used."""
+    return product_latency(config) - 1
+
+
+def sum_latency(config: NpuConfig) -> int:
+    """Cycles from the operands of a row to the sum that includes them."""
+    return product_latency(config) + Align.LATENCY + 1
+
+
+def clear_delay(config: NpuConfig) -> int:
+    """Cycles by which ``clear`` follows the operands: it acts in the cycle before they are added."""
+    return sum_latency(config) - 2
+
+
+class Row(wiring.Component):
+    """L multipliers, adder tree, alignment, accumulator.
+
+    Never stalls and keeps no count of steps: every cycle adds a product, idle cycles must bring zeros. One step per
+    cycle. The sum including the step of a cycle is on ``acc`` ``sum_latency(config)`` cycles later.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration.
+
+    Members
+    -------
+    dense : In(ArrayLayout(signed(act_mant), L))
+        Elements for the lanes; zeros in depthwise mode.
+    own : In(signed(act_mant))
+        The element with the number of this row.
+    pick : In(L)
+        The lane that takes ``own`` in depthwise mode; zero in dense mode.
+    w : In(matrix_row)
+        Weights and their exponent.
+    exp : In(range)
+        Exponent of the vector minus ``act_exp_min``, ``exp_delay(config)`` cycles after the rest.
+    clear : In(1)
+        The sum begins again with the step presented ``clear_delay(config)`` cycles before.
+    acc : Out(signed(acc_bits))
+        Sum so far.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "dense": In(data.ArrayLayout(signed(config.act_mant), config.lanes)),
+                "own": In(signed(config.act_mant)),
+                "pick": In(config.lanes),
+                "w": In(shape_of(config.matrix_row)),
+                "exp": In(range(config.act.exp_max - config.act_exp_min + 1)),
+                "clear": In(1),
+                "acc": Out(signed(config.acc_bits)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift)
+        exp = self.w.exp
+        for k in range(exp_delay(config)):
+            late = Signal.like(exp, name=f"exp_late{k}", reset_less=True)
+            m.d.sync += late.eq(exp)
+            exp = late
+        shift = Signal.like(align.shift, reset_less=True)
+        m.d.sync += shift.eq(self.exp + exp)
+        m.d.comb += [align.shift.eq(shift), align.i.eq(self._tree(m, self._products(m)))]
+
+        # Clearing just before a first step leaves the adder without a multiplexer: the register has a reset of its own.
+        total = Signal.like(self.acc)
+        running = Signal.like(self.acc)
+        result = Signal.like(self.acc, reset_less=True)
+        m.d.comb += [total.eq(running + align.o), self.acc.eq(result)]
+        m.d.sync += [result.eq(total), running.eq(Mux(self.clear, 0, total))]
+        return m
+
+    def _products(self, m) -> list:
+        products = []
+        for lane in range(self.config.lanes):
+            a = Signal(signed(self.config.act_mant), name=f"a{lane}", reset_less=True)
+            b = Signal(signed(self.config.wgt_mant), name=f"b{lane}", reset_less=True)
+            m.d.sync += [a.eq(self.dense[lane] | Mux(self.pick[lane], self.own, 0)), b.eq(self.w.mant[lane])]
+            m.submodules[f"mul{lane}"] = mul = Multiplier(self.config.act_mant, self.config.wgt_mant)
+            m.d.comb += [mul.a.eq(a), mul.b.eq(b)]
+            products.append(mul.o)
+        return products
+
+    def _tree(self, m, terms) -> Value:
+        """Add up pairwise, a register per level, as narrow as the symmetric mantissas allow."""
+        leaves = 1
+        while len(terms) > 1:
+            leaves *= 2
+            bits = (leaves * self.config.act.q_max * self.config.wgt.q_max).bit_length() + 1
+            sums = []
+            for k in range(0, len(terms), 2):
+                node = Signal(signed(bits), name=f"sum{leaves}_{k}", reset_less=True)
+                m.d.sync += node.eq(terms[k] + terms[k + 1])
+                sums.append(node)
+            terms = sums
+        return terms[0]
