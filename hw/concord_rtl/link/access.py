@@ -4,11 +4,11 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
-from concord.spec.link import COUNT, TARGET
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.link import TARGET
 from concord.spec.memmap import regions
 
-from ..bus import HostBus, word_bits
+from ..bus import ADDR_BITS, HostBus, word_bits
 from ..shapes import shape_of
 from .assembler import WordAssembler
 from .splitter import WordSplitter
@@ -34,7 +34,7 @@ class BusAccess(wiring.Component):
         Direction.
     target : In
         Region and first address.
-    words : In(16)
+    words : In
         Number of words.
     size : In
         Bytes of one word.
@@ -55,7 +55,7 @@ class BusAccess(wiring.Component):
                 "run": In(1),
                 "write": In(1),
                 "target": In(shape_of(TARGET)),
-                "words": In(COUNT.width),
+                "words": In(range(config.max_payload + 1)),
                 "size": In(range(max(region.nbytes for region in regions(config).values()) + 1)),
                 "i": In(stream.Signature(8)),
                 "o": Out(stream.Signature(8)),
@@ -70,14 +70,15 @@ class BusAccess(wiring.Component):
         m.submodules.assembler = assembler = WordAssembler(width)
         m.submodules.splitter = splitter = WordSplitter(width)
         m.d.comb += [assembler.size.eq(self.size), splitter.size.eq(self.size)]
-        m.d.comb += [assembler.i.payload.eq(self.i.payload), assembler.i.valid.eq(self.i.valid & self.run & self.write)]
-        m.d.comb += self.i.ready.eq(assembler.i.ready & self.run & self.write)
+        taking = self.run & self.write & ~self.done
+        m.d.comb += [assembler.i.payload.eq(self.i.payload), assembler.i.valid.eq(self.i.valid & taking)]
+        m.d.comb += self.i.ready.eq(assembler.i.ready & taking)
         wiring.connect(m, wiring.flipped(self.bus.rsp), splitter.i)
         wiring.connect(m, splitter.o, wiring.flipped(self.o))
 
         req = self.bus.req
-        addr = Signal(TARGET["addr"].width)
-        left = Signal(COUNT.width)
+        addr = Signal(min(clog2(max(region.depth for region in regions(self.config).values())), ADDR_BITS))
+        left = Signal.like(self.words)
         pending = Signal()  # a read has not been answered yet
         m.d.comb += [
             req.p.region.eq(self.target.region),

@@ -30,10 +30,8 @@ class PayloadBuffer(wiring.Component):
         Byte to store.
     play : In(1)
         Whether to play back; while low, playback is at its start.
-    length : In(16)
-        Bytes of the payload, constant while ``play``.
     o : Out(stream)
-        Bytes ``TARGET.nbytes .. length - 1``.
+        Bytes from ``TARGET.nbytes`` on. It is for the taker to know where the payload ends.
     """
 
     def __init__(self, config: NpuConfig):
@@ -44,7 +42,6 @@ class PayloadBuffer(wiring.Component):
                 "index": In(range(config.max_payload + 1)),
                 "data": In(8),
                 "play": In(1),
-                "length": In(16),
                 "o": Out(stream.Signature(8)),
             }
         )
@@ -59,7 +56,7 @@ class PayloadBuffer(wiring.Component):
             write.en.eq(self.write & (self.index < self.config.max_payload)),
         ]
 
-        at = Signal(range(self.config.max_payload + 1), init=TARGET.nbytes)
+        at = Signal(range(self.config.max_payload), init=TARGET.nbytes)
         following = Signal.like(at)
         m.d.comb += following.eq(at)
         with m.If(~self.play):
@@ -70,6 +67,6 @@ class PayloadBuffer(wiring.Component):
         m.d.comb += [
             read.addr.eq(following),
             self.o.payload.eq(read.data),
-            self.o.valid.eq(self.play & (at < self.length)),
+            self.o.valid.eq(self.play),
         ]
         return m

@@ -4,7 +4,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import NpuConfig
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
 
@@ -47,12 +47,12 @@ class RequestChecker(wiring.Component):
         The first octet of the reply after the number, :data:`concord.spec.link.UNSOLICITED` left out.
     target : Out
         Region and address to read or write.
-    words : Out(16)
+    words : Out
         Words to read or write.
     size : Out
         Bytes of one word.
     length : Out
-        Bytes of the words; for PING and READ the length of the reply.
+        Bytes of these words.
     """
 
     def __init__(self, config: NpuConfig):
@@ -68,15 +68,16 @@ class RequestChecker(wiring.Component):
                 "done": Out(1),
                 "status": Out(8),
                 "target": Out(shape_of(TARGET)),
-                "words": Out(COUNT.width),
+                "words": Out(range(config.max_payload + 1)),
                 "size": Out(range(self.size_max + 1)),
-                "length": Out(COUNT.width + clog2(self.size_max + 1)),
+                "length": Out(range(config.max_payload + 1)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        access = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1}))
+        access = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1, "excess": 1}))
+        limit = Signal.like(self.words)  # words that fit into a reply
         depth = Signal(range(max(region.depth for region in self.regions.values()) + 1))
         after = Signal(TARGET["addr"].width + 1)  # address after the last word
         bits, addend = Signal.like(self.size), Signal.like(self.length)
@@ -86,11 +87,12 @@ class RequestChecker(wiring.Component):
                     self._select(m)
                     m.next = "LOOK_UP"
             with m.State("LOOK_UP"):
-                self._look_up(m, access, depth, bits)
+                self._look_up(m, access, depth, limit, bits)
                 m.d.sync += [after.eq(self.target.addr + self.words), addend.eq(self.words), self.length.eq(0)]
                 m.next = "MULTIPLY"
             with m.State("MULTIPLY"):  # length = words * size, a bit of size per cycle
-                m.d.sync += [access.beyond.eq(after > depth), addend.eq(addend << 1), bits.eq(bits >> 1)]
+                m.d.sync += [access.beyond.eq(after > depth), access.excess.eq(self._count() > limit)]
+                m.d.sync += [addend.eq(addend << 1), bits.eq(bits >> 1)]
                 with m.If(bits[0]):
                     m.d.sync += self.length.eq(self.length + addend)
                 with m.If(bits == 0):
@@ -105,16 +107,20 @@ class RequestChecker(wiring.Component):
                 m.d.sync += self.status.eq(status)
         return m
 
+    def _count(self):
+        """Words to read."""
+        return self.frame.args.as_value()[TARGET.width :]
+
     def _select(self, m):
         """Find out what is to be read or written."""
         args = self.frame.args.as_value()
         m.d.sync += self.target.eq(args)
-        m.d.sync += self.words.eq(Mux(self.frame.header.kind == Kind.READ, args[TARGET.width :], self.frame.words))
+        m.d.sync += self.words.eq(Mux(self.frame.header.kind == Kind.READ, self._count(), self.frame.words))
         with m.If(self.frame.header.kind == Kind.PING):
             m.d.sync += [self.target.region.eq(RegionId.REGS), self.target.addr.eq(Reg.MAGIC)]
             m.d.sync += self.words.eq(PING_WORDS)
 
-    def _look_up(self, m, access, depth, bits):
+    def _look_up(self, m, access, depth, limit, bits):
         """Fetch what is known about the region."""
         write = self.frame.header.kind == Kind.WRITE
         control = (self.target.addr == Reg.CONTROL) & (self.words <= 1)
@@ -126,7 +132,8 @@ class RequestChecker(wiring.Component):
                     if region.id == RegionId.REGS:
                         denied = denied & ~control
                     m.d.sync += [access.known.eq(1), access.denied.eq(denied), access.live.eq(region.live)]
-                    m.d.sync += [depth.eq(region.depth), self.size.eq(region.nbytes), bits.eq(region.nbytes)]
+                    m.d.sync += [depth.eq(region.depth), limit.eq(self.config.max_payload // region.nbytes)]
+                    m.d.sync += [self.size.eq(region.nbytes), bits.eq(region.nbytes)]
 
     def _reasons(self, access):
         """Pairs of status and condition, the most important first."""
@@ -143,7 +150,7 @@ class RequestChecker(wiring.Component):
             (Status.BAD_KIND, header.kind > max(Kind)),
             (Status.BAD_LENGTH, misfit),
             (Status.BAD_REGION, targeted & (~access.known | access.denied)),
-            (Status.BAD_LENGTH, write & self.frame.partial | read & (self.length > self.config.max_payload)),
+            (Status.BAD_LENGTH, write & self.frame.partial | read & access.excess),
             (Status.BAD_ADDR, targeted & access.beyond),
             (Status.BUSY, targeted & ~access.live & self.busy),
         )

@@ -1,12 +1,65 @@
 """The checksum of :mod:`concord.spec.link`."""
 
-from amaranth.lib import crc
+from functools import reduce
+from operator import xor
+
+from amaranth import *
+from amaranth.lib import wiring
 from amaranth.lib.crc import catalog
+from amaranth.lib.wiring import In, Out
 
 from concord.spec.link import CRC_BYTES
 
-#: CRC-32 of IEEE 802.3, one byte per cycle. ``CRC32.create()`` is the hardware, ``CRC32.compute`` the model.
-CRC32: crc.Parameters = catalog.CRC32_ISO_HDLC(data_width=8)
+#: CRC-32 of IEEE 802.3. ``PARAMETERS.compute(data)`` is the model.
+PARAMETERS = catalog.CRC32_ISO_HDLC(data_width=8)
+#: The polynomial without its highest power, x**0 in the highest bit, as suits bytes that are sent low bit first.
+_POLYNOMIAL = 0xEDB88320
+_BITS = 8 * CRC_BYTES
 
-if catalog.CRC32_ISO_HDLC.crc_width != 8 * CRC_BYTES:
-    raise ValueError(f"CRC_BYTES must be {catalog.CRC32_ISO_HDLC.crc_width // 8}, not {CRC_BYTES!r}")
+
+def _after_byte() -> list[set[int]]:
+    """Bits of the register after a byte, each the sum of bits of the register with the byte already added to it."""
+    state = [{n} for n in range(_BITS)]
+    for _ in range(8):
+        out, state = state[0], [*state[1:], set()]
+        state = [bit ^ out if _POLYNOMIAL >> n & 1 else bit for n, bit in enumerate(state)]
+    return state
+
+
+class Crc32(wiring.Component):
+    """Checksum of a sequence of bytes.
+
+    Does not start anew in the same cycle in which it takes a byte (``clear`` wins), which keeps it half the size.
+
+    One byte per cycle; the outputs are up to date in the next one.
+
+    Members
+    -------
+    clear : In(1)
+        Begin a new sequence.
+    valid : In(1)
+        Take ``data``.
+    data : In(8)
+        Next byte.
+    crc : Out(32)
+        Checksum of the bytes so far, to be sent low byte first.
+    match : Out(1)
+        The last four bytes are the checksum of those before.
+    """
+
+    clear: In(1)
+    valid: In(1)
+    data: In(8)
+    crc: Out(_BITS)
+    match: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        state = Signal(_BITS, init=-1)
+        mixed = state ^ self.data
+        with m.If(self.valid):
+            m.d.sync += state.eq(Cat(reduce(xor, (mixed[n] for n in sorted(bits))) for bits in _after_byte()))
+        with m.If(self.clear):
+            m.d.sync += state.eq(state.init)
+        m.d.comb += [self.crc.eq(~state), self.match.eq(self.crc == PARAMETERS.residue() ^ (1 << _BITS) - 1)]
+        return m

@@ -41,7 +41,7 @@ class MessageProcessor(wiring.Component):
     busy : In(1)
         Whether a program runs: regions that are not live are then refused, and ``WAIT`` waits.
     status : In(32)
-        The register STATUS, for ``WAIT``.
+        The register STATUS, for ``WAIT``; read byte by byte, so only bits of one byte belong together.
     errors : Out(32)
         The register LINK_ERRORS: frames answered with an error since reset.
     """
@@ -65,7 +65,7 @@ class MessageProcessor(wiring.Component):
         m.submodules.receiver = receiver = Receiver(self.config)
         m.submodules.checker = checker = RequestChecker(self.config)
         m.submodules.access = access = BusAccess(self.config)
-        m.submodules.replier = replier = Replier()
+        m.submodules.replier = replier = Replier(self.config)
         m.submodules.framer = framer = Framer()
         wiring.connect(m, wiring.flipped(self.rx), deframer.i)
         wiring.connect(m, deframer.o, receiver.i)
@@ -80,17 +80,17 @@ class MessageProcessor(wiring.Component):
         m.d.comb += [access.target.eq(checker.target), access.words.eq(checker.words), access.size.eq(checker.size)]
         m.d.comb += [replier.header.seq.eq(frame.header.seq), replier.header.kind.eq(Status.OK)]
         reading = Signal()  # the payload of the reply comes from the bus
-        short = Signal(self.status.shape())  # the payload otherwise
-        self._choose(m, replier, access, reading, short)
+        waited = Signal()  # the payload of the reply is STATUS
+        self._choose(m, replier, access, reading, waited, expected)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += reading.eq(0)
+                m.d.sync += [reading.eq(0), waited.eq(0)]
                 m.d.comb += checker.start.eq(receiver.frame.valid)
                 with m.If(receiver.frame.valid):
                     m.next = "CHECK"
             with m.State("CHECK"):
                 with m.If(checker.done & (checker.status != Status.OK)):
-                    self._refuse(m, replier, checker.status, expected, short)
+                    self._refuse(m, replier, checker.status, expected)
                     m.next = "REPLY"
                 with m.Elif(checker.done):
                     m.d.sync += expected.eq(frame.header.seq + 1)
@@ -108,7 +108,8 @@ class MessageProcessor(wiring.Component):
                 with m.If(access.done):
                     m.next = "REPLY"
             with m.State("WAIT"):
-                self._wait(m, replier, frame, short)
+                self._wait(m, replier, frame)
+                m.d.sync += waited.eq(1)
                 with m.If(replier.start):
                     m.next = "REPLY"
             with m.State("REPLY"):
@@ -117,31 +118,32 @@ class MessageProcessor(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _choose(self, m, replier, access, reading, short):
+    def _choose(self, m, replier, access, reading, waited, expected):
         """Connect the payload of a reply."""
-        m.d.comb += replier.i.payload.eq(short[:8])
+        index = Signal(range(self.status.shape().width // 8))
         with m.If(reading):
             m.d.comb += [replier.i.payload.eq(access.o.payload), replier.i.valid.eq(access.o.valid)]
             m.d.comb += access.o.ready.eq(replier.i.ready)
         with m.Else():
             m.d.comb += replier.i.valid.eq(1)
-            with m.If(replier.i.ready):
-                m.d.sync += short.eq(short >> 8)
+            m.d.comb += replier.i.payload.eq(Mux(waited, self.status.word_select(index, 8), expected))
+            with m.If(replier.i.ready & waited):
+                m.d.sync += index.eq(index + 1)
 
-    def _refuse(self, m, replier, status, expected, short):
+    def _refuse(self, m, replier, status, expected):
         """Reply that nothing was done, and why."""
         m.d.comb += [replier.start.eq(1), replier.header.kind.eq(status)]
-        m.d.sync += [self.errors.eq(self.errors + 1), short.eq(expected)]
+        m.d.sync += self.errors.eq(self.errors + 1)
         with m.If(status == Status.BAD_CRC):
             m.d.comb += [replier.header.kind.eq(status | UNSOLICITED), replier.header.seq.eq(expected)]
         with m.If(status == Status.BAD_SEQ):
             m.d.comb += replier.header.length.eq(1)
 
-    def _wait(self, m, replier, frame, short):
+    def _wait(self, m, replier, frame):
         """Count cycles until the program has ended or the host's patience has."""
-        waited = Signal(WAIT_CYCLES.width)
+        cycles = Signal(WAIT_CYCLES.width)
         limit = frame.args.as_value()[: WAIT_CYCLES.width]
-        m.d.sync += waited.eq(waited + 1)
-        with m.If(~self.busy | (waited == limit)):
+        m.d.sync += cycles.eq(cycles + 1)
+        with m.If(~self.busy | (cycles == limit)):
             m.d.comb += [replier.start.eq(1), replier.header.length.eq(self.status.shape().width // 8)]
-            m.d.sync += [short.eq(self.status), waited.eq(0)]
+            m.d.sync += cycles.eq(0)

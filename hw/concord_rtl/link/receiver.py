@@ -10,7 +10,7 @@ from concord.spec.memmap import regions
 
 from ..shapes import shape_of
 from .buffer import PayloadBuffer
-from .crc import CRC32
+from .crc import Crc32
 from .deframer import CHUNK
 
 
@@ -64,7 +64,7 @@ class Receiver(wiring.Component):
     frame : Out(stream)
         One item per frame, good or not. ``words`` and ``partial`` may be wrong if the payload is too long.
     body : Out(stream)
-        The payload after the target; valid only while ``frame`` is, and played back anew for every frame.
+        The payload after the target, played back anew for every frame. Goes on beyond the end with old bytes.
     """
 
     def __init__(self, config: NpuConfig):
@@ -80,7 +80,7 @@ class Receiver(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.buffer = buffer = PayloadBuffer(self.config)
-        m.submodules.crc = crc = CRC32.create()
+        m.submodules.crc = crc = Crc32()
         frame = self.frame.p
         taken = self.i.valid & self.i.ready
         ended = Signal()
@@ -91,7 +91,7 @@ class Receiver(wiring.Component):
             byte.eq(taken & ~self.i.p.end),
             crc.data.eq(self.i.p.data),
             crc.valid.eq(byte),
-            crc.start.eq(self.frame.valid),
+            crc.clear.eq(self.frame.valid),
         ]
         part = self._walk(m, byte, ended)
 
@@ -103,14 +103,13 @@ class Receiver(wiring.Component):
             buffer.index.eq(index),
             buffer.data.eq(self.i.p.data),
             buffer.play.eq(self.frame.valid),
-            buffer.length.eq(frame.header.length),
         ]
         wiring.connect(m, wiring.flipped(self.body), buffer.o)
         self._count(m, argument, index)
 
         with m.If(ended):
             m.d.sync += self.frame.valid.eq(1)
-            m.d.sync += frame.good.eq((part == Part.DONE) & crc.match_detected & ~self.i.p.damaged)
+            m.d.sync += frame.good.eq((part == Part.DONE) & crc.match & ~self.i.p.damaged)
         with m.If(self.frame.valid & self.frame.ready):
             m.d.sync += self.frame.valid.eq(0)
         return m

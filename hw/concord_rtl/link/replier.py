@@ -4,26 +4,30 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec.config import NpuConfig
 from concord.spec.link import CRC_BYTES, HEADER
 
 from ..shapes import shape_of
-from .crc import CRC32
+from .crc import Crc32
 from .framer import PIECE
 
 
 class Replier(wiring.Component):
     """Send header, payload and checksum of one reply.
 
-    Does not limit the length of the payload.
+    One byte per cycle while the payload keeps up, and two cycles more per reply.
 
-    One byte per cycle while the payload keeps up.
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives ``max_payload``.
 
     Members
     -------
     start : In(1)
         Begin a reply with ``header``; only while no reply is being sent.
     header : In
-        Header, needed while ``start`` only.
+        Header, needed while ``start`` only. ``length`` is at most ``max_payload``.
     i : In(stream)
         Payload; ``header.length`` bytes are taken.
     o : Out(stream)
@@ -32,7 +36,8 @@ class Replier(wiring.Component):
         The last byte is being taken.
     """
 
-    def __init__(self):
+    def __init__(self, config: NpuConfig):
+        self.config = config
         super().__init__(
             {
                 "start": In(1),
@@ -45,36 +50,41 @@ class Replier(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.crc = crc = CRC32.create()
-        shift = Signal(max(HEADER.nbytes, CRC_BYTES) * 8)  # header, or what is left of the checksum
-        length = Signal(HEADER["length"].width)
-        left = Signal.like(length)
-        last, sent = Signal(), Signal()
-        m.d.comb += [last.eq(left == 1), sent.eq(self.o.valid & self.o.ready)]
-        m.d.comb += [self.o.p.data.eq(shift[:8]), crc.data.eq(self.o.p.data)]
-        with m.If(sent):
-            m.d.sync += [left.eq(left - 1), shift.eq(shift >> 8)]
+        m.submodules.crc = crc = Crc32()
+        header = Signal(shape_of(HEADER))
+        index = Signal(range(max(HEADER.nbytes, CRC_BYTES)))  # byte of header or checksum
+        left = Signal(range(self.config.max_payload + 1))  # bytes of the payload
+        sent = Signal()
+        m.d.comb += [sent.eq(self.o.valid & self.o.ready), crc.data.eq(self.o.p.data)]
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.comb += crc.start.eq(1)
-                m.d.sync += [shift.eq(self.header), length.eq(self.header.length), left.eq(HEADER.nbytes)]
+                m.d.comb += crc.clear.eq(1)
+                m.d.sync += [header.eq(self.header), left.eq(self.header.length), index.eq(0)]
                 with m.If(self.start):
                     m.next = "HEADER"
             with m.State("HEADER"):
-                m.d.comb += [self.o.valid.eq(1), crc.valid.eq(sent)]
-                with m.If(sent & last):
-                    m.d.sync += left.eq(length)
-                    m.next = "PAYLOAD"
+                m.d.comb += [self.o.valid.eq(1), self.o.p.data.eq(header.as_value().word_select(index, 8))]
+                m.d.comb += crc.valid.eq(sent)
+                with m.If(sent):
+                    m.d.sync += index.eq(index + 1)
+                    with m.If(index == HEADER.nbytes - 1):
+                        m.d.sync += index.eq(0)
+                        m.next = "PAYLOAD"
             with m.State("PAYLOAD"):
-                m.d.comb += self.o.p.data.eq(self.i.payload)
+                m.d.comb += [self.o.p.data.eq(self.i.payload), crc.valid.eq(sent)]
                 with m.If(left == 0):
-                    m.d.sync += [shift.eq(crc.crc), left.eq(CRC_BYTES)]
                     m.next = "CHECKSUM"
                 with m.Else():
-                    m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready), crc.valid.eq(sent)]
+                    m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
+                    with m.If(sent):
+                        m.d.sync += left.eq(left - 1)
             with m.State("CHECKSUM"):
-                m.d.comb += [self.o.valid.eq(1), self.o.p.last.eq(last), self.done.eq(sent & last)]
-                with m.If(self.done):
-                    m.next = "IDLE"
+                m.d.comb += [self.o.valid.eq(1), self.o.p.data.eq(crc.crc.word_select(index, 8))]
+                m.d.comb += self.o.p.last.eq(index == CRC_BYTES - 1)
+                with m.If(sent):
+                    m.d.sync += index.eq(index + 1)
+                    with m.If(self.o.p.last):
+                        m.d.comb += self.done.eq(1)
+                        m.next = "IDLE"
         return m
