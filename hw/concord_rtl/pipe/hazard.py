@@ -75,6 +75,14 @@ class HazardTracker(wiring.Component):
         return m
 
 
+def request_layout(config: NpuConfig, *, memories: int, payload) -> data.StructLayout:
+    """A read request in front of a :class:`HazardGate`; ``check`` 0 means that it needs no check."""
+    addr, count = vector_addr_bits(config), count_shape(config)
+    return data.StructLayout(
+        {"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload}
+    )
+
+
 class HazardGate(wiring.Component):
     """Holds a read back until every older write to its address is done.
 
@@ -106,9 +114,7 @@ class HazardGate(wiring.Component):
         self.config = config
         self.memories = memories
         addr, count = vector_addr_bits(config), count_shape(config)
-        self.request = data.StructLayout(
-            {"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload}
-        )
+        self.request = request_layout(config, memories=memories, payload=payload)
         super().__init__(
             {
                 "i": In(stream.Signature(self.request)),
