@@ -1,6 +1,5 @@
-"""Matrix-vector unit against exact integers and the golden rounding."""
-
 # amaranth: UnusedElaboratable=no
+"""Matrix-vector unit against exact integers and the golden rounding."""
 
 import random
 from itertools import chain
