@@ -1,0 +1,63 @@
+"""The file of an image: an npz archive of a JSON header and plain arrays, with a version and a SHA-256 over it all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Raised whenever the layout of the file changes.
+IMAGE_VERSION = 1
+_FORMAT = "concord image"
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class ImageError(ValueError):
+    """An image that cannot be used, and why."""
+
+
+def _digest(header: dict[str, Any], arrays: Arrays) -> str:
+    """Hash of the header (without its own hash) and of the name, type, shape and bytes of every array."""
+    plain = {key: value for key, value in header.items() if key != "sha256"}
+    total = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        total.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
+    """Write header and arrays; the same contents give the same bytes."""
+    full: dict[str, Any] = {"format": _FORMAT, "version": IMAGE_VERSION, **header}
+    full = json.loads(json.dumps(full))  # the hash is of what a reader will see
+    full["sha256"] = _digest(full, arrays)
+    text = np.frombuffer(json.dumps(full, sort_keys=True).encode(), dtype=np.uint8)
+    with Path(path).open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
+
+
+def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
+    """Read header and arrays; :class:`ImageError` if the file is damaged or of another version."""
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop("header").tobytes().decode())
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, EOFError, TypeError, NotImplementedError) as error:
+        raise ImageError(f"{path} is not an image, or it is damaged: {error}") from error
+    except (AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+        raise ImageError(f"{path} is damaged: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
+        raise ImageError(f"{path} is not an image: its header does not say so")
+    if header.get("version") != IMAGE_VERSION:
+        raise ImageError(f"{path} must have image version {IMAGE_VERSION}, not {header.get('version')!r}")
+    if header.get("sha256") != _digest(header, arrays):
+        raise ImageError(f"{path} is damaged: contents and checksum do not agree")
+    return header, arrays

@@ -1,0 +1,138 @@
+"""Values to memory words: weights in the order the tile engines read them, vectors padded to the native dimension."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .golden import half
+from .golden.blocks import Quantized, quantize_float
+from .spec.config import NpuConfig
+from .spec.formats import Rounding
+from .words import pack_words, to_bytes, to_integers, unpack_words
+
+Floats = NDArray[np.float64]
+
+
+def _up(count: int, unit: int) -> int:
+    """Units needed for ``count`` things."""
+    return -(-count // unit)
+
+
+def matrix_words(config: NpuConfig, outputs: int, inputs: int, taps: int = 1) -> int:
+    """Matrix memory words of a dense product."""
+    return _up(outputs, config.rows) * taps * _up(inputs, config.native) * config.steps
+
+
+def depthwise_words(config: NpuConfig, channels: int, taps: int) -> int:
+    """Matrix memory words of a depthwise product."""
+    return _up(channels, config.native) * _up(taps, config.lanes)
+
+
+def quantize_matrix(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> Quantized:
+    """Quantise dense weights as the tile engines hold them.
+
+    Parameters
+    ----------
+    weights : floats ``[outputs, inputs]`` or ``[outputs, kh, kw, inputs]``
+        Inputs are split into native vectors per tap and padded with zeros, outputs likewise.
+
+    Returns
+    -------
+    Quantized
+        ``mant[G * T * N, taps, cols, N]`` and ``exp[G * T * N, taps, cols]``: one block per row of a native tile.
+    """
+    dense = np.asarray(weights, dtype=np.float64)
+    if dense.ndim not in (2, 4) or 0 in dense.shape:
+        raise ValueError(f"weights must be [outputs, inputs] or [outputs, kh, kw, inputs], not shape {dense.shape}")
+    outputs, inputs = dense.shape[0], dense.shape[-1]
+    taps = dense.reshape(outputs, -1, inputs)
+    n, cols = config.native, _up(inputs, config.native)
+    padded = np.zeros((_up(outputs, config.rows) * config.rows, taps.shape[1], cols * n))
+    padded[:outputs, :, :inputs] = taps
+    return quantize_float(padded.reshape(*padded.shape[:2], cols, n), config.wgt, rounding)
+
+
+def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]:
+    """Lay ``mant[G * T * N, taps, cols, N]``, ``exp[G * T * N, taps, cols]`` out as words of the matrix region."""
+    mants = np.asarray(mant, dtype=np.int64)
+    rows, taps, cols, n = mants.shape
+    if n != config.native or rows % config.rows:
+        raise ValueError(f"blocks must be [multiple of {config.rows}, taps, cols, {config.native}], not {mants.shape}")
+    groups = rows // config.rows
+    halves = mants.reshape(groups, config.rows, taps, cols, config.steps, config.lanes).transpose(0, 2, 3, 4, 1, 5)
+    exps = np.asarray(exp, dtype=np.int64).reshape(groups, config.rows, taps, cols, 1).transpose(0, 2, 3, 4, 1)
+    stored = np.broadcast_to(exps - config.wgt_exp_min, halves.shape[:-1])
+    return to_integers(
+        pack_words(config.matrix_row, mant=halves.reshape(-1, config.lanes), exp=stored.reshape(-1)),
+    )
+
+
+def pack_matrix(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> list[int]:
+    """Quantise dense weights and return the words of the matrix region, in host address order.
+
+    Matrix word w and row b are at index ``w * T*N + b``; b counts the rows of engine 0 first. ``weights`` as for
+    :func:`quantize_matrix`; with several column tiles per tap, ``cols`` is ``ceil(inputs / N)``.
+    """
+    blocks = quantize_matrix(weights, config, rounding)
+    return pack_blocks(blocks.mant, blocks.exp, config)
+
+
+def quantize_depthwise(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> Quantized:
+    """Quantise depthwise weights ``[channels, kh, kw]``: ``mant[channels, kh * kw]``, one exponent per channel."""
+    taps = np.asarray(weights, dtype=np.float64)
+    if taps.ndim != 3 or 0 in taps.shape:
+        raise ValueError(f"weights must be [channels, kh, kw], not shape {taps.shape}")
+    flat = taps.reshape(len(taps), -1)
+    return quantize_float(flat, replace(config.wgt, block=flat.shape[1]), rounding)
+
+
+def pack_depthwise(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> list[int]:
+    """Quantise depthwise weights ``[channels, kh, kw]`` and return the words of the matrix region, by address.
+
+    Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its row tile; rows of the other engines are zero.
+    """
+    blocks = quantize_depthwise(weights, config, rounding)
+    channels, taps = blocks.mant.shape
+    tiles, words = _up(channels, config.native), _up(taps, config.lanes)
+    mants = np.zeros((tiles, config.rows, words * config.lanes), dtype=np.int64)
+    exps = np.full((tiles, config.rows), config.wgt_exp_min)
+    for tile in range(tiles):
+        part = slice(tile * config.native, min((tile + 1) * config.native, channels))
+        mants[tile, : part.stop - part.start, :taps] = blocks.mant[part]
+        exps[tile, : part.stop - part.start] = blocks.exp[part]
+    lanes = mants.reshape(tiles, config.rows, words, config.lanes).transpose(0, 2, 1, 3)
+    stored = np.broadcast_to(exps[:, None, :] - config.wgt_exp_min, lanes.shape[:-1])
+    return to_integers(pack_words(config.matrix_row, mant=lanes.reshape(-1, config.lanes), exp=stored.reshape(-1)))
+
+
+def to_vectors(values: NDArray[np.uint16], config: NpuConfig) -> NDArray[np.uint16]:
+    """Split the last dimension into native vectors ``[vectors, N]``, padded with +0."""
+    n = config.native
+    lines = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
+    padded = np.zeros((len(lines), _up(lines.shape[1], n) * n), dtype=np.uint16)
+    padded[:, : lines.shape[1]] = lines
+    return padded.reshape(-1, n)
+
+
+def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
+    """Round floats ``[..., elements]`` to binary16; wide words, the last dimension padded to native vectors."""
+    return to_integers(pack_words(config.wide_word, elem=to_vectors(half.encode(values), config)))
+
+
+def unpack_vectors(words: list[int], shape: tuple[int, ...], config: NpuConfig) -> Floats:
+    """Inverse of :func:`pack_vectors`: the values of wide words as an array of ``shape``, padding removed."""
+    elements = unpack_words(config.wide_word, to_bytes(words, config.wide_word.nbytes))["elem"]
+    return half.decode(from_vectors(elements.astype(np.uint16), shape, config))
+
+
+def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:
+    """Inverse of :func:`to_vectors`."""
+    last = shape[-1] if shape else 1
+    per_line = _up(last, config.native)
+    lines = int(np.prod(shape[:-1], dtype=np.int64)) if shape else 1
+    if vectors.shape != (lines * per_line, config.native):
+        raise ValueError(f"vectors must be {lines * per_line} for shape {shape}, not {len(vectors)}")
+    return vectors.reshape(lines, per_line * config.native)[:, :last].reshape(shape)
