@@ -2,6 +2,7 @@
 
 from amaranth import *
 
+from concord.spec.config import clog2
 from concord.spec.formats import HALF_NAN, HALF_PRECISION, HALF_WIDTH
 
 #: Bits of the fraction, and of fraction and exponent field together.
@@ -9,10 +10,10 @@ FRACTION = HALF_PRECISION - 1
 MAGNITUDE = HALF_WIDTH - 1
 
 
-def delay(m, value, cycles, *, name):
-    """Return ``value`` as it was ``cycles`` clock cycles ago. The registers have no reset."""
+def delay(m, value, cycles, name, *, reset_less=True):
+    """Return ``value`` as it was ``cycles`` clock cycles ago. Data need no reset; strobes do (``reset_less=False``)."""
     for k in range(cycles):
-        later = Signal(Value.cast(value).shape(), name=f"{name}_{k + 1}", reset_less=True)
+        later = Signal(Value.cast(value).shape(), name=f"{name}_{k + 1}", reset_less=reset_less)
         m.d.sync += later.eq(value)
         value = later
     return value
@@ -20,7 +21,7 @@ def delay(m, value, cycles, *, name):
 
 def register(m, value, name):
     """Return ``value`` as it was one clock cycle ago."""
-    return delay(m, value, 1, name=name)
+    return delay(m, value, 1, name)
 
 
 def leading_zeros(bits):
@@ -83,3 +84,18 @@ def quiet(x):
 def round_up(lsb, guard, sticky):
     """Whether round to nearest even adds one to a number with these last kept and first dropped bits."""
     return guard & (sticky | lsb)
+
+
+def max_tree_stages(count):
+    """Registers on the way through :func:`max_tree`: one for every two levels of comparisons."""
+    return (clog2(count) + 1) // 2
+
+
+def max_tree(m, values, name):
+    """Return the greatest of unsigned ``values``, ``max_tree_stages(len(values))`` cycles later."""
+    for stage in range(max_tree_stages(len(values))):
+        for _ in range(2):
+            rest = values[len(values) & ~1 :]
+            values = [Mux(a < b, b, a) for a, b in zip(values[::2], values[1::2], strict=False)] + rest
+        values = [register(m, value, f"{name}_{stage}_{k}") for k, value in enumerate(values)]
+    return values[0]

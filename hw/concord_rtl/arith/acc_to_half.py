@@ -1,0 +1,121 @@
+"""From the accumulator grid to binary16."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_INF, HALF_PRECISION
+
+from .helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up
+
+#: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
+LOWEST = HALF_EXP_MIN - HALF_PRECISION
+#: Bits from there up to the greatest power of two in binary16.
+GRID = HALF_EXP_MAX - LOWEST + 1
+#: Greatest shift to the left: the result is subnormal.
+LIMIT = HALF_EXP_MAX - HALF_EXP_MIN
+#: Zeros are counted in groups of this many bits.
+GROUP = 8
+FINE_BITS = (GROUP - 1).bit_length()
+
+
+class AccToHalf(wiring.Component):
+    """Final value of an accumulator: saturate to W bits, then round once, nearest even, to binary16.
+
+    Does not stall. One value per cycle, ``LATENCY`` cycles later. An exact zero gives +0, a negative value that rounds
+    to zero -0.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives the width of the register, W and F.
+
+    Members
+    -------
+    acc : In(signed(config.acc_bits))
+        Sum on the grid, least bit ``2**-F``.
+    o : Out(16)
+        Result.
+    acc_overflow : Out(1)
+        The sum did not fit W bits.
+    half_overflow : Out(1)
+        The result is an infinity.
+    """
+
+    LATENCY = 5
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {"acc": In(signed(config.acc_bits)), "o": Out(16), "acc_overflow": Out(1), "half_overflow": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        negative, over, magnitude = self._magnitude(m)
+        huge, grid, lost = self._place(m, negative, over, magnitude)
+        coarse, grid = self._coarse(m, grid)
+        signs = [register(m, negative, "negative_2")]
+        flags = [register(m, over, "over_2")]
+        huge, lost = register(m, huge, "huge_2"), register(m, lost, "lost_2")
+
+        # Third cycle: the rest of the count.
+        zeros = leading_zeros(grid[GRID - GROUP :])
+        most = LIMIT % GROUP
+        last_group = coarse == LIMIT // GROUP
+        fine = register(m, Mux(last_group & (zeros > most), most, zeros)[:FINE_BITS], "fine")
+        coarse, grid = register(m, coarse, "coarse_3"), register(m, grid, "grid_3")
+        for k in (3, 4, 5):
+            signs.append(register(m, signs[-1], f"negative_{k}"))
+            flags.append(register(m, flags[-1], f"over_{k}"))
+        huge, lost = register(m, huge, "huge_3"), register(m, lost, "lost_3")
+
+        result, overflow = self._round(m, grid, fine, coarse, lost, huge)
+        m.d.comb += [self.o.eq(Cat(result, signs[-1])), self.acc_overflow.eq(flags[-1])]
+        m.d.comb += self.half_overflow.eq(overflow)
+        return m
+
+    def _magnitude(self, m):
+        """First cycle: sign, whether W bits are too few, and the magnitude of the W bits."""
+        width = self.config.acc_width
+        negative = self.acc[-1]
+        excess = self.acc[width - 1 :]
+        over = excess.any() & ~excess.all()
+        kept = self.acc[:width]
+        magnitude = ((kept ^ negative.replicate(width)) + negative)[:width]
+        return register(m, negative, "negative"), register(m, over, "over"), register(m, magnitude, "magnitude")
+
+    def _place(self, m, negative, over, magnitude):
+        """Second cycle: saturate, and move the point to where binary16 has it."""
+        width = self.config.acc_width
+        limit = Cat((~negative).replicate(width - 1), negative)
+        limited = Mux(over, limit, magnitude)[:width]
+        drop = LOWEST + self.config.acc_frac
+        aligned = Cat(Const(0, max(0, -drop)), limited)[max(0, drop) :]
+        return aligned[GRID:].any(), Cat(aligned, Const(0, GRID))[:GRID], limited[: max(0, drop)].any()
+
+    def _coarse(self, m, grid):
+        """Rest of the second cycle: shift by whole groups of zeros."""
+        groups = [grid[GRID - GROUP * (k + 1) : GRID - GROUP * k].any() for k in range(LIMIT // GROUP)]
+        coarse = Signal(range(len(groups) + 1))
+        m.d.comb += coarse.eq(len(groups))
+        for k, used in reversed(list(enumerate(groups))):
+            with m.If(used):
+                m.d.comb += coarse.eq(k)
+        shifted = (grid << Cat(Const(0, FINE_BITS), coarse))[:GRID]
+        return register(m, coarse, "coarse_2"), register(m, shifted, "grid_2")
+
+    def _round(self, m, grid, fine, coarse, lost, huge):
+        """Fourth cycle: shift by the rest. Fifth: round and pack."""
+        shifted = (grid << fine)[:GRID]
+        top = register(m, shifted[GRID - HALF_PRECISION - 1 :], "top")
+        sticky = register(m, shifted[: GRID - HALF_PRECISION - 1].any() | lost, "sticky")
+        field = register(m, (LIMIT + 1 - Cat(fine, coarse))[: MAGNITUDE - FRACTION], "field")
+        huge = register(m, huge, "huge_4")
+
+        kept = Cat(top[1:HALF_PRECISION], field & top[HALF_PRECISION].replicate(len(field)))
+        rounded = Signal(MAGNITUDE)
+        m.d.comb += rounded.eq(kept + round_up(top[1], top[0], sticky))
+        result = register(m, Mux(huge, HALF_INF, rounded)[:MAGNITUDE], "result")
+        return result, register(m, huge | is_special(rounded), "overflow")

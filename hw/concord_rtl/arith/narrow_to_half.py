@@ -1,0 +1,58 @@
+"""From a block mantissa to binary16."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_EXP_MIN
+
+from .helpers import FRACTION, MAGNITUDE, leading_zeros, register
+
+
+class NarrowToHalf(wiring.Component):
+    """The number ``mant * 2**exp`` as binary16: exact for every code of an activation format.
+
+    Does not stall, and does not check that ``exp`` is within the format. One number per cycle, ``LATENCY`` cycles
+    later.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives the activation format.
+
+    Members
+    -------
+    mant : In(signed(config.act_mant))
+        Mantissa.
+    exp : In(signed(config.act_exp_width))
+        Exponent.
+    o : Out(16)
+        Result; a mantissa of zero gives +0.
+    """
+
+    LATENCY = 3
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__({"mant": In(signed(config.act_mant)), "exp": In(signed(config.act_exp_width)), "o": Out(16)})
+
+    def elaborate(self, platform):
+        m = Module()
+        width = self.config.act_mant - 1
+        field_bits = MAGNITUDE - FRACTION
+        negative = register(m, self.mant[-1], "negative")
+        magnitude = register(m, ((self.mant ^ self.mant[-1].replicate(width + 1)) + self.mant[-1])[:width], "magnitude")
+        # Zeros that may be shifted out before the number is subnormal; never negative within the format.
+        limit = register(m, (self.exp + (width - 1 - HALF_EXP_MIN))[:field_bits], "limit")
+
+        zeros = leading_zeros(magnitude)
+        count = register(m, Mux(zeros < limit, zeros, limit)[: len(zeros)], "count")
+        magnitude, limit = register(m, magnitude, "magnitude_2"), register(m, limit, "limit_2")
+        sign = register(m, register(m, negative, "negative_2"), "sign")
+
+        shifted = (magnitude << count)[:width]
+        field = (limit + 1 - count)[:field_bits] & shifted[width - 1].replicate(field_bits)
+        fraction = Cat(Const(0, FRACTION - (width - 1)), shifted[: width - 1])
+        m.d.comb += self.o.eq(Cat(register(m, Cat(fraction, field), "result"), sign))
+        return m
