@@ -1,1 +1,17 @@
-"""Boards the bitstreams are built for: data-only platform classes."""
+"""Boards the bitstreams are built for: data only."""
+
+from .board import Board
+from .icebreaker import ICEBREAKER
+from .ulx3s import ULX3S
+
+__all__ = ["BOARDS", "Board", "board_named"]
+
+#: The boards by name.
+BOARDS: dict[str, Board] = {board.name: board for board in (*ULX3S, ICEBREAKER)}
+
+
+def board_named(name: str) -> Board:
+    """Return a board; ``ValueError`` lists the names."""
+    if name not in BOARDS:
+        raise ValueError(f"board must be one of {sorted(BOARDS)}, not {name!r}")
+    return BOARDS[name]

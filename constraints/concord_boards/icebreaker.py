@@ -1,0 +1,16 @@
+"""1BitSquared iCEBreaker with its iCE40 UP5K."""
+
+from amaranth_boards.icebreaker import ICEBreakerPlatform
+
+from .board import Board
+
+ICEBREAKER = Board(
+    name="icebreaker",
+    platform=ICEBreakerPlatform,
+    family="ice40",
+    preset="up5k",
+    oscillator="clk12",
+    oscillator_hz=12_000_000,
+    leds=(("led_g", 0), ("led_r", 0)),
+    place=("--up5k", "--package", "sg48"),
+)

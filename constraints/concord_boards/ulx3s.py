@@ -1,0 +1,26 @@
+"""Radiona ULX3S with its four sizes of ECP5."""
+
+from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
+
+from .board import Board
+
+
+def _ulx3s(size, platform, preset):
+    return Board(
+        name=f"ulx3s-{size}f",
+        platform=platform,
+        family="ecp5",
+        preset=preset,
+        oscillator="clk25",
+        oscillator_hz=25_000_000,
+        leds=(("led", 0), ("led", 1), ("led", 2)),
+        place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
+    )
+
+
+ULX3S = (
+    _ulx3s(12, ULX3S_12F_Platform, "ecp5-25f"),
+    _ulx3s(25, ULX3S_25F_Platform, "ecp5-25f"),
+    _ulx3s(45, ULX3S_45F_Platform, "ecp5-25f"),
+    _ulx3s(85, ULX3S_85F_Platform, "ecp5-85f"),
+)

@@ -1,0 +1,1 @@
+"""The open FPGA flow: synthesis, place and route, bitstreams and the contents of their block RAMs."""

@@ -1,0 +1,124 @@
+"""From a design to a bitstream: RTLIL, synthesis, place and route with several seeds, packing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from .cache import Stage, digest
+from .report import score
+from .tools import Job, run_jobs, tool_version
+
+NAME = "npu"
+SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
+CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
+PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
+SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
+
+
+class Flow:
+    """The steps for one board, each of which reuses what is in the folder if nothing it depends on has changed.
+
+    Parameters
+    ----------
+    board : Board
+        The board.
+    folder : Path
+        Where everything is put.
+    console : Console
+        Where progress is shown.
+    """
+
+    def __init__(self, board: Any, folder: Path, console: Console):
+        self.board = board
+        self.folder = folder
+        self.console = console
+
+    def file(self, suffix: str) -> Path:
+        """Path of a file of the design."""
+        return self.folder / f"{NAME}.{suffix}"
+
+    @property
+    def placed(self) -> Path:
+        """What the best seed gave."""
+        return self.file(PLACED[self.board.family][0])
+
+    @property
+    def bitstream(self) -> Path:
+        """The bitstream."""
+        return self.file(SUFFIX[self.board.family][1:])
+
+    def generate(self, make: Callable[[], Any], key: str) -> None:
+        """Write RTLIL and pin constraints of the design that ``make`` returns; ``key`` is a hash of its origin."""
+        names = ["il", CONSTRAINTS[self.board.family][0]]
+        stage = Stage([self.file(name) for name in names], digest(key, self.board.name))
+        if stage.fresh:
+            return
+        stage.clear()
+        with self.console.status("generating the design"):
+            plan = self.board.platform().prepare(make(), NAME, emit_src=False)
+        for name in names:
+            text = plan.files[f"{NAME}.{name}"]
+            self.file(name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        stage.keep()
+
+    def synthesize(self, options: str = "") -> None:
+        """Make the netlist, and ``synthesis.json`` with the cells in it."""
+        netlist, stat = self.file("json"), self.folder / "synthesis.json"
+        command = " ".join([SYNTHESIS[self.board.family], options, "-top", NAME])
+        # Standard output is lost after the first call of ABC, so everything goes to files.
+        script = f'read_rtlil "{self.file("il")}"; {command}; tee -q -o "{stat}" stat -json; write_json "{netlist}"'
+        stage = Stage([netlist, stat], digest(self.file("il"), command, tool_version("yosys")))
+        if stage.fresh:
+            return
+        stage.clear()
+        log = self.folder / "synthesis.log"
+        run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", str(log), "-p", script], log)])
+        stage.keep()
+
+    def place(self, seeds: list[int], hz: float, jobs: int = 1) -> dict[int, dict[str, Any]]:
+        """Place and route with every seed; return nextpnr's reports and keep the result of the best one.
+
+        Timing that is missed is not an error here: the reports tell.
+        """
+        waiting, stages = [], {}
+        for seed in seeds:
+            stage, job = self._seed(seed, hz)
+            stages[seed] = stage
+            if not stage.fresh:
+                stage.clear()
+                waiting.append((stage, job))
+        run_jobs(self.console, [job for _, job in waiting], jobs)
+        for stage, job in waiting:
+            found = json.loads(stage.outputs[1].read_text())
+            stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
+            stage.keep()
+        reports = {seed: json.loads(stage.outputs[1].read_text()) for seed, stage in stages.items()}
+        best = max(seeds, key=lambda seed: score(reports[seed]))
+        self.placed.write_bytes(stages[best].outputs[0].read_bytes())
+        return reports
+
+    def _seed(self, seed: int, hz: float) -> tuple[Stage, Job]:
+        family = self.board.family
+        suffix, option = PLACED[family]
+        outputs = [self.folder / f"seed{seed}.{suffix}", self.folder / f"seed{seed}.json"]
+        pins, pins_option = CONSTRAINTS[family]
+        log = self.folder / f"seed{seed}.log"
+        fixed = [*self.board.place, "--freq", f"{hz / 1e6:.6f}", "--seed", str(seed), "--timing-allow-fail"]
+        tool = f"nextpnr-{family}"
+        key = digest(self.file("json"), self.file(pins), fixed, tool_version(tool))
+        files = ["--json", self.file("json"), pins_option, self.file(pins), option, outputs[0], "--report", outputs[1]]
+        args = [*fixed, *map(str, files), "--quiet", "--log", str(log)]
+        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, log)
+
+    def pack(self, placed: Path, output: Path) -> None:
+        """Make the bitstream of a placed and routed design."""
+        if self.board.family == "ecp5":
+            tool, args = "ecppack", ["--compress", "--input", str(placed), "--bit", str(output)]
+        else:
+            tool, args = "icepack", [str(placed), str(output)]
+        run_jobs(self.console, [Job(f"packing {output.name}", tool, args, self.folder / "pack.log")])

@@ -1,0 +1,63 @@
+"""The design around the core on a board."""
+
+from amaranth import *
+from amaranth.lib import io, wiring
+
+from ..link.uart import Uart
+from .clocking import Clocking
+
+
+class BoardTop(wiring.Component):
+    """Core, serial port, clock and LEDs on a board.
+
+    Has no ports of its own: pins are requested from the platform.
+
+    Parameters
+    ----------
+    core : Component
+        Has the byte streams ``rx`` (received) and ``tx`` (to send), and the outputs ``done``, ``trapped`` and ``busy``.
+    board : Board
+        The board.
+    clock_hz : int
+        Clock wanted.
+    baud : int
+        Bit rate of the serial port.
+
+    Attributes
+    ----------
+    hz : float
+        Frequency of the clock made.
+    """
+
+    def __init__(self, core, board, *, clock_hz, baud):
+        self.core = core
+        self.board = board
+        self.clocking = Clocking(board, clock_hz)
+        self.hz = self.clocking.hz
+        self.divisor = round(self.hz / baud)
+        super().__init__({})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.clocking = self.clocking
+        m.submodules.core = core = self.core
+        m.submodules.uart = uart = Uart(self.divisor)
+        wiring.connect(m, uart.o, core.rx)
+        wiring.connect(m, core.tx, uart.i)
+
+        pins = platform.request("uart", 0, dir={"rx": "-", "tx": "-"} | self._unused(platform))
+        m.submodules.rx = rx = io.Buffer("i", pins.rx)
+        m.submodules.tx = tx = io.FFBuffer("o", pins.tx)
+        m.d.comb += [uart.rx.eq(rx.i), tx.o.eq(uart.tx)]
+
+        states = (core.done, core.trapped, core.busy)
+        for (name, number), state in zip(self.board.leds, states, strict=False):
+            m.submodules[f"led_{name}{number}"] = led = io.FFBuffer("o", platform.request(name, number, dir="-"))
+            m.d.comb += led.o.eq(state)
+        return m
+
+    @staticmethod
+    def _unused(platform):
+        """Signals of the serial port that are left alone."""
+        names = [sub.name for sub in platform.lookup("uart", 0).ios]
+        return {name: "-" for name in names if name not in ("rx", "tx")}

