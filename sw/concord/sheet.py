@@ -6,38 +6,24 @@ everything that does not fit at once, with the largest tenants of every memory t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.program import Span
+from concord.image import Image, Port, Segment
+from concord.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
+from concord.program import Span, verify
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.tables import Table, TableSet, standard_table
 
 Floats = npt.NDArray[np.float64]
-Function = Callable[[Floats], npt.ArrayLike]
 
 _LISTED = 5
-_UNITS = {
-    RegionId.MATRIX: ("matrix memory", "words"),
-    RegionId.NARROW: ("narrow memory", "vectors"),
-    RegionId.WIDE: ("wide memory", "vectors"),
-    RegionId.TABLE: ("table memory", "entries"),
-    RegionId.SLOTS: ("table slots", "slots"),
-    RegionId.PROGRAM: ("program memory", "words"),
-}
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """What a table holds: ``function(code * 2**-scale)`` for the codes ``low..high``."""
-
-    function: Function
-    low: int
-    high: int
-    scale: int
 
 
 class CapacityError(ValueError):
@@ -60,38 +46,20 @@ class Item:
         return Span(self.region, self.addr, self.count)
 
 
-def tiles(elements: int, native: int) -> int:
-    """Native vectors that hold ``elements``."""
-    return -(-elements // native)
-
-
-def to_vectors(values: npt.ArrayLike, native: int) -> Floats:
-    """Split the last axis into native vectors, padded with zeros: ``[..., n]`` to ``[..., tiles, native]``."""
-    array = np.asarray(values, dtype=np.float64)
-    count = tiles(array.shape[-1], native)
-    padded = np.zeros((*array.shape[:-1], count * native))
-    padded[..., : array.shape[-1]] = array
-    return padded.reshape(*array.shape[:-1], count, native)
-
-
-def from_vectors(vectors: npt.ArrayLike, elements: int) -> Floats:
-    """Inverse of :func:`to_vectors`: ``[..., tiles, native]`` to ``[..., elements]``."""
-    array = np.asarray(vectors, dtype=np.float64)
-    return array.reshape(*array.shape[:-2], -1)[..., :elements]
-
-
 @dataclass
 class Sheet:
     """Tenants of the memories of ``config``, by name."""
 
     config: NpuConfig
     items: dict[str, Item] = field(default_factory=dict)
-    constants: dict[str, Floats] = field(default_factory=dict)
-    weights: dict[str, Floats] = field(default_factory=dict)
-    tables: dict[str, TableSpec] = field(default_factory=dict)
-    inputs: list[str] = field(default_factory=list)
-    outputs: list[str] = field(default_factory=list)
+    inputs: list[Port] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
+    segments: list[Callable[[], Segment]] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
     _used: dict[RegionId, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = TableSet(self.config)
 
     def __getitem__(self, name: str) -> int:
         """Address of a tenant."""
@@ -99,7 +67,7 @@ class Sheet:
 
     def tiles(self, elements: int) -> int:
         """Native vectors that hold ``elements``."""
-        return tiles(elements, self.config.native)
+        return -(-elements // self.config.native)
 
     def allot(self, name: str, region: RegionId, count: int, doc: str = "") -> int:
         """Give ``count`` words of a memory to ``name`` and return the first address."""
@@ -120,73 +88,113 @@ class Sheet:
 
     def constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
         """Allot wide vectors that hold ``values``, padded with zeros."""
-        vectors = to_vectors(values, self.config.native).reshape(-1, self.config.native)
-        self.constants[name] = vectors
-        return self.wide(name, len(vectors), doc)
+        words = pack_vectors(values, self.config)
+        addr = self.wide(name, len(words), doc)
+        self._load(name, RegionId.WIDE, addr, lambda: words)
+        return addr
 
-    def input(self, name: str, count: int, doc: str = "") -> int:
-        """Allot wide vectors that are written before every run."""
-        self.inputs.append(name)
-        return self.wide(name, count, doc)
+    def input(self, name: str, shape: tuple[int, ...], doc: str = "") -> int:
+        """Allot wide vectors for a tensor that is written before every run."""
+        return self._port(self.inputs, name, shape, doc)
 
-    def output(self, name: str, count: int, doc: str = "") -> int:
-        """Allot wide vectors that are read after every run."""
-        self.outputs.append(name)
-        return self.wide(name, count, doc)
+    def output(self, name: str, shape: tuple[int, ...], doc: str = "") -> int:
+        """Allot wide vectors for a tensor that is read after every run."""
+        return self._port(self.outputs, name, shape, doc)
 
-    def matrix(self, name: str, weight: npt.ArrayLike, doc: str = "") -> int:
+    def _port(self, ports: list[Port], name: str, shape: tuple[int, ...], doc: str) -> int:
+        addr = self.wide(name, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
+        ports.append(Port(name, RegionId.WIDE, addr, shape))
+        return addr
+
+    def matrix(self, name: str, weight: Floats, doc: str = "") -> int:
         """Allot a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution."""
-        array = np.asarray(weight, dtype=np.float64)
-        array = array[:, None, None, :] if array.ndim == 2 else array
-        outputs, height, width, inputs = array.shape
-        groups = -(-self.tiles(outputs) // self.config.engines)
-        self.weights[name] = array
-        return self.allot(name, RegionId.MATRIX, groups * height * width * self.tiles(inputs) * self.config.steps, doc)
+        count = matrix_words(self.config, weight.shape[0], weight.shape[-1], math.prod(weight.shape[1:-1]))
+        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config))
+        return addr
 
-    def depthwise(self, name: str, weight: npt.ArrayLike, doc: str = "") -> int:
+    def depthwise(self, name: str, weight: Floats, doc: str = "") -> int:
         """Allot the kernels of a depthwise convolution: ``[channel, ky, kx]``."""
-        array = np.asarray(weight, dtype=np.float64)
-        channels, height, width = array.shape
-        self.weights[name] = array
-        return self.allot(name, RegionId.MATRIX, self.tiles(channels) * -(-height * width // self.config.lanes), doc)
+        count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
+        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_depthwise(weight, self.config))
+        return addr
 
-    def table(self, name: str, function: Function, low: int, high: int, scale: int, doc: str = "") -> int:
-        """Allot a table of ``function`` for the codes ``low..high``, in units of ``2**-scale``; return its slot."""
-        self.tables[name] = TableSpec(function, low, high, scale)
-        self.allot(f"{name} entries", RegionId.TABLE, high - low + 1)
-        return self.allot(name, RegionId.SLOTS, 1, doc or f"{name}, {high - low + 1} entries")
+    def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:
+        """Note what is loaded; packed only when an image is made, after the check that everything fits."""
+        self.constants.add(name)
+        self.segments.append(lambda: Segment.from_words(region, start, words(), self.config))
+
+    def table(self, name: str, table: Table, doc: str = "") -> int:
+        """Store a table and return its slot; equal tables share one."""
+        if name in self.items:
+            raise ValueError(f"name must be new, not {name!r}")
+        try:
+            slot = self.tables.add(table)
+        except ValueError as error:
+            raise CapacityError(f"does not fit into {self.config.name}: {error}") from error
+        self.constants.add(name)
+        self.items[name] = Item(name, RegionId.SLOTS, slot, 1, doc or f"{name}, {len(table.entries)} entries")
+        return slot
 
     def sigmoid_tables(self) -> None:
-        """Allot the tables ``sigm`` and ``tanh``, each half of the table memory: -8..8 and -4..4."""
-        half = self.config.table_depth // 4 - 1
-        scale = (half // 4).bit_length()
-        self.table("sigm", lambda x: 1.0 / (1.0 + np.exp(-x)), -half - 1, half, scale - 1, "sigmoid")
-        self.table("tanh", np.tanh, -half - 1, half, scale, "hyperbolic tangent")
+        """Store the tables ``sigm`` and ``tanh``, each in half of the table memory."""
+        room = self.config.table_depth // 2
+        self.table("sigm", standard_table("sigmoid", self.config, room), "sigmoid")
+        self.table("tanh", standard_table("tanh", self.config, room), "hyperbolic tangent")
+
+    def image(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
+        """The image of a program on this sheet, after proving the program sound.
+
+        Raises
+        ------
+        CapacityError
+            With everything that does not fit.
+        ValueError
+            With everything that :func:`concord.program.verify` finds.
+        """
+        self.check(len(words))
+        problems = verify(
+            words,
+            self.config,
+            constants=[self.items[name].span for name in sorted(self.constants)],
+            inputs=[self.items[port.name].span for port in self.inputs],
+            outputs=[self.items[port.name].span for port in self.outputs],
+        )
+        if problems:
+            raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
+        tables = [
+            Segment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
+            Segment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
+        ]
+        return Image(
+            config=self.config,
+            program=tuple(words),
+            segments=(*(make() for make in self.segments), *(part for part in tables if part.count)),
+            inputs=tuple(self.inputs),
+            outputs=tuple(self.outputs),
+            metadata=metadata or {},
+        )
 
     def used(self, region: RegionId) -> int:
         """Words that are taken."""
         return self._used.get(region, 0)
 
-    def capacity(self, region: RegionId) -> int:
-        """Words that there are."""
-        config = self.config
-        return {
-            RegionId.MATRIX: config.matrix_depth,
-            RegionId.NARROW: config.narrow_depth,
-            RegionId.WIDE: config.wide_depth,
-            RegionId.TABLE: config.table_depth,
-            RegionId.SLOTS: config.table_slots,
-            RegionId.PROGRAM: config.program_depth,
-        }[region]
-
-    def check(self) -> None:
+    def check(self, program_words: int = 0) -> None:
         """Raise :class:`CapacityError` with everything that does not fit."""
-        if problems := list(self._problems()):
+        if problems := list(self._problems(program_words)):
             raise CapacityError(f"does not fit into {self.config.name}: " + "; ".join(problems))
 
-    def _problems(self) -> Iterator[str]:
-        for region, (title, unit) in _UNITS.items():
-            need, have = self.used(region), self.capacity(region)
+    def _problems(self, program_words: int) -> Iterator[str]:
+        config = self.config
+        if program_words > config.program_depth:
+            yield f"program memory has {config.program_depth} words, but {program_words} are needed"
+        for region, title, have, unit in (
+            (RegionId.MATRIX, "matrix memory", config.matrix_depth, "words"),
+            (RegionId.NARROW, "narrow memory", config.narrow_depth, "vectors"),
+            (RegionId.WIDE, "wide memory", config.wide_depth, "vectors"),
+        ):
+            need = self.used(region)
             if need <= have:
                 continue
             tenants = sorted((i for i in self.items.values() if i.region is region), key=lambda i: -i.count)

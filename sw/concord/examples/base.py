@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.asm import assemble
-from concord.sheet import Sheet, from_vectors, to_vectors
+from concord.image import Image
+from concord.sheet import Sheet
 from concord.spec.memmap import RegionId
 
 Floats = npt.NDArray[np.float64]
@@ -29,8 +30,6 @@ class Example:
         Where everything lies, and the constants.
     text : str
         The program.
-    input_shape, output_shape : tuple of int
-        Shape of one sample and of its result; the last axis is the one that is cut into native vectors.
     reference : callable
         What the program computes, in double precision, for a batch.
     tolerance : float
@@ -43,8 +42,6 @@ class Example:
     title: str
     sheet: Sheet
     text: str
-    input_shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
     reference: Callable[[Floats], Floats]
     tolerance: float
     macs: int
@@ -53,21 +50,19 @@ class Example:
         """The assembled program."""
         return assemble(self.text)
 
+    def image(self) -> Image:
+        """Program and constants, ready to load."""
+        return self.sheet.image(self.words(), {"name": self.name, "title": self.title, "macs": self.macs})
+
     def samples(self, count: int, seed: int = 0) -> Floats:
-        """Random inputs, normally distributed, as binary16 numbers."""
-        values = np.random.default_rng(seed).normal(0, 1, (count, *self.input_shape))
+        """Random inputs, normally distributed, that are binary16 numbers."""
+        values = np.random.default_rng(seed).normal(0, 1, (count, *self.sheet.inputs[0].shape))
         return values.astype(np.float16).astype(np.float64)
 
-    def to_input(self, x: Floats) -> Floats:
-        """A batch of samples as wide vectors: ``[n, vectors, native]``."""
-        native = self.sheet.config.native
-        return to_vectors(x, native).reshape(len(x), -1, native)
-
-    def from_output(self, vectors: npt.ArrayLike) -> Floats:
-        """A batch of results from wide vectors."""
-        array = np.asarray(vectors, dtype=np.float64)
-        split = array.reshape(len(array), *self.output_shape[:-1], -1, self.sheet.config.native)
-        return from_vectors(split, self.output_shape[-1])
+    def error(self, results: npt.ArrayLike, x: Floats) -> float:
+        """Greatest error of results, relative to the largest magnitude of the reference."""
+        reference = self.reference(x)
+        return float(np.abs(np.asarray(results) - reference).max() / np.abs(reference).max())
 
 
 def sigmoid(x: Floats) -> Floats:

@@ -34,8 +34,8 @@ class _Images:
             "C": sheet.tiles(channels), "K": sheet.tiles(outputs), "H": height, "W": width, "HO": out_height,
             "WO": out_width,
         }  # fmt: skip
-        sheet.input("x_in", height * width * self.size["C"], "image, C vectors a position")
-        sheet.output("y", out_height * out_width * self.size["K"], "result, K vectors a position")
+        sheet.input("x_in", shape, "image, C vectors a position")
+        sheet.output("y", self.output_shape, "result, K vectors a position")
         sheet.narrow("x", height * width * self.size["C"], "image")
 
     def convert(self) -> tuple[str, list[str]]:
@@ -70,8 +70,6 @@ class _Images:
             title=title,
             sheet=self.sheet,
             text=program(self.sheet, self.size, [self.convert(), *sections]),
-            input_shape=self.shape,
-            output_shape=self.output_shape,
             **rest,  # type: ignore[arg-type]
         )
 

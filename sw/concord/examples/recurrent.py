@@ -40,8 +40,8 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
     for gate in "iof":
         sheet.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
     sheet.sigmoid_tables()
-    sheet.input("x_in", steps * size["X"], "inputs, X vectors a step")
-    sheet.output("y", steps * size["H"], "h of every step")
+    sheet.input("x_in", (steps, inputs), "inputs, X vectors a step")
+    sheet.output("y", (steps, hidden), "h of every step")
     for gate in LSTM_GATES:
         sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias (i, f: and peephole)")
     sheet.wide("i", size["H"], "input gate")
@@ -68,8 +68,6 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
         title=f"LSTM cell with peepholes: {inputs} inputs, hidden {hidden}, {steps} steps.",
         sheet=sheet,
         text=_lstm_text(sheet, size),
-        input_shape=(steps, inputs),
-        output_shape=(steps, hidden),
         reference=reference,
         tolerance=0.05,
         macs=steps * 4 * hidden * (hidden + inputs),
@@ -152,9 +150,9 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
         sheet.constant(f"b_{gate}", bias[gate], f"bias of gate {gate}")
     sheet.constant("b_hn", inner, "bias inside the reset gate")
     sheet.sigmoid_tables()
-    sheet.input("x_in", steps * size["X"], "inputs, X vectors a step")
+    sheet.input("x_in", (steps, inputs), "inputs, X vectors a step")
     sheet.wide("h0", size["H"], "h before the first step")
-    sheet.output("y", steps * size["H"], "h of every step, behind h0")
+    sheet.output("y", (steps, hidden), "h of every step, behind h0")
     for gate in GRU_GATES:
         sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias")
     for gate in GRU_GATES:
@@ -177,8 +175,6 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
         title=f"GRU cell: {inputs} inputs, hidden {hidden}, {steps} steps.",
         sheet=sheet,
         text=_gru_text(sheet, size),
-        input_shape=(steps, inputs),
-        output_shape=(steps, hidden),
         reference=reference,
         tolerance=0.05,
         macs=steps * 3 * hidden * (hidden + inputs),

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
+from concord.functions import Number, function
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
+from concord.tables import build_table
 
 #: Values whose exponential counts as zero lie this far below the maximum.
 DEPTH = 16
+
+
+def _exp(x: Fraction) -> Number:
+    """exp(x), but 0 where it does not count."""
+    return function("exp")(x) if x > -DEPTH else Fraction(0)
 
 
 def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
@@ -21,16 +30,16 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     padded = vectors * config.native
     mask = np.where(np.arange(padded) < classes, HALF_MAX, -HALF_MAX)
     sheet.matrix("ones", np.ones((config.native, padded)), "sums all elements into every element")
-    sheet.input("x", vectors, "inputs; elements behind the last class are not looked at")
-    sheet.output("y", vectors, "probabilities; 0 behind the last class")
+    sheet.input("x", (classes,), "inputs; elements behind the last class are not looked at")
+    sheet.output("y", (classes,), "probabilities; 0 behind the last class")
     sheet.constant("mask", mask, f"{HALF_MAX} for a class, -{HALF_MAX} behind")
     sheet.wide("masked", vectors, "inputs, with the least number behind the last class")
     sheet.wide("top", 1, "maximum in every element")
     sheet.wide("e", vectors, "exponentials of the differences to the maximum")
     sheet.wide("norm", 1, "reciprocal of their sum in every element")
     sheet.narrow("en", vectors, "exponentials")
-    sheet.table("exp", lambda x: np.where(x <= -DEPTH, 0.0, np.exp(x)), -(DEPTH << scale), 0, scale)
-    sheet.table("recip", lambda x: 1.0 / x, 1 << scale, classes << scale, scale)
+    sheet.table("exp", build_table(_exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp"))
+    sheet.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))
 
     def reference(x: Floats) -> Floats:
         e = np.exp(x - x.max(axis=-1, keepdims=True))
@@ -66,8 +75,6 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
         title=f"Softmax over {classes} values.",
         sheet=sheet,
         text=text,
-        input_shape=(classes,),
-        output_shape=(classes,),
         reference=reference,
         tolerance=1.5 * 2.0**-scale,
         macs=0,
