@@ -206,13 +206,3 @@ class Chain:
     def depthwise_steps(self) -> int:
         """Steps of a depthwise product: one per vector and tap."""
         return self.vectors * self.window.taps if self.depthwise else 0
-
-    def launches(self) -> int:
-        """Vectors that enter the pipe behind the source: one per result, or what a maximum compares.
-
-        ``v_max`` launches one per tap inside the image; ``v_redmax`` one more per result.
-        """
-        if self.reduce not in (Op.V_MAX, Op.V_REDMAX):
-            return self.vectors
-        taps = int(self.inside().sum()) * self.rows
-        return taps + (self.vectors if self.reduce is Op.V_REDMAX else 0)

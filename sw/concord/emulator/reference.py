@@ -1,0 +1,185 @@
+"""The living definition of the machine: programs executed vector by vector, straight from the golden model.
+
+It is slow and has no idea of batches; :class:`concord.emulator.Emulator` is fast and must agree with it in every bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.golden import accumulate, blocks, half, table
+from concord.program import Chain, MfuStep, trace
+from concord.program.chains import Index
+from concord.spec.formats import HALF_INF, Flag, Rounding
+from concord.spec.isa import Mem, Op
+
+from .memories import Memories
+from .run import Run, report
+
+Bits = NDArray[np.uint16]
+
+_LOWEST = 0x8000 | HALF_INF
+BINARY = {
+    Op.VV_MUL: half.mul,
+    Op.VV_ADD: half.add,
+    Op.VV_SUB: half.sub,
+    Op.VV_RSUB: half.rsub,
+    Op.VV_MAX: half.maximum,
+    Op.VV_MIN: half.minimum,
+}
+
+
+class ReferenceMachine:
+    """Executes the program in ``memories``, which it changes.
+
+    Parameters
+    ----------
+    memories : Memories
+        Contents at the start; results and flags at the end.
+    """
+
+    def __init__(self, memories: Memories):
+        self.memories = memories
+        self.config = memories.config
+
+    def run(self, pc: int = 0) -> Run:
+        """One run from ``pc`` to ``halt`` or to a trap."""
+        self._noise = blocks.Noise(self.config.mfu_lanes)
+        run = trace(self.memories.program.tolist(), self.config, pc)
+        for chain in run.chains:
+            self._chain(chain)
+        return report(run, self.config)
+
+    def clear_flags(self) -> None:
+        """Clear the sticky flags."""
+        self.memories.flags[:] = 0
+
+    def _chain(self, chain: Chain) -> None:
+        sources = chain.sources(self.config)
+        inside = chain.inside()
+        operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.steps]
+        targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
+        matrix = chain.matrix_words(self.config) if chain.reduce is Op.MV_MUL else None
+        for o, i, r in np.ndindex(*chain.shape):
+            x = self._source(chain, sources[o, i, r], inside[o, i], matrix, r)
+            for step, operand in zip(chain.steps, operands, strict=True):
+                x = self._step(chain, step, None if operand is None else int(operand[o, i, r]), x)
+            if Mem.WIDE in targets:
+                self.memories.wide[self._within(Mem.WIDE, int(targets[Mem.WIDE][o, i, r]))] = x
+            if Mem.NARROW in targets:
+                self._write_narrow(chain, self._within(Mem.NARROW, int(targets[Mem.NARROW][o, i, r])), x)
+
+    def _flag(self, chain: Chain, flag: Flag, raised: Any) -> None:
+        if np.any(raised):
+            self.memories.flags[chain.pc] |= 1 << flag
+
+    def _within(self, mem: Mem, address: int) -> int:
+        depth = self.config.wide_depth if mem is Mem.WIDE else self.config.narrow_depth
+        if address >= depth:
+            raise ValueError(f"addresses of {mem.name.lower()} must be below {depth}, not {address}")
+        return address
+
+    # Source ------------------------------------------------------------------------------------
+
+    def _source(self, chain: Chain, index: Index, inside: NDArray[np.bool_], matrix: Index | None, row: int) -> Bits:
+        if matrix is not None:
+            x = self._depthwise if chain.depthwise else self._dense
+            acc = x(index, inside, matrix, row)
+            bits, acc_over, half_over = accumulate.acc_to_half(acc, self.config)
+            self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
+            self._flag(chain, Flag.HALF_OVERFLOW, half_over)
+            return bits
+        vectors = [self._vector(chain.mem, int(k)) for k in index[inside, 0]]
+        if chain.reduce is None:
+            return vectors[0]
+        result = np.full(self.config.native, _LOWEST, dtype=np.uint16)
+        for vector in vectors:
+            result = half.maximum(result, vector)
+        if chain.reduce is Op.V_REDMAX:
+            top = result[0]
+            for element in result:
+                top = half.maximum(top, element)
+            result = np.full_like(result, top)
+        return result
+
+    def _vector(self, mem: Mem, address: int) -> Bits:
+        """A vector as binary16."""
+        at = self._within(mem, address)
+        if mem is Mem.WIDE:
+            return np.array(self.memories.wide[at])
+        return blocks.to_half(self.memories.narrow_mant[at], self.memories.narrow_exp[at])
+
+    def _blocks(self, index: Index, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Mantissas and exponents of the source vectors ``[taps, cols]``; zero outside the image."""
+        at = np.where(inside[:, None], index, 0)
+        self._within(Mem.NARROW, int(at.max()))
+        mant = np.where(inside[:, None, None], self.memories.narrow_mant[at], 0)
+        exp = np.where(inside[:, None], self.memories.narrow_exp[at], self.config.act_exp_min)
+        return mant.astype(np.int64), exp.astype(np.int64)
+
+    def _weights(self, words: Index) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        if words.max() >= self.config.matrix_depth:
+            raise ValueError(f"matrix addresses must be below {self.config.matrix_depth}, not {words.max()}")
+        return self.memories.matrix_mant[words], self.memories.matrix_exp[words]
+
+    def _dense(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.Grid:
+        """Sums over taps, columns and parts of a tile; every part is one block of L weights per row."""
+        config = self.config
+        mant, exp = self._blocks(index, inside)
+        group, engine = divmod(row, config.engines)
+        w_mant, w_exp = self._weights(matrix[group].ravel())  # [parts, T*N, L], [parts, T*N]
+        rows = slice(engine * config.native, (engine + 1) * config.native)
+        return accumulate.accumulate(
+            mant.reshape(-1, config.lanes),
+            np.repeat(exp.ravel(), config.steps),
+            w_mant[:, rows].swapaxes(0, 1),
+            w_exp[:, rows].swapaxes(0, 1),
+            config.acc_frac,
+        )
+
+    def _depthwise(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.Grid:
+        """Row n: the sum over taps of weight[n, tap] * x[n]."""
+        config = self.config
+        mant, exp = self._blocks(index, inside)
+        w_mant, w_exp = self._weights(matrix[row])
+        taps = np.arange(len(inside))
+        word, lane = taps // config.lanes, taps % config.lanes
+        sums = [
+            accumulate.accumulate(
+                mant[:, 0, n, None],
+                exp[:, 0],
+                w_mant[word, n, lane][None, :, None],
+                w_exp[word, n][None],
+                config.acc_frac,
+            )[0]
+            for n in range(config.native)
+        ]
+        return np.array(sums)
+
+    # Multifunction units and destinations ------------------------------------------------------
+
+    def _step(self, chain: Chain, step: MfuStep, operand: int | None, x: Bits) -> Bits:
+        if operand is not None:
+            other = self._vector(Mem.WIDE, operand)
+            result = BINARY[step.op](x, other)
+            if step.op not in (Op.VV_MAX, Op.VV_MIN):
+                self._flag(chain, Flag.HALF_OVERFLOW, half.overflowed(result, x, other))
+            return result
+        if step.table is None:
+            return half.relu(x)
+        entries, nonfinite = table.lookup(x, self.memories.table, self.memories.slot(step.table))
+        self._flag(chain, Flag.NONFINITE, nonfinite)
+        return entries
+
+    def _write_narrow(self, chain: Chain, address: int, x: Bits) -> None:
+        quant, noise = chain.quant, None
+        if quant.rounding is Rounding.STOCHASTIC:
+            noise = self._noise.take(self.config.beats).ravel()
+        block = blocks.quantize(x, self.config.act, quant.mode, quant.exp, quant.rounding, noise)
+        self._flag(chain, Flag.NONFINITE, block.nonfinite)
+        self._flag(chain, Flag.SATURATED, block.saturated)
+        self.memories.narrow_mant[address] = block.mant
+        self.memories.narrow_exp[address] = block.exp

@@ -1,0 +1,293 @@
+"""Random programs that cover the instruction set and stay inside the memories.
+
+``random_program(config, rng, size)`` gives the words of a program of about ``size`` chains and memories to start from,
+the program included. All vector memories, weights and tables are filled, so nothing depends on what a program has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from concord.builder import ProgramBuilder
+from concord.emulator import Memories
+from concord.program import Address, Chain, Destination, Pad, Quant, Window
+from concord.spec.config import NpuConfig
+from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+from concord.spec.memmap import RegionId
+
+_MIDDLE = 1 << VECTOR_ADDR_BITS - 1
+_MOST_VECTORS = 24
+_MOST_TAPS = 9
+_ADD = (Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN)
+_ACT = (Op.V_RELU, Op.V_TBL)
+
+
+def random_program(config: NpuConfig, rng, size: int):
+    """Words of a program of about ``size`` chains, and the memories it starts from.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    rng : random.Random
+        Seeded by the caller.
+    size : int
+        Chains in the text; loops execute some of them several times.
+    """
+    words = _Generator(config, rng).program(size)
+    memories = random_memories(config, rng)
+    memories.program[: len(words)] = words
+    return words, memories
+
+
+# Contents --------------------------------------------------------------------------------------
+
+
+def random_halves(draw, shape, wild: bool):
+    """binary16 patterns around 1 and zeros and subnormals; if ``wild``, huge numbers, infinities and NaNs too."""
+    exponent = np.clip(np.rint(draw.normal(13.5, 2.5, shape)), 1, 30).astype(np.int64)
+    bits = draw.integers(0, 2, shape) << 15 | exponent << 10 | draw.integers(0, 1024, shape)
+    corners = np.array(
+        [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7800, 0x7C00, 0xFC00, 0x7E00]
+    )
+    corners, chance = (corners, 0.08) if wild else (corners[:8], 0.03)
+    return np.where(draw.random(shape) < chance, draw.choice(corners, shape), bits).astype(np.uint16)
+
+
+def random_codes(draw, shape, q_max: int):
+    """Mantissas in the symmetric range, weighted to its ends and to zero."""
+    codes = draw.integers(-q_max, q_max + 1, shape)
+    return np.where(draw.random(shape) < 0.15, draw.choice(np.array([-q_max, 0, q_max]), shape), codes)
+
+
+def random_memories(config: NpuConfig, rng) -> Memories:
+    """Memories full of random numbers; one in three is wild."""
+    draw = np.random.default_rng(rng.getrandbits(64))
+    wild = rng.random() < 1 / 3
+    memories = Memories(config)
+    act, wgt = config.act, config.wgt
+    memories.wide[:] = random_halves(draw, memories.wide.shape, wild)
+    memories.table[:] = random_halves(draw, memories.table.shape, wild)
+    memories.narrow_mant[:] = random_codes(draw, memories.narrow_mant.shape, act.q_max)
+    spread = (act.exp_min, act.exp_max) if wild else (max(act.exp_min, -10), min(act.exp_max, -3))
+    memories.narrow_exp[:] = draw.integers(spread[0], spread[1] + 1, memories.narrow_exp.shape)
+    memories.matrix_mant[:] = random_codes(draw, memories.matrix_mant.shape, wgt.q_max)
+    low = wgt.exp_min if wild else max(wgt.exp_min, wgt.exp_max - 10)
+    memories.matrix_exp[:] = draw.integers(low, wgt.exp_max + 1, memories.matrix_exp.shape)
+    for slot in range(config.table_slots):
+        base = rng.randrange(config.table_depth - 1)
+        entries = rng.randint(1, config.table_depth - base)
+        least = rng.choice([0, -(entries // 2), rng.randint(-entries, 0)])
+        word = config.table_slot.pack(
+            low=least, high=least + entries - 1, offset=base - least, scale=rng.randint(-3, 8)
+        )
+        memories.write(RegionId.SLOTS, slot, [word])
+    return memories
+
+
+# Programs --------------------------------------------------------------------------------------
+
+
+class _Generator:
+    """Keeps the state a program has set, and the range of every address register."""
+
+    def __init__(self, config: NpuConfig, rng):
+        self.config, self.rng = config, rng
+        self.builder = ProgramBuilder()
+        self.state = {op: dict(values) for op, values in INITIAL.items()}
+        self.registers = {0: (0, 0)}  # least and greatest value where it is used
+
+    def program(self, size: int) -> list[int]:
+        self._body(size, level=0)
+        self.builder.halt()
+        return self.builder.words()
+
+    def _room(self) -> bool:
+        return len(self.builder) < self.config.program_depth - 48
+
+    def _body(self, size: int, level: int) -> None:
+        rng = self.rng
+        while size > 0 and self._room():
+            roll = rng.random()
+            if roll < 0.12 and level < min(self.config.loop_levels, 3):
+                inside = min(size, rng.randint(1, 3))
+                self._loop(inside, level)
+                size -= inside
+            elif roll < 0.17:
+                self.builder.emit(rng.choice([Op.NOP, Op.FENCE]))
+            elif roll < 0.25 and level == 0:
+                number, value = rng.randint(1, 4), rng.randint(-9, 9)
+                self.builder.set_addr(number, value % (1 << MATRIX_ADDR_BITS))
+                self.registers[number] = (value, value)
+            else:
+                self._chain()
+                size -= 1
+
+    def _loop(self, size: int, level: int) -> None:
+        """A loop with a register of its own, which the bodies around nested loops do not use."""
+        number = self.rng.randint(1, 4) if level == 0 else 4 + level
+        count, step, start = self.rng.randint(1, 3), self.rng.randint(-3, 3), self.rng.randint(-5, 5)
+        outside = dict(self.registers)
+        self.builder.set_addr(number, start % (1 << MATRIX_ADDR_BITS))
+        self.builder.loop(count)
+        for op, values in self.state.items():  # every turn begins with the same state
+            self.builder.emit(op, **values)
+        ends = (start, start + step * (count - 1))
+        self.registers[number] = (min(ends), max(ends))
+        self._body(size, level + 1)
+        self.builder.inc_addr(number, step)
+        self.builder.end_loop()
+        self.registers = outside
+        if level == 0:
+            self.registers[number] = (start + step * count,) * 2
+
+    # State -------------------------------------------------------------------------------------
+
+    def _set(self, op: Op, **values: int) -> None:
+        if self.state[op] != values or self.rng.random() < 0.1:
+            self.builder.emit(op, **values)
+            self.state[op] = values
+
+    def _shape(self, dense: bool) -> None:
+        rng = self.rng
+        while True:
+            rows, inner, outer = (rng.choice([1, 1, 2, 3, rng.randint(1, 8)]) for _ in range(3))
+            if rows * inner * outer <= _MOST_VECTORS:
+                break
+        cols = rng.choice([1, 2, 3]) if dense or rng.random() < 0.3 else 1
+        self._set(Op.SET_SHAPE, rows=rows, cols=cols)
+        self._set(Op.SET_ITERS, inner=inner, outer=outer)
+
+    def _window(self) -> None:
+        rng = self.rng
+        kh, kw = rng.choice([(1, 1), (1, 1), (1, 2), (2, 2), (3, 1), (3, 3)])
+        steps = [-2, -1, 0, 1, 2, 3, 5]
+        self._set(
+            Op.SET_WINDOW, kh=kh, kw=kw, stride_y=rng.choice(steps), stride_x=rng.choice(steps),
+            dil_y=rng.randint(1, 2), dil_x=rng.randint(1, 2),
+        )  # fmt: skip
+        bounded = rng.random() < 0.5
+        self._set(
+            Op.SET_PAD, y0=rng.randint(-2, 1), x0=rng.randint(-2, 1), step_y=rng.randint(0, 2),
+            step_x=rng.randint(0, 2), height=rng.randint(1, 6) if bounded else 0, width=rng.randint(1, 6),
+        )  # fmt: skip
+
+    def _quant(self) -> None:
+        rng, act = self.rng, self.config.act
+        self._set(
+            Op.SET_QUANT,
+            mode=int(rng.random() < 0.4),
+            exp=rng.choice([rng.randint(act.exp_min, act.exp_max), rng.randint(-9, -4)]),
+            rounding=rng.choice([0, 0, 1, 2] if self.config.stochastic else [0, 0, 1]),
+        )
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def _chain(self) -> None:
+        rng, builder = self.rng, self.builder
+        reduce = rng.choice([None, Op.MV_MUL, Op.MV_MUL, Op.V_MAX, Op.V_REDMAX])
+        mode = rng.choice([MvMode.DENSE, MvMode.DENSE, MvMode.DEPTHWISE]) if reduce is Op.MV_MUL else MvMode.DENSE
+        mem = Mem.NARROW if reduce is Op.MV_MUL else rng.choice(list(Mem))
+        if rng.random() < 0.8:
+            self._shape(reduce is Op.MV_MUL and mode is MvMode.DENSE)
+        if reduce is not None and rng.random() < 0.7:
+            self._window()
+        if rng.random() < 0.5:
+            self._quant()
+        probe = self._probe(reduce, mode, mem)
+        source = self._source(probe)
+        matrix = self._matrix(probe)
+        if source is None or matrix is None:
+            self._set(Op.SET_SHAPE, rows=1, cols=1)
+            self._set(Op.SET_WINDOW, **INITIAL[Op.SET_WINDOW])
+            self._set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
+            probe = self._probe(reduce, mode, mem)
+            source, matrix = self._source(probe), self._matrix(probe)
+        builder.v_rd(mem, **source)
+        if reduce is Op.MV_MUL:
+            builder.mv_mul(mode=mode, **matrix)
+        elif reduce is not None:
+            builder.emit(reduce)
+        for unit in range(2):
+            self._unit(probe, unit)
+        targets = rng.choice([[Mem.WIDE], [Mem.NARROW], [Mem.WIDE, Mem.NARROW], [Mem.NARROW, Mem.WIDE]])
+        for target in targets:
+            builder.v_wr(target, **self._operand(probe, target))
+
+    def _unit(self, probe: Chain, unit: int) -> None:
+        rng = self.rng
+        for ops in ((Op.VV_MUL,), _ADD, _ACT):
+            if rng.random() < 0.4:
+                op = rng.choice(ops)
+                if op is Op.V_TBL:
+                    self.builder.v_tbl(rng.randrange(self.config.table_slots), unit=unit)
+                elif op is Op.V_RELU:
+                    self.builder.v_relu(unit=unit)
+                else:
+                    self.builder.emit(op, unit=unit, **self._operand(probe, Mem.WIDE))
+
+    def _probe(self, reduce: Op | None, mode: MvMode, mem: Mem) -> Chain:
+        """A chain with the present state, to measure addresses with."""
+        dense = reduce is Op.MV_MUL and mode is MvMode.DENSE
+        shape = self.state[Op.SET_SHAPE]
+        probe = Chain(
+            pc=0, mem=mem, source=Address(0), rows=shape["rows"], cols=shape["cols"] if dense else 1,
+            **self.state[Op.SET_ITERS],
+            window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
+            pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
+            reduce=reduce, mode=mode, matrix=0, steps=(), destinations=(Destination(mem, Address(0)),), quant=Quant(),
+        )  # fmt: skip
+        if reduce in (Op.V_MAX, Op.V_REDMAX) and not probe.inside().any(axis=2).all():
+            self._set(Op.SET_PAD, **(self.state[Op.SET_PAD] | {"height": 0}))
+            return self._probe(reduce, mode, mem)
+        return probe
+
+    def _strides(self, probe: Chain) -> Address:
+        rng = self.rng
+        row = rng.choice([0, 1, 1, 1, -1, 2])
+        inner = rng.choice([0, 1, -1, probe.rows * row, probe.rows * row])
+        outer = rng.choice([0, 1, -2, probe.inner * inner, probe.inner * inner])
+        return Address(_MIDDLE, row, inner, outer)
+
+    def _fit(self, low: int, high: int, depth: int, bits: int) -> dict[str, int] | None:
+        """A register and an address so that offsets ``low..high`` stay inside ``depth``, or nothing."""
+        number = self.rng.choice(list(self.registers))
+        least, greatest = self.registers[number]
+        last = depth - 1 - high - (greatest - least)
+        if last < -low:
+            return None
+        return {"reg": number, "addr": (self.rng.randint(-low, last) - least) % (1 << bits)}
+
+    def _operand(self, probe: Chain, mem: Mem) -> dict[str, int]:
+        depth = self.config.wide_depth if mem is Mem.WIDE else self.config.narrow_depth
+        for attempt in range(4):
+            address = self._strides(probe) if attempt < 3 else Address(_MIDDLE)
+            offsets = probe.addresses(address) - _MIDDLE
+            found = self._fit(int(offsets.min()), int(offsets.max()), depth, VECTOR_ADDR_BITS)
+            if found is not None:
+                break
+        return found | {"row": address.row, "inner": address.inner, "outer": address.outer}
+
+    def _source(self, probe: Chain) -> dict[str, int] | None:
+        depth = self.config.wide_depth if probe.mem is Mem.WIDE else self.config.narrow_depth
+        for attempt in range(4):
+            address = self._strides(probe) if attempt < 3 else Address(_MIDDLE)
+            if probe.dense and self.rng.random() < 0.7:
+                address = replace(address, row=0)
+            offsets = replace(probe, source=address).sources(self.config) - _MIDDLE
+            inside = np.broadcast_to(probe.inside()[:, :, None, :, None], offsets.shape)
+            offsets = offsets[inside] if inside.any() else np.zeros(1, dtype=np.int64)
+            found = self._fit(int(offsets.min()), int(offsets.max()), depth, VECTOR_ADDR_BITS)
+            if found is not None:
+                return found | {"row": address.row, "inner": address.inner, "outer": address.outer}
+        return None
+
+    def _matrix(self, probe: Chain) -> dict[str, int] | None:
+        if probe.reduce is not Op.MV_MUL:
+            return {}
+        if probe.window.taps * probe.cols > self.config.max_terms:
+            return None
+        words = probe.matrix_words(self.config).size
+        found = self._fit(0, words - 1, self.config.matrix_depth, MATRIX_ADDR_BITS)
+        return None if found is None else {"reg": found["reg"], "matrix": found["addr"]}
