@@ -13,7 +13,7 @@ class PayloadBuffer(wiring.Component):
 
     Does not know where a frame begins or ends, and ignores bytes beyond ``max_payload``.
 
-    One byte per cycle both ways. The first byte is on ``o`` one cycle after ``play`` rises at the earliest.
+    One byte per cycle both ways. The first byte is on ``o`` two cycles after ``play`` rises.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class PayloadBuffer(wiring.Component):
     Members
     -------
     write : In(1)
-        Store ``data`` at ``index``.
+        Store ``data`` at ``index``; only while ``play`` is low.
     index : In
         Position in the payload.
     data : In(8)
@@ -53,20 +53,18 @@ class PayloadBuffer(wiring.Component):
         m.d.comb += [
             write.addr.eq(self.index),
             write.data.eq(self.data),
-            write.en.eq(self.write & (self.index < self.config.max_payload)),
+            write.en.eq(self.write & ~self.play & (self.index < self.config.max_payload)),
         ]
 
-        at = Signal(range(self.config.max_payload), init=TARGET.nbytes)
-        following = Signal.like(at)
-        m.d.comb += following.eq(at)
+        fetched = Signal()  # the memory has put out a byte
+        free = Signal()
+        m.d.comb += free.eq(~self.o.valid | self.o.ready)
+        # Never while writing: the memory needs no rule for reads of what is being written.
+        m.d.comb += read.en.eq(self.play & (free | ~fetched))
         with m.If(~self.play):
-            m.d.comb += following.eq(TARGET.nbytes)
-        with m.Elif(self.o.valid & self.o.ready):
-            m.d.comb += following.eq(at + 1)
-        m.d.sync += at.eq(following)
-        m.d.comb += [
-            read.addr.eq(following),
-            self.o.payload.eq(read.data),
-            self.o.valid.eq(self.play),
-        ]
+            m.d.sync += [read.addr.eq(TARGET.nbytes), fetched.eq(0), self.o.valid.eq(0)]
+        with m.Elif(read.en):
+            m.d.sync += [read.addr.eq(read.addr + 1), fetched.eq(1)]
+        with m.If(self.play & free):
+            m.d.sync += [self.o.valid.eq(fetched), self.o.payload.eq(read.data)]
         return m

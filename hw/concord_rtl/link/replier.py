@@ -15,7 +15,7 @@ from .framer import PIECE
 class Replier(wiring.Component):
     """Send header, payload and checksum of one reply.
 
-    One byte per cycle while the payload keeps up, and two cycles more per reply.
+    One byte per cycle while the payload keeps up, and three cycles more per reply.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Replier(wiring.Component):
     o : Out(stream)
         To the framer.
     done : Out(1)
-        The last byte is being taken.
+        The last byte has left but for one register: the next reply may start in the next cycle.
     """
 
     def __init__(self, config: NpuConfig):
@@ -54,8 +54,11 @@ class Replier(wiring.Component):
         header = Signal(shape_of(HEADER))
         index = Signal(range(max(HEADER.nbytes, CRC_BYTES)))  # byte of header or checksum
         left = Signal(range(self.config.max_payload + 1))  # bytes of the payload
-        sent = Signal()
-        m.d.comb += [sent.eq(self.o.valid & self.o.ready), crc.data.eq(self.o.p.data)]
+        piece = Signal(PIECE)
+        valid, free, sent = Signal(), Signal(), Signal()
+        m.d.comb += [free.eq(~self.o.valid | self.o.ready), sent.eq(valid & free), crc.data.eq(piece.data)]
+        with m.If(free):
+            m.d.sync += [self.o.valid.eq(valid), self.o.payload.eq(piece)]
 
         with m.FSM():
             with m.State("IDLE"):
@@ -64,7 +67,7 @@ class Replier(wiring.Component):
                 with m.If(self.start):
                     m.next = "HEADER"
             with m.State("HEADER"):
-                m.d.comb += [self.o.valid.eq(1), self.o.p.data.eq(header.as_value().word_select(index, 8))]
+                m.d.comb += [valid.eq(1), piece.data.eq(header.as_value().word_select(index, 8))]
                 m.d.comb += crc.valid.eq(sent)
                 with m.If(sent):
                     m.d.sync += index.eq(index + 1)
@@ -72,19 +75,19 @@ class Replier(wiring.Component):
                         m.d.sync += index.eq(0)
                         m.next = "PAYLOAD"
             with m.State("PAYLOAD"):
-                m.d.comb += [self.o.p.data.eq(self.i.payload), crc.valid.eq(sent)]
+                m.d.comb += [piece.data.eq(self.i.payload), crc.valid.eq(sent)]
                 with m.If(left == 0):
                     m.next = "CHECKSUM"
                 with m.Else():
-                    m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
+                    m.d.comb += [valid.eq(self.i.valid), self.i.ready.eq(free)]
                     with m.If(sent):
                         m.d.sync += left.eq(left - 1)
             with m.State("CHECKSUM"):
-                m.d.comb += [self.o.valid.eq(1), self.o.p.data.eq(crc.crc.word_select(index, 8))]
-                m.d.comb += self.o.p.last.eq(index == CRC_BYTES - 1)
+                m.d.comb += [valid.eq(1), piece.data.eq(crc.crc.word_select(index, 8))]
+                m.d.comb += piece.last.eq(index == CRC_BYTES - 1)
                 with m.If(sent):
                     m.d.sync += index.eq(index + 1)
-                    with m.If(self.o.p.last):
+                    with m.If(piece.last):
                         m.d.comb += self.done.eq(1)
                         m.next = "IDLE"
         return m
