@@ -76,10 +76,12 @@ class MatrixMemory(wiring.Component):
         )
 
     def elaborate(self, platform):
+        spare = Spram.COUNT if primitives_of(platform) == "up5k" and self.config.matrix_depth <= Spram.DEPTH else 0
+        if spare and self.init:
+            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
         m = Module()
         addr = Signal(range(self.config.matrix_depth))
         m.d.comb += addr.eq(Mux(self.host.sel, self.host.addr, self.read.addr))
-        spare = Spram.COUNT if primitives_of(platform) == "up5k" else 0
         for row in range(self.config.rows):
             r_en = Signal(name=f"r_en{row}")
             w_en = Signal(name=f"w_en{row}")
@@ -94,9 +96,7 @@ class MatrixMemory(wiring.Component):
     def _row(self, m, row, addr, r_en, w_en, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
         width = self.config.matrix_row.width
-        blocks = min(spare, width // Spram.WIDTH) if self.config.matrix_depth <= Spram.DEPTH else 0
-        if blocks and self.init:
-            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
+        blocks = min(spare, width // Spram.WIDTH)
         out = []
         for k in range(blocks):
             m.submodules[f"row{row}_{k}"] = ram = Spram()

@@ -49,7 +49,7 @@ class ResultQueue(wiring.Component):
             {
                 "push": In(1),
                 "acc": In(data.ArrayLayout(acc, config.rows)),
-                "vectors": In(clog2(config.engines)),
+                "vectors": In(max(1, clog2(config.engines))),
                 "ready": Out(1),
                 "launch": In(1),
                 "o": Out(data.ArrayLayout(acc, config.mfu_lanes)),
