@@ -230,25 +230,25 @@ class Image:
     def load(cls, path: str | Path, config: NpuConfig | None = None) -> Image:
         """Read an image; :class:`ImageError` if it is damaged, of another version, or not for ``config`` (if given)."""
         header, arrays = read_file(path)
-        if header["spec"] != SPEC_VERSION:
-            raise ImageError(f"{path} must be for specification version {SPEC_VERSION}, not {header['spec']!r}")
+        if header.get("spec") != SPEC_VERSION:
+            raise ImageError(f"{path} must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}")
         try:
-            own = NpuConfig.from_dict(header["config"])
-        except (TypeError, ValueError) as error:
-            raise ImageError(f"{path} has a configuration that is not valid here: {error}") from error
-        if int(header["fingerprint"], 16) != own.fingerprint:
-            raise ImageError(f"{path} must have fingerprint {own.fingerprint:#018x}, not {header['fingerprint']}")
-        image = cls(
-            config=own,
-            program=tuple(int(word) for word in arrays["program"]),
-            segments=tuple(
-                Segment(RegionId[part["region"]], part["start"], part["nbytes"], arrays[f"segment_{k}"].tobytes())
-                for k, part in enumerate(header["segments"])
-            ),
-            inputs=tuple(_port(fields) for fields in header["inputs"]),
-            outputs=tuple(_port(fields) for fields in header["outputs"]),
-            metadata=header["metadata"],
-        )
+            image = cls(
+                config=NpuConfig.from_dict(header["config"]),
+                program=tuple(int(word) for word in arrays["program"]),
+                segments=tuple(
+                    Segment(RegionId[part["region"]], part["start"], part["nbytes"], arrays[f"segment_{k}"].tobytes())
+                    for k, part in enumerate(header["segments"])
+                ),
+                inputs=tuple(_port(fields) for fields in header["inputs"]),
+                outputs=tuple(_port(fields) for fields in header["outputs"]),
+                metadata=header["metadata"],
+            )
+            stored = int(header["fingerprint"], 16)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ImageError(f"{path} has contents that are not valid here: {error}") from error
+        if stored != image.config.fingerprint:
+            raise ImageError(f"{path} must have fingerprint {image.config.fingerprint:#018x}, not {stored:#018x}")
         image.check(config)
         return image
 

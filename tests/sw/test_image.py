@@ -1,0 +1,362 @@
+"""Image files, packed weights and vectors, and the hex files for block RAM."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from concord.container import read_file, write_file
+from concord.golden import half
+from concord.golden.blocks import dequantize, quantize, quantize_float
+from concord.image import (
+    Image,
+    ImageError,
+    Port,
+    Segment,
+    hex_files,
+    pack_depthwise,
+    pack_matrix,
+    pack_vectors,
+)
+from concord.packing import depthwise_words, matrix_words, unpack_vectors
+from concord.spec.config import ECP5_85F, PRESETS, TINY, UP5K
+from concord.spec.memmap import RegionId, regions
+from concord.words import pack_words, to_bytes, to_integers, unpack_words
+
+TWO_ENGINES = TINY.replace(engines=2, matrix_depth=128)
+CONFIGS = [*PRESETS.values(), TWO_ENGINES]
+NAMES = [*PRESETS, "two-engines"]
+
+
+def sample_image(config=TINY):
+    weights = np.random.default_rng(1).normal(size=(5, 7))
+    return Image(
+        config=config,
+        program=(1, 2, (1 << 64) - 1),
+        segments=(
+            Segment.from_words(RegionId.MATRIX, 8, pack_matrix(weights, config), config),
+            Segment.from_words(RegionId.WIDE, 3, pack_vectors(np.arange(6.0), config), config),
+            Segment.from_words(RegionId.TABLE, 0, range(100), config),
+            Segment.from_words(RegionId.SLOTS, 0, [config.table_slot.pack(low=-4, high=3, offset=4, scale=0)], config),
+        ),
+        inputs=(Port("x", RegionId.NARROW, 0, (2, 7)),),
+        outputs=(Port("y", RegionId.WIDE, 10, (2, 5), "float16"), Port("z", RegionId.WIDE, 20, (), "float64")),
+        metadata={"network": "sample", "layers": [1, 2.5, None]},
+    )
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+@pytest.mark.parametrize("name", ["narrow_word", "wide_word", "matrix_row", "table_slot"])
+def test_words_agree_with_the_layout(config, name):
+    layout, rng = getattr(config, name), np.random.default_rng(0)
+    values = {}
+    for field in layout.fields:
+        shape = (50,) if field.count is None else (50, field.count)
+        values[field.name] = rng.choice([field.low, field.low + 1, 0, field.high // 3, field.high], shape)
+    data = pack_words(layout, **values)
+    words = [layout.pack(**{k: v[i] if v.ndim == 1 else v[i].tolist() for k, v in values.items()}) for i in range(50)]
+    assert data.shape == (50, layout.nbytes) and to_integers(data) == words
+    assert np.array_equal(to_bytes(words, layout.nbytes), data)
+    back = unpack_words(layout, data)
+    assert all(np.array_equal(back[key], values[key]) for key in values)
+
+
+def test_words_that_do_not_fit_are_refused():
+    row = TINY.matrix_row
+    with pytest.raises(ValueError, match=r"mant must be in -128\.\.127, not 128"):
+        pack_words(row, mant=[[1, 128]], exp=[0])
+    with pytest.raises(ValueError, match=r"exp must be in 0\.\.15, not -1"):
+        pack_words(row, mant=[[1, 2]], exp=[-1])
+    with pytest.raises(ValueError, match="mant must have 2 items per word, not 3"):
+        pack_words(row, mant=[[1, 2, 3]], exp=[0])
+    with pytest.raises(TypeError, match="fields must be"):
+        pack_words(row, mant=[[1, 2]])
+    with pytest.raises(ValueError, match="words must be integers of 2 bytes, not 65536"):
+        to_bytes([1, 65536], 2)
+
+
+# Weights ------------------------------------------------------------------------------------------
+
+
+def matrix_value(words, config, word, row):
+    """The L weights of one row of a matrix memory word."""
+    fields = config.matrix_row.unpack(words[word * config.rows + row])
+    return dequantize([fields["mant"]], [fields["exp"] + config.wgt_exp_min])[0]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+@pytest.mark.parametrize("outputs, kh, kw, inputs", [(1, 1, 1, 1), (21, 1, 1, 19), (9, 2, 3, 17), (16, 3, 1, 16)])
+def test_dense_order(config, outputs, kh, kw, inputs):
+    """Every weight is where the address rule of mv_mul looks for it, with the exponent of its row of the tile."""
+    weights = np.random.default_rng(2).normal(size=(outputs, kh, kw, inputs))
+    words = pack_matrix(weights, config)
+    n, lanes, engines = config.native, config.lanes, config.engines
+    cols = -(-inputs // n)
+    assert len(words) == matrix_words(config, outputs, inputs, kh * kw) * config.rows
+    padded = np.zeros((-(-outputs // config.rows) * config.rows, kh, kw, cols * n))
+    padded[:outputs, :, :, :inputs] = weights
+    for o, ky, kx, c in np.ndindex(len(padded), kh, kw, cols):
+        tile, row = divmod(o, n)
+        group, engine = divmod(tile, engines)
+        block = quantize_float(padded[o, ky, kx, c * n : (c + 1) * n], config.wgt)
+        want = dequantize(block.mant, block.exp)
+        for part in range(n // lanes):
+            word = (((group * kh + ky) * kw + kx) * cols + c) * (n // lanes) + part
+            got = matrix_value(words, config, word, engine * n + row)
+            assert np.array_equal(got, want[part * lanes : (part + 1) * lanes])
+
+
+def test_a_matrix_is_a_convolution_with_one_tap():
+    weights = np.random.default_rng(3).normal(size=(6, 9))
+    assert pack_matrix(weights, TINY) == pack_matrix(weights[:, None, None, :], TINY)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+@pytest.mark.parametrize("channels, kh, kw", [(1, 1, 1), (21, 3, 3), (16, 2, 5)])
+def test_depthwise_order(config, channels, kh, kw):
+    weights = np.random.default_rng(4).normal(size=(channels, kh, kw))
+    words = pack_depthwise(weights, config)
+    n, lanes, taps = config.native, config.lanes, kh * kw
+    per_tile = -(-taps // lanes)
+    assert len(words) == depthwise_words(config, channels, taps) * config.rows
+    used = set()
+    for channel in range(channels):
+        tile, row = divmod(channel, n)
+        fmt = type(config.wgt)(config.wgt_mant, taps, config.wgt_exp_min, config.wgt_exp_max)
+        block = quantize_float(weights[channel].reshape(-1), fmt)
+        want = dequantize(block.mant, block.exp)
+        for tap in range(taps):
+            word = tile * per_tile + tap // lanes
+            assert matrix_value(words, config, word, row)[tap % lanes] == want[tap]
+            used.add(word * config.rows + row)
+    assert not any(word for k, word in enumerate(words) if k not in used)
+
+
+def test_weight_errors():
+    with pytest.raises(ValueError, match=r"weights must be \[outputs, inputs\]"):
+        pack_matrix(np.zeros((2, 3, 4)), TINY)
+    with pytest.raises(ValueError, match=r"weights must be \[channels, kh, kw\]"):
+        pack_depthwise(np.zeros((2, 3)), TINY)
+    with pytest.raises(ValueError, match="values must be below 128 in magnitude"):
+        pack_matrix(np.full((2, 3), 1000.0), TINY)
+
+
+# Vectors and ports --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (5,), (3, 4), (2, 3, 9)])
+@pytest.mark.parametrize("config", [TINY, ECP5_85F], ids=["tiny", "ecp5-85f"])
+def test_vectors_are_padded_and_come_back(config, shape):
+    values = half.decode(half.encode(np.random.default_rng(5).normal(size=shape)))
+    words = pack_vectors(values, config)
+    assert np.array_equal(unpack_vectors(words, shape, config), values)
+    assert len(words) == Port("x", RegionId.WIDE, 0, shape).vectors(config)
+    first = config.wide_word.unpack(words[0])["elem"]
+    last = shape[-1] if shape else 1
+    assert first[min(last, config.native) :] == [0] * (config.native - min(last, config.native))
+
+
+@pytest.mark.parametrize("region", [RegionId.WIDE, RegionId.NARROW])
+def test_ports_encode_and_decode(region):
+    port = Port("x", region, 0, (3, 6), "float32")
+    values = np.random.default_rng(6).normal(size=(3, 6))
+    words = port.encode(values, TINY)
+    got = port.decode(words, TINY)
+    rounded = half.encode(values)
+    padded = np.pad(rounded, ((0, 0), (0, 2))).reshape(-1, 4)
+    blocks = quantize(padded, TINY.act)
+    want = {
+        RegionId.WIDE: half.decode(rounded),
+        RegionId.NARROW: dequantize(blocks.mant, blocks.exp).reshape(3, 8)[:, :6],
+    }
+    assert got.dtype == np.float32 and np.array_equal(got, want[region])
+    assert port.elements == 18 and port.vectors(TINY) == 6
+
+
+def test_port_errors():
+    with pytest.raises(ValueError, match="region of x must be WIDE or NARROW"):
+        Port("x", RegionId.MATRIX, 0, (3,))
+    with pytest.raises(ValueError, match="shape of x must have positive dimensions"):
+        Port("x", RegionId.WIDE, 0, (3, 0))
+    with pytest.raises(ValueError, match=r"x must have shape \(3,\), not \(4,\)"):
+        Port("x", RegionId.WIDE, 0, (3,)).encode(np.zeros(4), TINY)
+    with pytest.raises(ValueError, match="vectors must be 1 for shape"):
+        Port("x", RegionId.WIDE, 0, (3,)).decode([0, 0], TINY)
+    with pytest.raises(ValueError, match=r"port must be one of \['x', 'y', 'z'\], not 'q'"):
+        sample_image().port("q")
+    assert sample_image().port("y").address == 10
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def test_save_and_load(tmp_path):
+    image = sample_image()
+    image.save(tmp_path / "a.npz")
+    image.save(tmp_path / "b.npz")
+    assert Image.load(tmp_path / "a.npz", TINY) == image
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_a_missing_file_is_not_called_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Image.load(tmp_path / "none.npz")
+
+
+def test_damage_is_never_silent(tmp_path):
+    """Every byte flipped in turn: the file is refused, or what it holds is unchanged."""
+    path = tmp_path / "a.npz"
+    image = sample_image()
+    image.save(path)
+    good = path.read_bytes()
+    refused = 0
+    for at in range(0, len(good), 3):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :])
+        try:
+            assert Image.load(path) == image
+        except ImageError:
+            refused += 1
+    assert refused > len(good) / 3 * 0.6
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 0.5, 0.99])
+def test_truncated_files_are_refused(tmp_path, keep):
+    path = tmp_path / "a.npz"
+    sample_image().save(path)
+    good = path.read_bytes()
+    path.write_bytes(good[: keep if isinstance(keep, int) else int(keep * len(good))])
+    with pytest.raises(ImageError, match="damaged"):
+        Image.load(path)
+
+
+def rewrite(path, change, checksum=False):
+    """Change the contents of a file in a way its archive does not notice."""
+    header, arrays = read_file(path)
+    change(header, arrays)
+    if checksum:
+        header.pop("sha256")
+        write_file(path, header, arrays)
+        return
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays)
+    path.write_bytes(buffer.getvalue())
+
+
+def test_one_changed_bit_is_found(tmp_path):
+    path = tmp_path / "a.npz"
+    for name in ("program", "segment_0", "segment_3"):
+        sample_image().save(path)
+
+        def change(header, arrays, name=name):
+            arrays[name] = arrays[name].copy()
+            arrays[name].flat[0] ^= 1
+
+        rewrite(path, change)
+        with pytest.raises(ImageError, match="contents and checksum do not agree"):
+            Image.load(path)
+    sample_image().save(path)
+    rewrite(path, lambda header, arrays: header["outputs"][0].update(address=11))
+    with pytest.raises(ImageError, match="contents and checksum do not agree"):
+        Image.load(path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda header, arrays: header.update(version=99), "must have image version 1, not 99"),
+        (lambda header, arrays: header.update(format="cat"), "is not an image"),
+        (lambda header, arrays: header.update(spec=99), "must be for specification version 1, not 99"),
+        (lambda header, arrays: header.update(fingerprint="0x1"), "must have fingerprint 0x[0-9a-f]{16}, not 0x0{15}1"),
+        (lambda header, arrays: header["config"].update(native=5), "native must be a power of two"),
+        (lambda header, arrays: header["config"].update(colour=5), r"not \['colour'\]"),
+        (lambda header, arrays: header["outputs"][0].update(address=63), r"y must lie in 0\.\.63, not 63\.\.66"),
+        (lambda header, arrays: header.pop("outputs"), "contents that are not valid here: 'outputs'"),
+        (lambda header, arrays: arrays.pop("segment_1"), "contents that are not valid here: 'segment_1'"),
+    ],
+)
+def test_other_versions_and_wrong_contents_are_refused(tmp_path, change, message):
+    path = tmp_path / "a.npz"
+    sample_image().save(path)
+    rewrite(path, change, checksum=True)
+    with pytest.raises(ImageError, match=message):
+        Image.load(path)
+
+
+def test_not_an_archive_and_an_archive_of_something_else(tmp_path):
+    (tmp_path / "a.npz").write_text("hello")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    np.save(tmp_path / "c.npy", np.arange(3))
+    for name in ("a.npz", "b.npz", "c.npy"):
+        with pytest.raises(ImageError, match="is not an image"):
+            Image.load(tmp_path / name)
+
+
+def test_another_configuration_is_refused_with_the_difference(tmp_path):
+    path = tmp_path / "a.npz"
+    sample_image().save(path)
+    other = TINY.replace(lanes=4, name="other")
+    with pytest.raises(ImageError, match=r"another configuration: fingerprint 0x.*lanes: 2 / 4$"):
+        Image.load(path, other)
+    Image.load(path, TINY.replace(name="renamed", clock_hz=1))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"program": (1,) * 129}, "program must have at most 128 words, not 129"),
+        ({"program": (1 << 64,)}, "program words must have 64 bits"),
+        ({"segments": (Segment(RegionId.WIDE, 60, 8, bytes(40)),)}, r"WIDE must lie in 0\.\.63, not 60\.\.64"),
+        ({"segments": (Segment(RegionId.WIDE, -1, 8, bytes(8)),)}, r"WIDE must lie in 0\.\.63, not -1\.\.-1"),
+        ({"segments": (Segment(RegionId.WIDE, 0, 7, bytes(7)),)}, "words of WIDE must have 8 bytes, not 7"),
+        ({"segments": (Segment(RegionId.MATRIX, 0, 3, b"\0\0\xf0"),)}, "unused bits of words of MATRIX must be zero"),
+        ({"segments": (Segment(RegionId.FLAGS, 0, 1, b"\0"),)}, "segments must not be in FLAGS"),
+        ({"inputs": (Port("x", RegionId.WIDE, 62, (3, 4)),)}, r"x must lie in 0\.\.63, not 62\.\.64"),
+    ],
+)
+def test_check(tmp_path, changes, message):
+    image = Image(TINY, **{"program": (1,), **changes})
+    with pytest.raises(ImageError, match=message):
+        image.check()
+    with pytest.raises(ImageError, match=message):
+        image.save(tmp_path / "a.npz")
+
+
+def test_segment_words_have_the_width_of_the_region():
+    with pytest.raises(ValueError, match="words of TABLE must have 16 bits, not 0x10000"):
+        Segment.from_words(RegionId.TABLE, 0, [1 << 16], TINY)
+    segment = Segment.from_words(RegionId.TABLE, 5, [1, 0xFFFF], TINY)
+    assert segment.count == 2 and segment.words() == [1, 0xFFFF] and segment.data == b"\1\0\xff\xff"
+
+
+# Hex files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [TINY, UP5K, TWO_ENGINES], ids=["tiny", "up5k", "two-engines"])
+def test_hex_files_hold_every_memory(config):
+    image = sample_image(config)
+    files = hex_files(image, config)
+    banks = [f"matrix_{row:02}" for row in range(config.rows)]
+    assert set(files) == {"program", "narrow", "wide", "table", "slots", *banks}
+    table = regions(config)
+    depths = {name: table[RegionId[name.upper()]].depth for name in ("program", "narrow", "wide", "table", "slots")}
+    for name, text in files.items():
+        lines = text.splitlines()
+        assert len(lines) == depths.get(name, config.matrix_depth)
+        layout = config.matrix_row if name in banks else table[RegionId[name.upper()]].word
+        assert {len(line) for line in lines} == {-(-layout.width // 4)}
+        values = [int(line, 16) for line in lines]
+        if name in banks:
+            assert values == image.memory(RegionId.MATRIX)[banks.index(name) :: config.rows]
+        else:
+            assert values == image.memory(RegionId[name.upper()])
+
+
+def test_later_segments_win():
+    parts = (Segment.from_words(RegionId.TABLE, 0, [1, 2, 3], TINY), Segment.from_words(RegionId.TABLE, 1, [9], TINY))
+    assert Image(TINY, (), parts).memory(RegionId.TABLE)[:4] == [1, 9, 3, 0]

@@ -1,0 +1,257 @@
+"""Contents of look-up tables, and their place in the table memory."""
+
+import hashlib
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from math import isqrt
+
+import numpy as np
+import pytest
+
+import naive
+from concord.functions import FUNCTIONS, function
+from concord.golden import half
+from concord.golden.table import lookup
+from concord.spec.config import PRESETS, TINY, UP5K
+from concord.tables import Table, TableSet, build_table, compose, round_to_half, standard_table
+
+LARGE = TINY.replace(table_depth=4096)
+ALL = np.arange(1 << 16, dtype=np.uint16)
+ONE = 1 << 400  # the references below count in units of 2**-400
+PI = 3141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117068
+
+
+def fixed(x):
+    return x.numerator * ONE // x.denominator
+
+
+def exp(x):
+    """Taylor series of x / 2**12, squared 12 times, in integers; relative error far below 2**-300."""
+    small = fixed(x) >> 12
+    total, term, k = ONE, ONE, 1
+    while term not in (0, -1):
+        term = term * small // ONE // k
+        total, k = total + term, k + 1
+    for _ in range(12):
+        total = total * total // ONE
+    return Fraction(total, ONE)
+
+
+def erf(x):
+    """The alternating series (the product uses another one)."""
+    square = x * x
+    total = power = fixed(x)
+    n = 0
+    while power not in (0, -1):
+        n += 1
+        power = -power * square.numerator // square.denominator // n
+        total += power // (2 * n + 1)
+    return Fraction(total, ONE) * 2 / root(Fraction(PI, 10**99))
+
+
+def root(x):
+    return Fraction(isqrt(fixed(x) * ONE), ONE)
+
+
+def tanh(x):
+    return (exp(2 * x) - 1) / (exp(2 * x) + 1)
+
+
+REFERENCES = {
+    "identity": lambda x: x,
+    "relu": lambda x: max(x, 0),
+    "leaky_relu": lambda x: x if x > 0 else x * Fraction(0.01),
+    "elu": lambda x: x if x > 0 else exp(x) - 1,
+    "hardsigmoid": lambda x: min(max(Fraction(0.2) * x + Fraction(1, 2), 0), 1),
+    "hardswish": lambda x: x * min(max(x + 3, 0), 6) / 6,
+    "reciprocal": lambda x: 1 / x if x else Fraction(65504),
+    "sigmoid": lambda x: 1 / (1 + exp(-x)),
+    "tanh": tanh,
+    "exp": exp,
+    "erf": erf,
+    "gelu": lambda x: x * (1 + erf(x / root(Fraction(2)))) / 2,
+    "gelu_tanh": lambda x: x * (1 + tanh(root(2 / Fraction(PI, 10**99)) * (x + Fraction("0.044715") * x**3))) / 2,
+    "silu": lambda x: x / (1 + exp(-x)),
+    "sqrt": root,
+    "rsqrt": lambda x: 1 / root(x) if x else Fraction(65504),
+}
+#: Functions checked through their inverse: t = f(x) as exp(f(x)) = inverse(x).
+INVERSES = {"softplus": lambda x: 1 + exp(x), "log": lambda x: x}
+
+
+def inputs(table):
+    return [Fraction(code) * naive.power(-table.scale) for code in range(table.low, table.high + 1)]
+
+
+def test_every_function_has_a_reference():
+    assert set(REFERENCES) | set(INVERSES) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("entries", [256, 300])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_entries_are_correctly_rounded(name, entries):
+    """Both ends of an interval around the true value round to the entry."""
+    table = standard_table(name, LARGE, entries, domain=(-2, 1) if entries == 300 and name in ("exp", "gelu") else None)
+    for x, entry in zip(inputs(table), table.entries, strict=True):
+        value = REFERENCES[name](x)
+        for error in (Fraction(-1, 1 << 90), Fraction(1, 1 << 90)):
+            exact = name in ("identity", "relu", "leaky_relu", "hardsigmoid", "hardswish", "reciprocal")
+            want = naive.nearest(value if exact else value * (1 + error))
+            assert entry == (0 if want == 0x8000 else want), f"{name}({float(x)})"
+
+
+@pytest.mark.parametrize("name", INVERSES)
+def test_entries_of_logarithms_are_correctly_rounded(name):
+    """The true value lies between the midpoints to the neighbours of the entry."""
+    table = standard_table(name, LARGE, 256)
+    for x, entry in zip(inputs(table), table.entries, strict=True):
+        if x == 0 and name == "log":
+            assert entry == 0xFBFF
+            continue
+        target, value = INVERSES[name](x), naive.value(entry)
+        if entry == 0:
+            assert abs(target - 1) < naive.power(-26)
+            continue
+        below, above = sorted([naive.value(entry - 1), naive.value(entry + 1)])
+        assert exp((below + value) / 2) < target < exp((above + value) / 2), f"{name}({float(x)})"
+
+
+def test_round_to_half_is_rounding_to_nearest():
+    for bits in naive.corners():
+        if naive.is_nan(bits) or naive.is_inf(bits) or bits == 0x8000:
+            continue
+        value = naive.value(bits)
+        step = Fraction(1, 1 << 60)
+        for x in (value, value + step, value - step, value * (1 + Fraction(1, 2048)), value * Fraction(4097, 4096)):
+            want = naive.nearest(x)
+            want = {0x8000: 0, 0x7C00: 0x7BFF, 0xFC00: 0xFBFF}.get(want, want)
+            assert round_to_half(x) == want
+    assert [round_to_half(x) for x in (float("inf"), float("-inf"), Decimal(10) ** 9, 1e-9)] == [
+        0x7BFF,
+        0xFBFF,
+        0x7BFF,
+        0,
+    ]
+
+
+def test_contents_never_change():
+    """The stored contents are part of the contract: the same on every machine and in every version."""
+    total = hashlib.sha256()
+    for name in sorted(FUNCTIONS):
+        with localcontext() as context:
+            context.prec = 5  # the caller's decimal context must not matter
+            total.update(np.array(standard_table(name, TINY).entries, dtype="<u2").tobytes())
+    assert total.hexdigest() == "e34550f840429ba34106a553c8fd29f12bbdb7b878ceb92b420b41bb4a0c7d2b"
+
+
+def test_inputs_far_outside_are_bounded_in_time():
+    for name in ("exp", "sigmoid", "tanh", "gelu_tanh", "softplus", "silu", "gelu", "elu"):
+        table = build_table(name, TINY, low=-2, high=2, scale=-32)
+        assert all(half.is_finite(np.array(table.entries, dtype=np.uint16)))
+
+
+def test_sigmoid_is_close_everywhere():
+    for entries, limit in ((256, 0.0080), (1024, 0.0023), (4096, 0.0009)):
+        got, _ = standard_table("sigmoid", LARGE, entries).apply(ALL[half.is_finite(ALL)])
+        with np.errstate(over="ignore"):
+            want = 1 / (1 + np.exp(-half.decode(ALL[half.is_finite(ALL)])))
+        assert np.abs(half.decode(got) - want).max() < limit
+
+
+@pytest.mark.parametrize(
+    "name, entries, domain, want",
+    [
+        ("sigmoid", 256, None, (-128, 127, 4)),
+        ("sigmoid", 4096, None, (-2048, 2047, 8)),
+        ("exp", 256, None, (-255, 0, 5)),
+        ("reciprocal", 256, (0, 1000), (0, 249, -2)),
+        ("tanh", 200, (-4, 4), (-64, 63, 4)),
+        ("gelu", 256, (-0.75, 0.5), (-96, 63, 7)),
+        ("exp", 64, (-0.5, 0), (-63, 0, 7)),
+    ],
+)
+def test_standard_ranges(name, entries, domain, want):
+    table = standard_table(name, LARGE, entries, domain)
+    assert (table.low, table.high, table.scale) == want
+
+
+def test_parameters_of_functions():
+    assert function("leaky_relu", alpha=0.5)(Fraction(-3)) == Fraction(-3, 2)
+    assert standard_table("elu", TINY, alpha=2.0).entries[0] == half.encode(2 * np.expm1(-8.0))
+    assert function("hardsigmoid", alpha=0.25, beta=0.0)(Fraction(2)) == Fraction(1, 2)
+    with pytest.raises(TypeError):
+        function("sigmoid", alpha=1.0)
+
+
+def test_composition_rounds_once():
+    steps = compose(function("identity"), lambda x: x * 3, function("sigmoid"))
+    table = build_table(steps, TINY, low=-8, high=7, scale=1, name="scaled")
+    want = [naive.nearest(1 / (1 + exp(-3 * x))) for x in inputs(table)]
+    assert list(table.entries) == want and table.name == "scaled"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"source": "sine", "low": 0, "high": 1, "scale": 0}, "function must be one of"),
+        ({"source": "tanh", "low": 0, "high": 256, "scale": 0}, r"codes must be in -256\.\.255, not 0\.\.256"),
+        ({"source": "tanh", "low": 5, "high": 4, "scale": 0}, "codes must be in"),
+        (
+            {"source": "tanh", "low": -200, "high": 100, "scale": 0},
+            "must have at most table_depth=256 entries, not 301",
+        ),
+        ({"source": "tanh", "low": 0, "high": 1, "scale": 32}, r"scale must be in -32\.\.31, not 32"),
+        (
+            {"source": lambda x: float("nan"), "low": 0, "high": 1, "scale": 0, "name": "bad"},
+            "bad must be a number at 0",
+        ),
+    ],
+)
+def test_build_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_table(config=TINY, **arguments)
+
+
+def test_standard_errors():
+    with pytest.raises(ValueError, match=r"entries must be in 2\.\.table_depth=256, not 512"):
+        standard_table("tanh", TINY, 512)
+    with pytest.raises(ValueError, match="domain must be"):
+        standard_table("tanh", TINY, domain=(1, 1))
+    with pytest.raises(ValueError, match="entries must be 3 for this range, not 2"):
+        Table("x", 0, 2, 0, (1, 2))
+    with pytest.raises(ValueError, match="binary16 patterns"):
+        Table("x", 0, 0, 0, (1 << 16,))
+
+
+@pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
+def test_the_memory_holds_every_table(config):
+    tables = TableSet(config)
+    chosen = [standard_table(name, config, config.table_depth // 2) for name in ("sigmoid", "exp")]
+    slots = [tables.add(table) for table in chosen]
+    assert slots == [0, 1] and tables.used <= config.table_depth
+    for slot, table in zip(slots, chosen, strict=True):
+        fields = config.table_slot.unpack(tables.slots()[slot])
+        got, flags = lookup(ALL, tables.memory(), fields)
+        want, wanted_flags = table.apply(ALL)
+        assert np.array_equal(got, want) and np.array_equal(flags, wanted_flags)
+
+
+def test_equal_tables_are_stored_once():
+    tables = TableSet(TINY)
+    one = standard_table("sigmoid", TINY, 64)
+    other_name = Table("gate", one.low, one.high, one.scale, one.entries)
+    other_range = Table("shifted", one.low + 9, one.high + 9, one.scale - 1, one.entries)
+    assert [tables.add(t) for t in (one, other_name, other_range, one)] == [0, 0, 1, 0]
+    assert tables.stored == 1 and tables.used == len(one.entries) == len(tables.memory())
+    assert lookup(half.encode(0.0), tables.memory(), tables.descriptors()[0])[0] == half.encode(0.5)
+
+
+def test_tables_that_do_not_fit_are_refused_and_leave_no_trace():
+    tables = TableSet(UP5K)
+    tables.add(standard_table("tanh", UP5K, 128))
+    with pytest.raises(ValueError, match="table_depth=256: exp needs 256 entries, 128 are left"):
+        tables.add(standard_table("exp", UP5K, 256))
+    tables.add(standard_table("exp", UP5K, 64))
+    with pytest.raises(ValueError, match="table_slots=2: relu does not, beside tanh, exp"):
+        tables.add(standard_table("relu", UP5K, 16))
+    assert tables.stored == 2 and len(tables.slots()) == 2
