@@ -267,11 +267,12 @@ def _port(fields: dict[str, Any]) -> Port:
     return Port(**fields | {"region": RegionId[fields["region"]], "shape": tuple(fields["shape"])})
 
 
-def hex_files(image: Image, config: NpuConfig | None = None) -> dict[str, str]:
+def hex_files(image: Image, config: NpuConfig | None = None, *, banks: bool = True) -> dict[str, str]:
     """Initial contents of the memories of the generated design, as text for ``$readmemh``, one word per line.
 
     One file per memory, each exactly as long as the memory: ``program``, ``narrow``, ``wide``, ``table``, ``slots``,
-    and ``matrix_00`` and following, one for each of the T*N rows.
+    and ``matrix_00`` and following, one for each of the T*N rows; or without ``banks`` a single ``matrix`` in the order
+    of host addresses.
     """
     image.check(config)
     table = regions(image.config)
@@ -279,7 +280,7 @@ def hex_files(image: Image, config: NpuConfig | None = None) -> dict[str, str]:
     for region_id in (RegionId.PROGRAM, *LOADABLE):
         digits = -(-table[region_id].word.width // 4)
         lines = [f"{word:0{digits}x}\n" for word in image.memory(region_id)]
-        if region_id == RegionId.MATRIX:
+        if region_id == RegionId.MATRIX and banks:
             rows = image.config.rows
             files |= {f"matrix_{row:02}": "".join(lines[row::rows]) for row in range(rows)}
         else:

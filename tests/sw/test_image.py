@@ -357,6 +357,15 @@ def test_hex_files_hold_every_memory(config):
             assert values == image.memory(RegionId[name.upper()])
 
 
+def test_hex_files_by_region():
+    """One file per region: what the flow puts into a finished bitstream."""
+    image = sample_image()
+    files = hex_files(image, banks=False)
+    assert set(files) == {"program", "matrix", "narrow", "wide", "table", "slots"}
+    assert [int(word, 16) for word in files["matrix"].split()] == image.memory(RegionId.MATRIX)
+    assert files["wide"] == hex_files(image)["wide"]
+
+
 def test_later_segments_win():
     parts = (Segment.from_words(RegionId.TABLE, 0, [1, 2, 3], TINY), Segment.from_words(RegionId.TABLE, 1, [9], TINY))
     assert Image(TINY, (), parts).memory(RegionId.TABLE)[:4] == [1, 9, 3, 0]
