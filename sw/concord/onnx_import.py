@@ -262,4 +262,7 @@ def import_onnx(model: str | Path | Any) -> Network:
         reasons.append("there is no matrix product in it")
     if reasons:
         raise UnsupportedModel(name, reasons)
+    for k, layer in enumerate(importer.layers):
+        if layer.name in [other.name for other in importer.layers[:k]]:
+            layer.name = f"{layer.name}#{k}"
     return Network(name, tuple(layer.close() for layer in importer.layers))

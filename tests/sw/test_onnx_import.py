@@ -46,7 +46,6 @@ def test_all_supported_operators_agree_with_onnxruntime():
     ]
     proto = model(nodes, constants)
     proto.ir_version = 10
-    onnx.checker.check_model(proto)
     x = floats(7, 4)
     network = import_onnx(proto)
     want = ort.InferenceSession(proto.SerializeToString()).run(None, {"x": x})[0]

@@ -69,9 +69,14 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
         sheet=sheet,
         text=_lstm_text(sheet, size),
         reference=reference,
-        tolerance=0.05,
+        tolerance=_tolerance(config),
         macs=steps * 4 * hidden * (hidden + inputs),
     )
+
+
+def _tolerance(config: NpuConfig) -> float:
+    """The steps of the tables decide: two tables share the table memory."""
+    return 0.05 if config.table_depth >= 1024 else 0.15
 
 
 def _input_part(gate: str) -> list[str]:
@@ -176,7 +181,7 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
         sheet=sheet,
         text=_gru_text(sheet, size),
         reference=reference,
-        tolerance=0.05,
+        tolerance=_tolerance(config),
         macs=steps * 3 * hidden * (hidden + inputs),
     )
 

@@ -1,0 +1,198 @@
+"""The ``concord`` command."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from concord import __version__
+from concord.asm import assemble, disassemble
+from concord.image import Image
+from concord.spec.config import PRESETS
+from concord.spec.memmap import RegionId, regions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def readable(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors a user can cause into one message without a traceback."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            hint = "pip install 'concord-npu[demo,hw]'"
+            raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
+        except (ValueError, TypeError, OSError, RuntimeError) as error:
+            raise click.ClickException(str(error) or type(error).__name__) from error
+
+    return guarded
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="concord")
+def main() -> None:
+    """Block-floating-point neural networks that agree to the last bit: emulator, RTL and bitstream."""
+
+
+@main.command()
+def presets() -> None:
+    """List the named configurations."""
+    table = Table(
+        title="Presets (N native, L lanes, T engines; memories in KiB)", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("preset", no_wrap=True)
+    for column in ("N", "L", "T", "MAC/cycle", "matrix", "narrow", "wide", "MHz", "fingerprint"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, config in PRESETS.items():
+        memories = [regions(config)[region] for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)]
+        table.add_row(
+            name,
+            *map(str, (config.native, config.lanes, config.engines, config.macs)),
+            *(f"{memory.word.width * memory.depth / 8192:.1f}" for memory in memories),
+            f"{config.clock_hz / 1e6:g}",
+            f"{config.fingerprint:016x}",
+        )
+    Console().print(table)
+
+
+@main.command()
+@click.argument("file", type=EXISTING)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to the terminal."
+)
+@readable
+def asm(file: Path, output: Path | None) -> None:
+    """Assemble FILE to words in hexadecimal, one per line."""
+    _emit("".join(f"{word:016x}\n" for word in assemble(file.read_text(encoding="utf-8"))), output)
+
+
+@main.command()
+@click.argument("file", type=EXISTING)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to the terminal."
+)
+@readable
+def disasm(file: Path, output: Path | None) -> None:
+    """Disassemble FILE: an image, or words in hexadecimal as `concord asm` writes them."""
+    _emit(disassemble(_words(file)), output)
+
+
+def _load(file: Path) -> Image:
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an image, and is none")
+    return Image.load(file)
+
+
+def _words(file: Path) -> list[int]:
+    if zipfile.is_zipfile(file):
+        return list(_load(file).program)
+    words = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").split(), 1):
+        try:
+            words.append(int(line, 16))
+        except ValueError:
+            raise ValueError(f"{file}: word {number} must be hexadecimal, not {line!r}") from None
+    return words
+
+
+def _emit(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@main.command()
+@click.argument("image", type=EXISTING)
+@readable
+def inspect(image: Path) -> None:
+    """Show what is in an IMAGE: configuration, memories, inputs and outputs."""
+    loaded = _load(image)
+    config, memories = loaded.config, regions(loaded.config)
+    console = Console()
+    console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}")
+    for key, value in loaded.metadata.items():
+        console.print(f"  {key}: {value}")
+    ports = Table(title="Inputs and outputs", box=box.SIMPLE_HEAD)
+    for column in ("direction", "name", "shape", "type", "memory", "address"):
+        ports.add_column(column)
+    for direction, group in (("in", loaded.inputs), ("out", loaded.outputs)):
+        for port in group:
+            shape = " x ".join(map(str, port.shape))
+            ports.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
+    console.print(ports)
+    filled = Table(title="Memories", box=box.SIMPLE_HEAD)
+    for column in ("memory", "words", "of", "share"):
+        filled.add_column(column, justify="left" if column == "memory" else "right")
+    counts = {RegionId.PROGRAM: len(loaded.program)}
+    for part in loaded.segments:
+        counts[part.region] = counts.get(part.region, 0) + part.count
+    for region, count in counts.items():
+        depth = memories[region].depth
+        filled.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
+    console.print(filled)
+
+
+@main.command()
+@click.argument("image", type=EXISTING)
+@click.option("--input", "inputs", type=EXISTING, required=True, help="npz file: one batch per input of the image.")
+@click.option("--output", type=FILE, required=True, help="npz file for the results.")
+@click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
+@readable
+def run(image: Path, inputs: Path, output: Path, on: str) -> None:
+    """Run an IMAGE on a batch of inputs."""
+    from concord.demo.device import run_batch
+
+    loaded = _load(image)
+    results = run_batch(loaded, _batch(loaded, inputs), on, Console(stderr=True))
+    np.savez(output, **results)
+    click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+
+
+def _batch(image: Image, path: Path) -> dict[str, Any]:
+    """The inputs of an image from an npz file; ``ValueError`` says what is missing or has the wrong shape."""
+    with np.load(path) as file:
+        given = {name: file[name] for name in file.files}
+    batch = {}
+    for port in image.inputs:
+        if port.name not in given:
+            raise ValueError(f"{path} must hold {[p.name for p in image.inputs]}, not {sorted(given)}")
+        batch[port.name] = given[port.name]
+        if batch[port.name].shape[1:] != port.shape:
+            raise ValueError(f"{port.name} must have shape (batch, *{port.shape}), not {batch[port.name].shape}")
+    if len({len(values) for values in batch.values()}) > 1:
+        raise ValueError(f"inputs in {path} must have one batch size, not {[len(v) for v in batch.values()]}")
+    return batch
+
+
+@main.command()
+@click.option(
+    "--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="Configuration."
+)
+@click.option(
+    "--output", default=Path("build/demo"), show_default=True, type=click.Path(file_okay=False, path_type=Path)
+)
+@click.option("--images", default=64, show_default=True, type=click.IntRange(min=1), help="Images on the RTL.")
+@readable
+def demo(preset: str, output: Path, images: int) -> None:
+    """Train a network, compile it, and compare the emulator with the RTL to the last bit."""
+    from concord.demo.run import run_demo
+
+    if not run_demo(PRESETS[preset], output, images, Console()):
+        raise click.exceptions.Exit(1)
