@@ -87,15 +87,30 @@ def round_up(lsb, guard, sticky):
 
 
 def max_tree_stages(count):
-    """Registers on the way through :func:`max_tree`: one for every two levels of comparisons."""
+    """Registers on the way through :func:`max_tree`: a quarter of the values is left after each."""
     return (clog2(count) + 1) // 2
 
 
+def _greatest(values):
+    """The greatest of one, two or four values. Four are all compared at once, which is as fast as two."""
+    if len(values) == 1:
+        return values[0]
+    a, b, *rest = values
+    left = a < b
+    if not rest:
+        return Mux(left, b, a)
+    c, d = rest
+    right = c < d
+    cross = Mux(left, Mux(right, b < d, b < c), Mux(right, a < d, a < c))
+    return Mux(cross, Mux(right, d, c), Mux(left, b, a))
+
+
 def max_tree(m, values, name):
-    """Return the greatest of unsigned ``values``, ``max_tree_stages(len(values))`` cycles later."""
+    """Return the greatest of unsigned ``values``, ``max_tree_stages(len(values))`` cycles later.
+
+    The number of values must be a power of two.
+    """
     for stage in range(max_tree_stages(len(values))):
-        for _ in range(2):
-            rest = values[len(values) & ~1 :]
-            values = [Mux(a < b, b, a) for a, b in zip(values[::2], values[1::2], strict=False)] + rest
-        values = [register(m, value, f"{name}_{stage}_{k}") for k, value in enumerate(values)]
+        groups = [values[k : k + 4] for k in range(0, len(values), 4)]
+        values = [register(m, _greatest(group), f"{name}_{stage}_{k}") for k, group in enumerate(groups)]
     return values[0]

@@ -1,0 +1,132 @@
+# amaranth: UnusedElaboratable=no
+import numpy as np
+import pytest
+
+from bench import simulate
+from concord.golden import table
+from concord.spec.config import ECP5_85F, TINY, UP5K
+from concord_rtl.shapes import shape_of
+from concord_rtl.table import TableBank
+from halves import check, halves
+
+CONFIGS = {
+    "tiny": TINY,
+    "one lane": UP5K.replace(table_slots=1),
+    "deep": ECP5_85F.replace(table_depth=4096, table_slots=16),
+}
+
+
+def slots(rng, config):
+    """Descriptors that use the memory from end to end, among them all extremes of the scale."""
+    out = []
+    depth = config.table_depth
+    for k in range(config.table_slots):
+        low = int(rng.integers(-depth, 1))
+        high = int(min(depth - 1, low + rng.integers(0, depth)))
+        base = int(rng.integers(0, depth - (high - low)))
+        scale = [-32, 31, 24, 3][k % 4] if k < 4 else int(rng.integers(-10, 12))
+        out.append({"low": low, "high": high, "offset": base - low, "scale": scale})
+    out[-1] = {"low": -depth // 2, "high": depth // 2 - 1, "offset": depth // 2, "scale": 5}
+    return out
+
+
+def arguments(rng, config, slot, count):
+    """Numbers around the codes of a slot, half-way cases among them, and everything else."""
+    codes = rng.integers(slot["low"] - 3, slot["high"] + 4, count) + rng.choice([0, 0.5, 0.25, 0.499, -0.5], count)
+    with np.errstate(over="ignore"):
+        near = np.ldexp(codes, -slot["scale"]).astype(np.float16).view(np.uint16)
+    return np.where(rng.random(count) < 0.6, near, halves(rng, count))
+
+
+def setup(config, seed):
+    rng = np.random.default_rng(seed)
+    entries = rng.integers(0, 1 << 16, config.table_depth, dtype=np.uint16)
+    descriptors = slots(rng, config)
+    beats = 1_500
+    which = np.repeat(rng.integers(0, config.table_slots, beats // 2), 2)
+    xs = np.array([arguments(rng, config, descriptors[s], config.mfu_lanes) for s in which])
+    return entries, descriptors, which, xs
+
+
+async def look_up(ctx, dut, which, xs):
+    """One beat per cycle; returns entries and flags."""
+    entries, flags = [], []
+    for k in range(len(xs) + dut.LATENCY + 1):
+        ctx.set(dut.slot, int(which[min(k, len(xs) - 1)]))
+        if 0 < k <= len(xs):
+            ctx.set(dut.i, xs[k - 1].tolist())
+        *_, o, wild = await ctx.tick().sample(dut.o, dut.nonfinite)
+        if k > dut.LATENCY:
+            entries.append(list(o))
+            flags.append(wild)
+    return np.array(entries), np.array(flags)
+
+
+def compare(got, flags, entries, descriptors, which, xs):
+    want = np.empty(xs.shape, dtype=np.uint16)
+    wild = np.empty(xs.shape, dtype=bool)
+    for k, s in enumerate(which):
+        want[k], wild[k] = table.lookup(xs[k], entries, descriptors[s])
+    check(got.ravel(), want.ravel(), xs.ravel(), np.repeat(which, xs.shape[1]))
+    check(flags, wild.any(axis=1), which)
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_initial_contents(config):
+    entries, descriptors, which, xs = setup(config, 1)
+    words = [config.table_slot.pack(**slot) for slot in descriptors]
+    dut = TableBank(config, entries.tolist(), words)
+
+    async def bench(ctx):
+        compare(*await look_up(ctx, dut, which, xs), entries, descriptors, which, xs)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("config", [TINY, UP5K], ids=["tiny", "one lane"])
+def test_written_contents_and_host_reads(config):
+    entries, descriptors, which, xs = setup(config, 2)
+    dut = TableBank(config)
+
+    async def bench(ctx):
+        ctx.set(dut.write.en, 1)
+        for k, entry in enumerate(entries.tolist()):
+            ctx.set(dut.write.addr, k)
+            ctx.set(dut.write.data, entry)
+            await ctx.tick()
+        ctx.set(dut.write.en, 0)
+        ctx.set(dut.slot_write.en, 1)
+        for k, slot in enumerate(descriptors):
+            ctx.set(dut.slot_write.addr, k)
+            ctx.set(dut.slot_write.data, shape_of(config.table_slot).const(slot))
+            await ctx.tick()
+        ctx.set(dut.slot_write.en, 0)
+        ctx.set(dut.host_sel, 1)
+        for k, entry in enumerate(entries.tolist()):
+            ctx.set(dut.host_addr, k)
+            for _ in range(dut.HOST_LATENCY):
+                await ctx.tick()
+            assert ctx.get(dut.host_data) == entry
+        ctx.set(dut.host_sel, 0)
+        compare(*await look_up(ctx, dut, which, xs), entries, descriptors, which, xs)
+
+    simulate(dut, bench)
+
+
+def test_the_comparison_can_fail():
+    entries, descriptors, which, xs = setup(TINY, 3)
+    dut = TableBank(TINY, entries.tolist(), [TINY.table_slot.pack(**slot) for slot in descriptors])
+    entries = entries ^ (np.arange(len(entries)) == 130)
+
+    async def bench(ctx):
+        with pytest.raises(AssertionError, match="of 3000 differ"):
+            compare(*await look_up(ctx, dut, which, xs), entries, descriptors, which, xs)
+
+    simulate(dut, bench)
+
+
+def test_refuses_too_many_entries():
+    with pytest.raises(ValueError, match="table_init must have at most 256 items, not 257"):
+        TableBank(TINY, [0] * 257)
+    with pytest.raises(ValueError, match="slot_init must have at most 4 items, not 5"):
+        TableBank(TINY, (), [0] * 5)
