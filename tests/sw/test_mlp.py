@@ -1,0 +1,124 @@
+"""The compiler for multilayer perceptrons."""
+
+import numpy as np
+import pytest
+
+from concord.emulator import Memories, ReferenceMachine
+from concord.mlp import OUTPUT, Narrow, choose_formats, compile_mlp, relative_error, static_exponent, tap_names
+from concord.onnx_import import Dense, Network
+from concord.sheet import CapacityError
+from concord.spec.config import ECP5_85F, TINY
+from concord.spec.isa import Trap
+from concord.spec.memmap import RegionId
+
+
+def network(*widths, activations=None, seed=0):
+    """A random network; ReLU between layers unless told otherwise."""
+    rng = np.random.default_rng(seed)
+    kinds = activations or ["Relu"] * (len(widths) - 2) + [None]
+    layers = [
+        Dense(f"fc{k}", rng.normal(0, 1 / np.sqrt(a), (b, a)), rng.normal(0, 0.2, b), kind)
+        for k, (a, b, kind) in enumerate(zip(widths[:-1], widths[1:], kinds, strict=True), 1)
+    ]
+    return Network("random", tuple(layers))
+
+
+def run(image, x):
+    """Every sample on the reference machine: outputs by name."""
+    memories = Memories(image.config)
+    memories.write(RegionId.PROGRAM, 0, list(image.program))
+    for part in image.segments:
+        memories.write(part.region, part.start, part.words())
+    results = {port.name: [] for port in image.outputs}
+    for sample in x:
+        port = image.inputs[0]
+        memories.write(port.region, port.address, port.encode(sample, image.config))
+        assert ReferenceMachine(memories).run().trap is Trap.NONE
+        for port in image.outputs:
+            words = memories.read(port.region, port.address, port.vectors(image.config))
+            results[port.name].append(port.decode(words, image.config))
+    return {name: np.stack(values) for name, values in results.items()}
+
+
+@pytest.mark.parametrize(
+    ("net", "limit"),
+    [
+        (network(7, 9, 5), 0.03),
+        (network(4, 4, 4, 4), 0.03),
+        (network(1, 1), 0.03),
+        (network(8, 8, 3, activations=["Sigmoid", "Tanh"]), 0.1),
+        (network(6, 5, 4, activations=[None, "Relu"]), 0.03),
+    ],
+)
+def test_close_to_float(net, limit):
+    x = np.random.default_rng(1).normal(0, 1, (4, net.inputs))
+    assert relative_error(run(compile_mlp(net, TINY).image, x)[OUTPUT], net(x)) < limit
+
+
+def test_taps_are_the_layers_in_between():
+    net = network(7, 9, 5, 3)
+    x = np.random.default_rng(2).normal(0, 1, (3, net.inputs))
+    results = run(compile_mlp(net, TINY).tapped, x)
+    assert list(results) == [*tap_names(net), OUTPUT] == ["input", "fc1.out", "fc2.out", "y"]
+    for name, reference in zip(results, [x, *net.trace(x)], strict=True):
+        assert results[name].shape == reference.shape
+        assert relative_error(results[name], reference) < 0.03
+
+
+def test_static_exponents():
+    net = network(7, 9, 5)
+    x = np.random.default_rng(3).normal(0, 1, (4, net.inputs))
+    image = compile_mlp(net, TINY, (Narrow(-5), Narrow(-4))).tapped
+    results = run(image, x)
+    assert np.array_equal(results["input"], np.clip(np.rint(x.astype(np.float16) * 32.0), -127, 127) / 32)
+    assert np.array_equal(results["fc1.out"] * 16, np.rint(results["fc1.out"] * 16))
+    assert image.metadata["layers"][0] == {"name": "fc1", "input": "static exponent -5"}
+
+
+@pytest.mark.parametrize(
+    ("largest", "exponent"), [(1.0, -6), (127 / 64, -6), (127.5 / 64, -5), (2.0, -5), (0.0, -15), (1e9, 9)]
+)
+def test_static_exponent_saturates_nothing(largest, exponent):
+    assert static_exponent(largest, TINY) == exponent
+
+
+def test_everything_that_does_not_fit_is_named():
+    with pytest.raises(CapacityError) as caught:
+        compile_mlp(network(64, 400, 400, 10), TINY)
+    message = str(caught.value)
+    assert "tiny" in message
+    assert "matrix memory has 256 words, but 23800 are needed (fc2.weight 20000, fc1.weight 3200" in message
+    assert "wide memory has 64 vectors" in message and "narrow memory has 64 vectors" in message
+    assert "fc1.bias 100" in message
+
+
+def test_formats_must_match_the_layers():
+    with pytest.raises(ValueError, match="formats must be 2, one for the input of every layer, not 1"):
+        compile_mlp(network(4, 4, 4), TINY, (Narrow(),))
+
+
+def test_evidence_ranks_the_candidates():
+    net = network(6, 8, 3)
+    x = np.random.default_rng(4).normal(0, 1, (24, net.inputs))
+    labels = net(x).argmax(axis=1)
+    evidence = choose_formats(net, TINY, run, x, labels)
+    assert evidence.reference_accuracy == 1.0
+    assert len({candidate.label for candidate in evidence.candidates}) == 5
+    ranks = [(-candidate.accuracy, candidate.error) for candidate in evidence.candidates]
+    assert ranks == sorted(ranks)
+    assert evidence.chosen is evidence.candidates[0]
+    errors = [candidate.error for _, candidate in evidence.mantissas]
+    assert errors == sorted(errors, reverse=True), "more bits, less error"
+
+
+def test_evidence_without_labels_uses_agreement():
+    net = network(6, 3)
+    x = np.random.default_rng(5).normal(0, 1, (8, net.inputs))
+    evidence = choose_formats(net, TINY, run, x)
+    assert evidence.chosen.accuracy is None and evidence.reference_accuracy is None
+    assert evidence.chosen.agreement == 1.0
+
+
+def test_large_preset_compiles_an_autoencoder():
+    image = compile_mlp(network(640, 128, 128, 8, 128, 640), ECP5_85F).image
+    assert image.inputs[0].shape == (640,) and len(image.program) < 60
