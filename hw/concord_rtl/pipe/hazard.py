@@ -141,32 +141,33 @@ class HazardGate(wiring.Component):
         # Cycle 1: compare with all older entries.
         older = Signal(count_shape(self.config))
         equal = Signal(size)
-        pop = Signal()
         m.d.comb += [
             older.eq(first.before - self.head[first.memory]),
             equal.eq(Cat((self.entries[first.memory][k] == first.addr) & (k < older) for k in range(size))),
         ]
-        # Cycle 2: wait until the matching entries have left.
-        popped = Signal()
+        # Cycle 2: wait until the matching entries have left; whether any is left is kept in a register.
+        pop, popped, clear = Signal(), Signal(), Signal()
+        following = Signal(size)
         m.d.comb += [
             pop.eq(self.pop.bit_select(first.memory, 1)),
             popped.eq(self.pop.bit_select(second.memory, 1)),
-            self.o.valid.eq(second_valid & ~match.any()),
+            self.o.valid.eq(second_valid & clear),
             self.o.p.eq(second),
-            self.stalled.eq(second_valid & match.any()),
+            self.stalled.eq(second_valid & ~clear),
             go.eq(~second_valid | (self.o.valid & self.o.ready)),
             self.i.ready.eq(~first_valid | go),
         ]
         with m.If(go):
+            m.d.comb += following.eq(Mux(first.check, Mux(pop, equal >> 1, equal), 0))
             m.d.sync += [
                 second_valid.eq(first_valid),
                 second.addr.eq(first.addr),
                 second.memory.eq(first.memory),
                 second.payload.eq(first.payload),
-                match.eq(Mux(first.check, Mux(pop, equal >> 1, equal), 0)),
             ]
-        with m.Elif(popped):
-            m.d.sync += match.eq(match >> 1)
+        with m.Else():
+            m.d.comb += following.eq(Mux(popped, match >> 1, match))
+        m.d.sync += [match.eq(following), clear.eq(~following.any())]
         with m.If(self.i.ready):
             m.d.sync += [first_valid.eq(self.i.valid), first.eq(self.i.p)]
         return m

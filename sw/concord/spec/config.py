@@ -297,7 +297,7 @@ ECP5_25F = NpuConfig(
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, clock_hz=100_000_000,
+    program_depth=512, table_depth=1024, table_slots=8, inflight=32, clock_hz=100_000_000,
 )  # fmt: skip
 
 #: The named configurations.
