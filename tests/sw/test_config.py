@@ -1,0 +1,137 @@
+"""The configuration: validation, derived numbers and identity."""
+
+import dataclasses
+import re
+
+import pytest
+
+from concord.spec.config import ECP5_85F, PRESETS, TINY, NpuConfig, clog2, preset
+from concord.spec.memmap import RegionId, regions
+
+# A different, valid value for every parameter.
+CHANGES = {
+    "name": "other", "native": 8, "lanes": 4, "mfu_lanes": 1, "engines": 2, "act_mant": 6, "wgt_mant": 4,
+    "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "max_terms": 32, "matrix_depth": 128,
+    "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128, "table_slots": 3,
+    "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "clock_hz": 1,
+}  # fmt: skip
+
+WRONG = [
+    ("native", 6, "a power of two in 4..64"),
+    ("native", 128, "a power of two in 4..64"),
+    ("lanes", 3, "a divisor of native=4"),
+    ("lanes", 0, "a divisor of native=4"),
+    ("engines", 3, "1, 2, 4 or 8"),
+    ("mfu_lanes", 4, "a divisor of native=4 and at most 2"),
+    ("act_mant", 2, "in 3..16"),
+    ("act_mant", 13, "at most 12"),
+    ("wgt_mant", 17, "in 3..16"),
+    ("act_exp_min", -21, "in -20..8"),
+    ("act_exp_min", 9, "in -20..8"),
+    ("wgt_exp_min", 1, "at most wgt_exp_max=0"),
+    ("wgt_exp_min", -32, "at least -31"),
+    ("wgt_exp_max", 9, "at most 8"),
+    ("acc_width", 19, "in 20.."),
+    ("acc_width", 200, "in 20.."),
+    ("max_terms", 3, "a power of two in 1..4096"),
+    ("matrix_depth", 15, "in 16..262144"),
+    ("narrow_depth", 1 << 15, "in 16..16384"),
+    ("wide_depth", 0, "in 16..16384"),
+    ("program_depth", 5000, "in 16..4096"),
+    ("table_depth", 100, "a power of two in 16..4096"),
+    ("table_slots", 17, "in 1..16"),
+    ("inflight", 3, "a power of two in 4..32"),
+    ("loop_levels", 0, "in 1..4"),
+    ("max_payload", 8, "in 16..4096"),
+]
+
+
+@pytest.mark.parametrize("name, value, rule", WRONG)
+def test_wrong_values_are_named(name, value, rule):
+    with pytest.raises(ValueError, match=f"^{name} must be {re.escape(rule)}.*, not {value}$"):
+        TINY.replace(**{name: value})
+
+
+@pytest.mark.parametrize("value", [4.0, "4", True, None])
+def test_integers_are_integers(value):
+    with pytest.raises(TypeError, match=f"lanes must be an integer, not {value!r}"):
+        TINY.replace(lanes=value)
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TINY.native = 8
+
+
+@pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
+def test_derived_numbers_of_the_presets(config):
+    n = config.native
+    assert config.beats * config.mfu_lanes == n and config.steps * config.lanes == n
+    assert config.macs == config.engines * n * config.lanes
+    assert config.acc_frac == -(config.act_exp_min + config.wgt_exp_min)
+    # The hardware accumulator holds the greatest sum there can be; one bit less would not.
+    greatest = n * config.act.q_max * config.wgt.q_max
+    assert greatest < 1 << config.dot_bits - 1 and greatest >= 1 << config.dot_bits - 2
+    assert (greatest << config.max_shift) * config.max_terms < 1 << config.acc_bits - 1
+    assert config.lanes * config.act.q_max * config.wgt.q_max < 1 << config.lane_dot_bits - 1
+    assert config.max_shift == (config.act.exp_max - config.act_exp_min) + (config.wgt_exp_max - config.wgt_exp_min)
+    assert config.wgt.exp_max - config.wgt.exp_min < 1 << config.wgt_exp_width
+    assert config.narrow_word.width == n * config.act_mant + 8 and config.wide_word.width == 16 * n
+
+
+@pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
+def test_regions_follow_the_configuration(config):
+    table = regions(config)
+    assert set(table) == set(RegionId)
+    assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
+    assert table[RegionId.SLOTS].depth == config.table_slots
+    assert all(region.depth * 1 <= 1 << 24 for region in table.values())
+
+
+def test_a_table_slot_reaches_every_table_that_fits():
+    slot, depth = TINY.table_slot, TINY.table_depth
+    for low, high, base in ((-depth, -1, 0), (0, depth - 1, 0), (-1, 0, depth - 2), (-depth, -depth, depth - 1)):
+        word = slot.pack(low=low, high=high, offset=base - low, scale=-32)
+        assert slot.unpack(word) == {"low": low, "high": high, "offset": base - low, "scale": -32}
+
+
+def test_every_parameter_is_covered_here():
+    assert set(CHANGES) == {field.name for field in dataclasses.fields(NpuConfig)}
+    assert {name for name, _, _ in WRONG} | {"name", "stochastic", "clock_hz"} == set(CHANGES)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_fingerprint_covers_what_matters(name):
+    other = TINY.replace(**{name: CHANGES[name]})
+    assert (other.fingerprint == TINY.fingerprint) == (name in ("name", "clock_hz"))
+    assert 0 <= other.fingerprint < 1 << 64
+
+
+def test_fingerprints_are_stable():
+    """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
+    assert f"{TINY.fingerprint:016x}" == "4f5dbcfc195dbec4"
+
+
+def test_difference_is_readable():
+    assert TINY.difference(TINY.replace(lanes=4, name="x")) == "lanes: 2 / 4"
+    assert TINY.difference(TINY) == ""
+    assert "native: 4 / 16" in TINY.difference(ECP5_85F)
+
+
+def test_dictionaries_come_back():
+    for config in PRESETS.values():
+        assert NpuConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(ValueError, match=r"parameters must be among .*, not \['color'\]"):
+        NpuConfig.from_dict(TINY.to_dict() | {"color": 1})
+    with pytest.raises(TypeError, match="native"):
+        NpuConfig.from_dict({k: v for k, v in TINY.to_dict().items() if k != "native"})
+
+
+def test_presets_by_name():
+    assert preset("tiny") is TINY
+    with pytest.raises(ValueError, match=r"preset must be one of \['ecp5-25f', .*\], not 'huge'"):
+        preset("huge")
+
+
+def test_clog2():
+    assert [clog2(n) for n in (1, 2, 3, 4, 5, 8, 9)] == [0, 1, 2, 2, 3, 3, 4]
