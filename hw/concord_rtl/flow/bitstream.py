@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,13 @@ class Flow:
         netlist, stat = self.file("json"), self.folder / "synthesis.json"
         command = " ".join([SYNTHESIS[self.board.family], options, "-top", NAME])
         # Standard output is lost after the first call of ABC, so everything goes to files.
-        script = f'read_rtlil "{self.file("il")}"; {command}; tee -q -o "{stat}" stat -json; write_json "{netlist}"'
+        script = f"read_rtlil {NAME}.il; {command}; tee -q -o {stat.name} stat -json; write_json {netlist.name}"
         stage = Stage([netlist, stat], digest(self.file("il"), command, tool_version("yosys")))
         if stage.fresh:
             return
         stage.clear()
         log = self.folder / "synthesis.log"
-        run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", str(log), "-p", script], log)])
+        run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], self.folder, log)])
         stage.keep()
 
     def place(self, seeds: list[int], hz: float, jobs: int = 1) -> dict[int, dict[str, Any]]:
@@ -112,13 +113,17 @@ class Flow:
         tool = f"nextpnr-{family}"
         key = digest(self.file("json"), self.file(pins), fixed, tool_version(tool))
         files = ["--json", self.file("json"), pins_option, self.file(pins), option, outputs[0], "--report", outputs[1]]
-        args = [*fixed, *map(str, files), "--quiet", "--log", str(log)]
-        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, log)
+        args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
+        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, self.folder, log)
 
     def pack(self, placed: Path, output: Path) -> None:
-        """Make the bitstream of a placed and routed design."""
+        """Make the bitstream of a placed and routed design, a file in the folder."""
+        packed = self.folder / "packed"
         if self.board.family == "ecp5":
-            tool, args = "ecppack", ["--compress", "--input", str(placed), "--bit", str(output)]
+            tool, args = "ecppack", ["--compress", "--input", placed.name, "--bit", packed.name]
         else:
-            tool, args = "icepack", [str(placed), str(output)]
-        run_jobs(self.console, [Job(f"packing {output.name}", tool, args, self.folder / "pack.log")])
+            tool, args = "icepack", [placed.name, packed.name]
+        log = self.folder / "pack.log"
+        run_jobs(self.console, [Job(f"packing {output.name}", tool, args, self.folder, log)])
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(packed, output)

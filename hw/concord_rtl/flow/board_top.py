@@ -39,7 +39,9 @@ class BoardTop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.clocking = self.clocking
+        m.submodules.clocking = clocking = self.clocking
+        m.domains.sync = ClockDomain()
+        m.d.comb += [ClockSignal().eq(clocking.clk), ResetSignal().eq(clocking.rst)]
         m.submodules.core = core = self.core
         m.submodules.uart = uart = Uart(self.divisor)
         wiring.connect(m, uart.o, core.rx)

@@ -10,10 +10,18 @@ from .pll import ecp5_pll, ice40_pll
 RESET_CYCLES = 256
 
 
-class Clocking(wiring.Component):
-    """Makes the ``sync`` domain from the board's oscillator: directly if it has the frequency wanted, else with a PLL.
+def clock_of(board, wanted_hz):
+    """Return the frequency a board can make for ``wanted_hz``, and the settings of its PLL or ``None``."""
+    if wanted_hz == board.oscillator_hz:
+        return wanted_hz, None
+    pll = (ecp5_pll if board.family == "ecp5" else ice40_pll)(board.oscillator_hz, wanted_hz)
+    return pll.hz, pll
 
-    Does not use a reset button; the domain is in reset until the PLL has locked and :data:`RESET_CYCLES` cycles more.
+
+class Clocking(wiring.Component):
+    """Makes clock and reset from the board's oscillator: directly if it has the frequency wanted, else with a PLL.
+
+    Does not use a reset button; the reset lasts until the PLL has locked and :data:`RESET_CYCLES` cycles more.
 
     Parameters
     ----------
@@ -24,8 +32,10 @@ class Clocking(wiring.Component):
 
     Members
     -------
-    locked : Out(1)
-        The PLL has locked; not synchronised.
+    clk : Out(1)
+        The clock.
+    rst : Out(1)
+        Reset of its domain, synchronous to it.
 
     Attributes
     ----------
@@ -35,39 +45,33 @@ class Clocking(wiring.Component):
 
     def __init__(self, board, wanted_hz):
         self.board = board
-        self.pll = None
-        self.hz = board.oscillator_hz
-        if wanted_hz != board.oscillator_hz:
-            self.pll = (ecp5_pll if board.family == "ecp5" else ice40_pll)(board.oscillator_hz, wanted_hz)
-            self.hz = self.pll.hz
-        super().__init__({"locked": Out(1)})
+        self.hz, self.pll = clock_of(board, wanted_hz)
+        super().__init__({"clk": Out(1), "rst": Out(1, init=1)})
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.pad = pad = io.Buffer("i", platform.request(self.board.oscillator, dir="-"))
-        m.domains.sync = ClockDomain()
         m.domains.start = ClockDomain(reset_less=True, local=True)
-        m.d.comb += ClockSignal("start").eq(ClockSignal("sync"))
+        m.d.comb += ClockSignal("start").eq(self.clk)
+        pll_locked = Signal()
         if self.pll is None:
-            m.d.comb += [ClockSignal("sync").eq(pad.i), self.locked.eq(1)]
+            m.d.comb += [self.clk.eq(pad.i), pll_locked.eq(1)]
         elif self.board.family == "ecp5":
-            self._ecp5(m, pad.i)
+            self._ecp5(m, pad.i, pll_locked)
         else:
-            self._ice40(m, pad.i)
+            self._ice40(m, pad.i, pll_locked)
 
         locked = Signal()
-        m.submodules.locked_sync = cdc.FFSynchronizer(self.locked, locked, o_domain="start")
+        m.submodules.synchronizer = cdc.FFSynchronizer(pll_locked, locked, o_domain="start")
         wait = Signal(range(RESET_CYCLES), init=RESET_CYCLES - 1)
         with m.If(~locked):
             m.d.start += wait.eq(wait.init)
         with m.Elif(wait != 0):
             m.d.start += wait.eq(wait - 1)
-        held = Signal(init=1)
-        m.d.start += held.eq(wait != 0)
-        m.d.comb += ResetSignal("sync").eq(held)
+        m.d.start += self.rst.eq(wait != 0)
         return m
 
-    def _ecp5(self, m, pin):
+    def _ecp5(self, m, pin, locked):
         feedback = Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",
@@ -98,12 +102,12 @@ class Clocking(wiring.Component):
             i_PHASESTEP=Const(1),
             i_PHASELOADREG=Const(1),
             i_PLLWAKESYNC=Const(0),
-            o_CLKOP=ClockSignal("sync"),
+            o_CLKOP=self.clk,
             o_CLKOS=feedback,
-            o_LOCK=self.locked,
+            o_LOCK=locked,
         )
 
-    def _ice40(self, m, pin):
+    def _ice40(self, m, pin, locked):
         m.submodules.pll = Instance(
             "SB_PLL40_CORE",
             p_FEEDBACK_PATH="SIMPLE",
@@ -114,6 +118,6 @@ class Clocking(wiring.Component):
             i_REFERENCECLK=pin,
             i_RESETB=Const(1),
             i_BYPASS=Const(0),
-            o_PLLOUTGLOBAL=ClockSignal("sync"),
-            o_LOCK=self.locked,
+            o_PLLOUTGLOBAL=self.clk,
+            o_LOCK=locked,
         )

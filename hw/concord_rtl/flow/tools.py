@@ -1,6 +1,7 @@
 """Run the tools of the flow, several at a time if wanted, and show how far they are.
 
-The tools are functions of installed Python packages (WebAssembly inside), so nothing on ``PATH`` is used.
+The tools are functions of installed Python packages (WebAssembly inside), so nothing on ``PATH`` is used. They see only
+some of the file system by absolute paths (not ``/tmp``), so each runs in its folder and gets names relative to it.
 """
 
 from __future__ import annotations
@@ -64,41 +65,42 @@ class Job:
         A key of :data:`TOOLS`.
     args : list of str
         Arguments.
+    folder : Path
+        Where the tool runs.
     log : Path
-        File the tool writes its log to; errors printed outside of it go to the same name with ``.err`` added.
-    stdout : Path or None
-        Where the standard output goes; ``None`` discards it.
+        File the tool writes its log to; what it prints goes to the same name with ``.out`` added.
     """
 
     label: str
     tool: str
     args: list[str]
+    folder: Path
     log: Path
-    stdout: Path | None = None
     seconds: float = field(default=0.0, init=False)
     process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     started: float = field(default=0.0, init=False)
     said: float = field(default=0.0, init=False)
 
     @property
-    def errors(self) -> Path:
+    def printed(self) -> Path:
         """File with what the tool printed outside of its log."""
-        return self.log.with_name(self.log.name + ".err")
+        return self.log.with_name(self.log.name + ".out")
 
     def start(self) -> None:
         """Start the tool in a process of its own."""
         package, function = TOOLS[self.tool]
         code = f"import sys, {package.replace('-', '_')} as p; sys.exit(p.{function}(sys.argv[1:]))"
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
         self.started = self.said = time.monotonic()
-        output = self.stdout.open("wb") if self.stdout else subprocess.DEVNULL
-        with self.errors.open("wb") as errors:
+        with self.printed.open("wb") as printed:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code, *self.args], stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+                [sys.executable, "-c", code, *self.args],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
             )
-        if self.stdout:
-            output.close()
 
     def stop(self) -> None:
         """End the tool if it still runs."""
@@ -114,13 +116,13 @@ class Job:
             return False
         self.seconds = time.monotonic() - self.started
         if code:
-            lines = tail(self.log, TAIL_LINES) + tail(self.errors, TAIL_LINES)
+            lines = tail(self.log, TAIL_LINES) + tail(self.printed, TAIL_LINES)
             raise ToolError(f"{self.label}: {self.tool} failed ({code}), see {self.log}\n" + "\n".join(lines))
         return True
 
     def status(self) -> str:
         """Last line of the log without its decoration."""
-        last = tail(self.log, 1) or tail(self.errors, 1)
+        last = tail(self.log, 1) or tail(self.printed, 1)
         return last[0].removeprefix("Info: ").strip() if last else ""
 
 

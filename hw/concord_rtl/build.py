@@ -1,0 +1,204 @@
+"""Command line of the generator: Verilog, bitstreams, and new contents for the block RAMs of a built bitstream."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import amaranth
+import click
+from rich.console import Console
+
+import concord.spec
+import concord_boards
+import concord_rtl
+from concord.spec.config import PRESETS, NpuConfig, preset
+
+from .core import Contents
+from .flow import contents as memories
+from .flow import report
+from .flow.bitstream import Flow
+from .flow.board_top import BoardTop
+from .flow.bram import BlockRams
+from .flow.cache import Stage, digest, sources
+from .flow.clocking import clock_of
+from .flow.tools import ToolError
+from .top import NpuTop
+
+BAUD = 1_000_000
+CONSOLE = Console()
+
+board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
+preset_option = click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), help="Default: the board's.")
+image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
+build_option = click.option(
+    "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
+)
+
+
+def _source_key() -> str:
+    """Hash of everything a design is generated from."""
+    return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
+
+
+def _folder(build: Path, board: Any, config: NpuConfig) -> Path:
+    return build / (board.name if config.name == board.preset else f"{board.name}-{config.name}")
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"must be numbers separated by commas, not {text!r}") from None
+    return list(dict.fromkeys(seeds))
+
+
+@click.group()
+def main() -> None:
+    """Generate the NPU as Verilog or as a bitstream."""
+
+
+@main.command()
+@click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), default="tiny", show_default=True)
+@build_option
+def verilog(preset_name: str, build: Path) -> None:
+    """Write the NPU without a board as Verilog."""
+    from amaranth.back import verilog as back
+
+    config = preset(preset_name)
+    output = build / preset_name / "npu.v"
+    stage = Stage([output], digest(_source_key(), config.to_dict()))
+    if not stage.fresh:
+        stage.clear()
+        with CONSOLE.status("generating Verilog"):
+            output.write_text(back.convert(NpuTop(config), name="npu", emit_src=False))
+        stage.keep()
+    click.echo(output)
+
+
+@main.command()
+@board_option
+@preset_option
+@image_option
+@build_option
+@click.option("--seeds", default="1,2,3", show_default=True, help="Seeds of place and route; the best one is kept.")
+@click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
+@click.option("--baud", default=BAUD, show_default=True, help="Bit rate of the serial port.")
+@click.option("--jobs", default=min(2, os.cpu_count() or 1), show_default=True, help="Seeds worked on at a time.")
+def bitstream(
+    board_name: str,
+    preset_name: str | None,
+    image: Path | None,
+    build: Path,
+    seeds: str,
+    clock_mhz: float | None,
+    baud: int,
+    jobs: int,
+) -> None:
+    """Synthesis, place and route, bitstream, and a report; fails if the clock is not reached."""
+    board = concord_boards.board_named(board_name)
+    config = preset(preset_name or board.preset)
+    wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
+    hz, _ = clock_of(board, wanted)
+    given = memories.load(image, config) if image else Contents()
+    flow = Flow(board, _folder(build, board, config), CONSOLE)
+    start = memories.marked(config, given.slots, matrix=board.family == "ecp5")
+
+    CONSOLE.print(f"{board.name}, preset {config.name}, {hz / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
+    flow.generate(
+        lambda: BoardTop(NpuTop(config, start), board, clock_hz=wanted, baud=baud),
+        digest(_source_key(), config.to_dict(), given.slots, wanted, baud),
+    )
+    flow.synthesize()
+    runs = flow.place(_seeds(seeds), hz, jobs)
+    summary = _summary(board, config, hz, baud, runs)
+    summary["slots"] = given.slots
+    (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
+    with (flow.folder / "report.txt").open("w") as file:
+        Console(file=file, width=100).print(*report.render(summary))
+    CONSOLE.print(*report.render(summary))
+    if not summary["met"]:
+        flow.bitstream.unlink(missing_ok=True)
+        slowest = min(entry["mhz"] for entry in summary["clocks"])
+        raise click.ClickException(f"timing is missed: {slowest:.2f} MHz, not {hz / report.MHZ:g}; try other --seeds")
+    _fill(flow, config, start, given, flow.bitstream)
+
+
+@main.command()
+@board_option
+@preset_option
+@image_option
+@build_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bitstream to write.")
+def patch(board_name: str, preset_name: str | None, image: Path | None, build: Path, output: Path) -> None:
+    """Put other contents into a built bitstream, without place and route; without --image, zeros."""
+    board = concord_boards.board_named(board_name)
+    config = preset(preset_name or board.preset)
+    flow = Flow(board, _folder(build, board, config), CONSOLE)
+    if not flow.bitstream.exists():
+        raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")
+    summary = json.loads((flow.folder / "report.json").read_text())
+    if summary["fingerprint"] != f"{config.fingerprint:016x}":
+        raise click.ClickException(f"{flow.bitstream} must be built again: its configuration is not the preset's")
+    given = memories.load(image, config) if image else Contents()
+    if given.slots != summary["slots"]:
+        raise click.ClickException(
+            "table descriptors must be those the bitstream was built with, they are not in block RAM: "
+            f"make bitstream BOARD={board.name} ARGS='--image {image}'"
+        )
+    start = memories.marked(config, given.slots, matrix=board.family == "ecp5")
+    _fill(flow, config, start, given, output)
+
+
+def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """What report.json says."""
+    best = max(runs, key=lambda seed: report.score(runs[seed]))
+    clocks = report.clocks(runs[best], hz)
+    return {
+        "board": board.name,
+        "preset": config.name,
+        "fingerprint": f"{config.fingerprint:016x}",
+        "hz": hz,
+        "baud": baud,
+        "met": all(clock["met"] for clock in clocks),
+        "clocks": clocks,
+        "utilisation": report.utilisation(runs[best], board.family),
+        "seed": best,
+        "seeds": {
+            str(seed): {"mhz": round(report.score(run), 2), "seconds": run["seconds"]} for seed, run in runs.items()
+        },
+    }
+
+
+def _fill(flow: Flow, config: NpuConfig, start: Contents, given: Contents, output: Path) -> None:
+    """Replace the contents ``start`` of the placed design by ``given``, and pack it."""
+    rams = BlockRams(flow.board.family, flow.placed.read_text())
+    marked = [store for store in memories.stores(config, start) if any(store.words)]
+    layout = rams.locate(marked)
+    known = {store.name for store in marked}
+    wanted = memories.stores(config, given)
+    lost = [s.name for s in wanted if any(s.words) and s.name not in known - layout.missing]
+    if lost:
+        where = f"not in block RAM that a bitstream for {flow.board.name} can fill: load them over the link"
+        raise click.ClickException(f"{', '.join(lost)}: {where}")
+    layout.write(rams, [store for store in wanted if store.name in known])
+    filled = flow.folder / f"filled{flow.placed.suffix}"
+    filled.write_text(rams.text())
+    flow.pack(filled, output)
+    filled.unlink()
+    CONSOLE.print(f"{output}: {len(layout.places)} slices of {len(wanted)} memories filled")
+
+
+def run() -> None:
+    """Entry point: failures of the tools end with their log, not with a traceback."""
+    try:
+        main()
+    except ToolError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,73 @@
+import pytest
+
+from concord.spec.config import PRESETS
+from concord_boards import BOARDS, board_named
+from concord_rtl.flow.board_top import BoardTop
+from concord_rtl.flow.pll import ECP5_PFD_MIN, ECP5_VCO, ICE40_PFD, ICE40_VCO, ecp5_pll, ice40_pll
+from flow_design import Echo
+
+PINS = {
+    "ulx3s-85f": ("M1", "L4", "G2", "B2"),
+    "ulx3s-25f": ("M1", "L4", "G2", "B2"),
+    "icebreaker": ("6", "9", "35", "37"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BOARDS))
+def test_every_board_names_a_preset_and_has_its_pins(name):
+    board = board_named(name)
+    assert board.name == name
+    assert board.preset in PRESETS
+    platform = board.platform()
+    platform.lookup("uart", 0)
+    for resource, number in board.leds:
+        platform.lookup(resource, number)
+    assert platform.lookup(board.oscillator).clock.frequency == board.oscillator_hz
+
+
+def test_unknown_board_is_refused():
+    with pytest.raises(ValueError, match=r"^board must be one of \[.*'ulx3s-85f'.*\], not 'de10'$"):
+        board_named("de10")
+
+
+@pytest.mark.parametrize(
+    ("name", "clock"), [("ulx3s-85f", 100e6), ("ulx3s-25f", 25e6), ("icebreaker", 12e6), ("icebreaker", 24e6)]
+)
+def test_top_has_pins_and_clock(name, clock):
+    board = board_named(name)
+    top = BoardTop(Echo([]), board, clock_hz=clock, baud=1_000_000)
+    assert top.hz == clock
+    assert top.divisor == clock / 1e6
+    files = board.platform().prepare(top, "npu", emit_src=False).files
+    pins = files["npu.lpf" if board.family == "ecp5" else "npu.pcf"]
+    for pin in PINS[name]:
+        assert f'"{pin}"' in pins or f" {pin}\n" in pins
+    has_pll = "PLL" in files["npu.il"]
+    assert has_pll == (clock != board.oscillator_hz)
+
+
+@pytest.mark.parametrize("mhz", [10, 12, 33.3, 50, 62.5, 80, 100, 133, 200])
+def test_ecp5_pll_is_near_and_within_limits(mhz):
+    pll = ecp5_pll(25e6, mhz * 1e6)
+    vco = 25e6 / pll.ref_div * pll.fb_div
+    assert 25e6 / pll.ref_div >= ECP5_PFD_MIN
+    assert ECP5_VCO[0] <= vco <= ECP5_VCO[1]
+    assert vco / pll.out_div == pytest.approx(pll.hz)
+    assert 0.98 * mhz * 1e6 <= pll.hz <= mhz * 1e6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("mhz", [18, 24, 30, 48, 60, 100])
+def test_ice40_pll_is_near_and_within_limits(mhz):
+    pll = ice40_pll(12e6, mhz * 1e6)
+    pfd = 12e6 / (pll.divr + 1)
+    vco = pfd * (pll.divf + 1)
+    assert ICE40_PFD[0] <= pfd <= ICE40_PFD[1]
+    assert ICE40_VCO[0] <= vco <= ICE40_VCO[1]
+    assert vco / (1 << pll.divq) == pytest.approx(pll.hz)
+    assert 0.98 * mhz * 1e6 <= pll.hz <= mhz * 1e6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("make", "hz"), [(ecp5_pll, 1e6), (ecp5_pll, 1e9), (ice40_pll, 13e6), (ice40_pll, 600e6)])
+def test_frequency_out_of_reach_is_refused(make, hz):
+    with pytest.raises(ValueError, match="clock must be a frequency the PLL can make"):
+        make(12e6, hz)

@@ -1,0 +1,54 @@
+import pytest
+from rich.console import Console
+
+from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
+
+
+def test_failure_shows_the_log(tmp_path):
+    log = tmp_path / "yosys.log"
+    job = Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", "read_rtlil missing.il"], tmp_path, log)
+    with pytest.raises(ToolError, match=r"(?s)synthesis: yosys failed \(1\).*missing\.il"):
+        run_jobs(Console(quiet=True), [job])
+
+
+def test_first_failure_ends_the_others(tmp_path):
+    slow = Job("slow", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "slow.log")
+    bad = Job("bad", "yosys", ["-p", "no_such_command"], tmp_path, tmp_path / "bad.log")
+    with pytest.raises(ToolError):
+        run_jobs(Console(quiet=True), [slow, bad], parallel=2)
+    assert slow.process.poll() is not None
+
+
+def test_output_and_progress(tmp_path):
+    with (tmp_path / "screen.txt").open("w") as screen:
+        job = Job("say", "yosys", ["-p", "log hello"], tmp_path, tmp_path / "log")
+        run_jobs(Console(file=screen), [job])
+    assert "hello" in job.printed.read_text()
+    assert "say: done" in (tmp_path / "screen.txt").read_text()
+
+
+def test_tail_of_a_file_that_is_not_there(tmp_path):
+    assert tail(tmp_path / "none", 3) == []
+    (tmp_path / "some").write_text("a\nb\n\nc\n")
+    assert tail(tmp_path / "some", 2) == ["b", "c"]
+
+
+def test_stage_is_fresh_only_with_the_same_key_and_all_files(tmp_path):
+    outputs = [tmp_path / "x" / "a", tmp_path / "x" / "b"]
+    stage = Stage(outputs, digest(1, {"k": 2}))
+    assert not stage.fresh
+    stage.clear()
+    for path in outputs:
+        path.write_text("")
+    assert not stage.fresh
+    stage.keep()
+    assert Stage(outputs, digest(1, {"k": 2})).fresh
+    assert not Stage(outputs, digest(1, {"k": 3})).fresh
+    outputs[1].unlink()
+    assert not stage.fresh
+
+
+def test_digest_tells_parts_apart(tmp_path):
+    (tmp_path / "a").write_text("ab")
+    assert len({digest("ab"), digest("a", "b"), digest(tmp_path / "a"), digest()}) == 4
