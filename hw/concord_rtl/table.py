@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH
 
-from .arith.helpers import MAGNITUDE, below, delay, exponent, is_nan, is_special, register, significand
+from .arith.helpers import MAGNITUDE, below, delay, exponent, is_nan, is_special, register, round_up, significand
 from .control import SLOT_BITS
 from .memories.vector_memory import VectorMemory
 from .shapes import shape_of
@@ -91,10 +91,9 @@ class TableBank(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        scale, bounds = self._slots(m)
+        scale, bounds, ends = self._slots(m)
         for p, x in enumerate(self.i):
-            code, big, negative = self._code(m, p, x, scale)
-            address = self._address(code, big, negative, bounds)
+            address = self._clamped(m, p, *self._fine(m, p, x, scale), bounds, ends)
             if p == 0:
                 address = Mux(self.host_sel, self.host_addr, address)
             m.d.comb += self.o[p].eq(self._memory(m, p, address))
@@ -103,7 +102,7 @@ class TableBank(wiring.Component):
         return m
 
     def _slots(self, m):
-        """Scale, one cycle after the slot number, and bounds, three cycles later."""
+        """Scale one cycle after the slot number, bounds three and the addresses of the bounds four cycles after it."""
         fields = shape_of(self.config.table_slot)
         rows = [fields.from_bits(row) for row in self.slot_init]
         members = {name: field.shape for name, field in fields}
@@ -116,49 +115,41 @@ class TableBank(wiring.Component):
             write, read = mem.write_port(), mem.read_port(domain="comb")
             m.d.comb += [write.en.eq(self.slot_write.en), write.addr.eq(self.slot_write.addr)]
             m.d.comb += [write.data[key].eq(self.slot_write.data[key]) for key in part]
-            slot = delay(m, self.slot, len(views) * 2, f"slot_{name}")
+            slot = delay(m, self.slot, len(views), f"slot_{name}")
             m.d.comb += read.addr.eq(slot)
             views.append(read.data)
         scale = register(m, views[0].scale - (UNIT_BIAS - FINE_BITS), "scale")
         low, high, offset = (register(m, views[1][name], name) for name in ("low", "high", "offset"))
-        bounds = {
-            "low": low,
-            "high": high,
-            "offset": offset,
-            "first": (low + offset)[: self.config.table_addr_bits],
-            "final": (high + offset)[: self.config.table_addr_bits],
-        }
-        return scale, {name: register(m, value, f"{name}_bound") for name, value in bounds.items()}
+        addresses = self.config.table_addr_bits
+        # Signs of sums with these say that a code is below the least one, or not above the greatest.
+        bounds = [register(m, value, f"bound_{k}") for k, value in enumerate((-low, -high - 1, offset))]
+        ends = [delay(m, (bound + offset)[:addresses], 2, f"end_{k}") for k, bound in enumerate((low, high))]
+        return scale, bounds, ends
 
-    def _code(self, m, p, x, scale):
-        """First to third cycle: ``rne(x * 2**scale)``, its sign, and whether it is too large for its bits."""
+    def _fine(self, m, p, x, scale):
+        """First and second cycle: sign of a number, and its magnitude times ``2**scale`` with some fraction bits."""
         finite = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])[:MAGNITUDE]
         sig = register(m, Mux(is_nan(x), 0, significand(finite)), f"sig_{p}")
-        negative = register(m, x[MAGNITUDE] & ~is_nan(x), f"sign_{p}_1")
+        negative = delay(m, x[MAGNITUDE] & ~is_nan(x), 2, f"sign_{p}")
         shift = (exponent(finite) + scale)[: SHIFT_BITS + 1]
         limited = Mux(below(shift[:SHIFT_BITS], MAX_SHIFT), shift, MAX_SHIFT)[: MAX_SHIFT.bit_length()]
         count = register(m, Mux(shift[SHIFT_BITS], 0, limited), f"count_{p}")
+        return negative, register(m, sig << count, f"fine_{p}")
 
-        fine = register(m, sig << count, f"fine_{p}")
-        negative = register(m, negative, f"sign_{p}_2")
-
+    def _clamped(self, m, p, negative, fine, bounds, ends):
+        """Third cycle: round, compare with the bounds, add the offset. Fourth, before the memory: choose."""
         width = self.config.table_addr_bits + 1
-        whole, half = fine[FINE_BITS : FINE_BITS + width], fine[FINE_BITS - 1]
-        tie = half & ~fine[: FINE_BITS - 1].any()
-        # The floor of the number, two's complement, plus a half; a tie then loses its last bit.
-        up = Mux(negative, ~half | tie, half)
-        code = Cat(whole ^ negative.replicate(width), negative, negative).as_signed() + up
-        code = Cat(code[0] & ~tie, code[1 : width + 2])
+        whole = fine[FINE_BITS : FINE_BITS + width]
+        up = round_up(whole[0], fine[FINE_BITS - 1], fine[: FINE_BITS - 1].any())
+        # The code is the two's complement of whole plus what rounding adds: one carry serves both.
+        carry = up ^ negative
+        code = Cat(Const(1, 1), whole ^ negative.replicate(width), negative, negative).as_signed()
+        low, high, inside = ((code + Cat(carry, bound).as_signed())[1 : width + 3] for bound in bounds)
         big = fine[FINE_BITS + width :].any()
-        code = register(m, code, f"code_{p}").as_signed()
-        return code, register(m, big, f"big_{p}"), register(m, negative, f"sign_{p}_3")
-
-    def _address(self, code, big, negative, bounds):
-        """Fourth cycle, before the memory: clamp and add the offset."""
-        under = Mux(big, negative, code < bounds["low"])
-        over = Mux(big, ~negative, code > bounds["high"])
-        inside = code + bounds["offset"]
-        return Mux(under, bounds["first"], Mux(over, bounds["final"], inside))[: self.config.table_addr_bits]
+        under = register(m, Mux(big, negative, low[-1]), f"under_{p}")
+        over = register(m, Mux(big, ~negative, ~high[-1]), f"over_{p}")
+        inside = register(m, inside[: self.config.table_addr_bits], f"inside_{p}")
+        return Mux(under, ends[0], Mux(over, ends[1], inside))
 
     def _memory(self, m, p, address):
         m.submodules[f"table_{p}"] = table = VectorMemory(HALF_WIDTH, self.config.table_depth, self.table_init)
