@@ -93,17 +93,17 @@ class Sheet:
         self._load(name, RegionId.WIDE, addr, lambda: words)
         return addr
 
-    def input(self, name: str, shape: tuple[int, ...], doc: str = "") -> int:
-        """Allot wide vectors for a tensor that is written before every run."""
-        return self._port(self.inputs, name, shape, doc)
+    def input(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
+        """Allot vectors, wide unless told otherwise, for a tensor that is written before every run."""
+        return self._port(self.inputs, name, shape, doc, region)
 
-    def output(self, name: str, shape: tuple[int, ...], doc: str = "") -> int:
-        """Allot wide vectors for a tensor that is read after every run."""
-        return self._port(self.outputs, name, shape, doc)
+    def output(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
+        """Allot vectors, wide unless told otherwise, for a tensor that is read after every run."""
+        return self._port(self.outputs, name, shape, doc, region)
 
-    def _port(self, ports: list[Port], name: str, shape: tuple[int, ...], doc: str) -> int:
-        addr = self.wide(name, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
-        ports.append(Port(name, RegionId.WIDE, addr, shape))
+    def _port(self, ports: list[Port], name: str, shape: tuple[int, ...], doc: str, region: RegionId) -> int:
+        addr = self.allot(name, region, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
+        ports.append(Port(name, region, addr, shape))
         return addr
 
     def matrix(self, name: str, weight: Floats, doc: str = "") -> int:

@@ -92,31 +92,33 @@ def draw(report: Report, path: Path) -> None:
     }  # fmt: skip
     with plt.rc_context(style):
         count = len(report.tensors)
-        figure = plt.figure(figsize=(13.5, 8.2), facecolor="white")
+        figure = plt.figure(figsize=(13.5, 8.8), facecolor="white")
         _headline(figure, report)
-        top = figure.add_gridspec(1, 2, left=0.055, right=0.985, top=0.78, bottom=0.40, width_ratios=[1, 1.55])
+        top = figure.add_gridspec(1, 2, left=0.055, right=0.975, top=0.79, bottom=0.42, width_ratios=[1, 1.75])
         top.update(wspace=0.20)
         _confusion(figure.add_subplot(top[0, 0]), report)
         _errors(figure.add_subplot(top[0, 1]), report.layers)
-        bottom = figure.add_gridspec(1, count, left=0.055, right=0.985, top=0.27, bottom=0.075, wspace=0.12)
+        bottom = figure.add_gridspec(1, count, left=0.055, right=0.975, top=0.255, bottom=0.07, wspace=0.1)
         shared = None
         for k, tensor in enumerate(report.tensors):
             shared = _window(figure.add_subplot(bottom[0, k], sharey=shared), tensor, first=k == 0)
-        figure.text(
-            0.055, 0.325, "Where the values lie in the window of the mantissa", weight="bold", size=11, va="bottom"
+        figure.text(0.055, 0.325, "Where the values lie in the window of the mantissa", weight="bold", size=11)
+        explanation = (
+            "shaded: the codes of the mantissa; left of it values round to 0 or 1 unit, right of it they saturate"
         )
+        figure.text(0.055, 0.303, explanation, size=9.5, color=MUTED)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=110)
         plt.close(figure)
 
 
 def _headline(figure: Any, report: Report) -> None:
-    figure.text(0.055, 0.955, report.title, size=17, weight="bold", va="center")
+    figure.text(0.055, 0.957, report.title, size=17, weight="bold", va="center")
     width = 0.93 / max(1, len(report.headline))
     for k, (label, value) in enumerate(report.headline):
         x = 0.055 + k * width
-        figure.text(x, 0.893, value, size=15, weight="bold", color=BLUE, va="center")
-        figure.text(x, 0.859, label, size=9.5, color=MUTED, va="center")
+        figure.text(x, 0.903, value, size=15, weight="bold", color=BLUE, va="center")
+        figure.text(x, 0.872, label, size=9.5, color=MUTED, va="center")
 
 
 def _confusion(axes: Any, report: Report) -> None:
@@ -126,6 +128,7 @@ def _confusion(axes: Any, report: Report) -> None:
     share = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     right = np.where(np.eye(classes, dtype=bool), share, np.nan)
     wrong = np.where(~np.eye(classes, dtype=bool) & (matrix > 0), share, np.nan)
+    axes.set_anchor("W")
     axes.imshow(right, cmap="Blues", vmin=0, vmax=1.15)
     axes.imshow(wrong, cmap="Oranges", vmin=-0.15, vmax=0.2)
     for (row, column), number in np.ndenumerate(matrix):
