@@ -1,7 +1,7 @@
 """Random programs that cover the instruction set and stay inside the memories.
 
 ``random_program(config, rng, size)`` gives the words of a program of about ``size`` chains and memories to start from,
-the program included. All vector memories, weights and tables are filled, so nothing depends on what a program has written.
+the program included. All vector memories, weights and tables are filled: nothing depends on what a program has written.
 """
 
 from __future__ import annotations

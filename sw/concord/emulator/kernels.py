@@ -1,0 +1,270 @@
+"""binary16 and block floating point on float32 arrays, many lanes at a time.
+
+Every binary16 number is a float32 number, so vectors are kept as float32 that hold binary16 values. The float32 sum,
+difference or product of two of them, rounded to binary16, is their correctly rounded result: float32 has 24 bits, at
+least 2 * 11 + 2, so rounding twice changes nothing. Rounding to a quantum is adding and subtracting 1.5 * 2**23 quanta.
+Whatever is not finite is left to the golden model, for the affected lanes alone.
+
+Arrays are ``[..., N, B]``: elements of the native vector, then lanes of the batch. Functions return a word of flags.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from concord.golden import half
+from concord.program import Quant
+from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_NAN, BlockFormat, ExponentMode, Flag, Rounding
+from concord.spec.isa import Op
+
+from .reference import BINARY
+
+F32 = NDArray[np.float32]
+
+_SIGN = -(1 << 31)
+_EXPONENT = 0x7F800000
+_MAGNITUDE = 0x7FFFFFFF
+_NORMAL = 2.0**HALF_EXP_MIN
+#: Adding it times the power of two at or below |x| leaves the 11 bits of binary16.
+_TO_HALF_32 = 1.5 * 2.0**13
+_TO_HALF_64 = 1.5 * 2.0**42
+_EXPONENT_64 = 0x7FF << 52
+_TO_INTEGER = 1.5 * 2.0**23
+
+
+class Pool:
+    """Scratch arrays by name, kept from call to call so that memory is not mapped again and again."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, NDArray[np.uint8]] = {}
+        self._views: dict[tuple[str, tuple[int, ...], Any], NDArray[Any]] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+        """An uninitialised array; it is the same memory each time the name is used."""
+        view = self._views.get((name, shape, dtype))
+        if view is None:
+            size = np.dtype(dtype).itemsize * math.prod(shape)
+            if name not in self._flat or self._flat[name].size < size:
+                self._flat[name] = np.empty(size, dtype=np.uint8)
+                self._views = {key: old for key, old in self._views.items() if key[0] != name}
+            view = self._views[name, shape, dtype] = self._flat[name][:size].view(dtype).reshape(shape)
+        return view
+
+
+def _decoded() -> F32:
+    """float32 values of all binary16 patterns; the bits of NaNs are kept."""
+    bits = np.arange(1 << 16, dtype=np.uint32)
+    sign, magnitude = (bits & 0x8000) << 16, bits & 0x7FFF
+    scaled = (magnitude << 13) + np.where(magnitude >= 0x7C00, 224 << 23, 112 << 23).astype(np.uint32)
+    small = (magnitude.astype(np.float32) * np.float32(2.0**-24)).view(np.uint32)
+    values = np.where(magnitude < 0x400, small, scaled).astype(np.uint32).view(np.float32)
+    values.view(np.uint32)[...] |= sign
+    return np.asarray(values, dtype=np.float32)
+
+
+DECODED = _decoded()
+
+
+def decode(bits: ArrayLike) -> F32:
+    """binary16 patterns to float32."""
+    return DECODED[np.asarray(bits)]
+
+
+def encode(values: F32) -> NDArray[np.uint16]:
+    """float32 that hold binary16 values to patterns; exact."""
+    raw = np.ascontiguousarray(values).view(np.uint32)
+    sign, magnitude = raw >> 16 & 0x8000, raw & _MAGNITUDE
+    normal = (magnitude >> 13) - np.where(magnitude >= _EXPONENT, 224 << 10, 112 << 10).astype(np.uint32)
+    with np.errstate(all="ignore"):
+        small = (np.abs(values) * np.float32(2.0**24)).astype(np.uint32)
+    return np.asarray(np.where(magnitude < 0x38800000, small, normal) | sign).astype(np.uint16)
+
+
+# Rounding --------------------------------------------------------------------------------------
+
+
+def round_half(x: F32, pool: Pool) -> None:
+    """Round float32 to binary16 in place, nearest even; overflow leaves more than 65504."""
+    raw = x.view(np.int32)
+    unit = pool.take("round unit", x.shape)
+    sign = pool.take("round sign", x.shape, np.int32)
+    np.bitwise_and(raw, _EXPONENT, out=unit.view(np.int32))
+    np.bitwise_and(raw, _SIGN, out=sign)
+    np.maximum(unit, _NORMAL, out=unit)
+    np.multiply(unit, _TO_HALF_32, out=unit)
+    np.add(x, unit, out=x)
+    np.subtract(x, unit, out=x)
+    np.bitwise_or(raw, sign, out=raw)
+
+
+def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
+    """Round exact sums once, nearest even, to binary16; an exact zero gives +0. ``sums`` is destroyed."""
+    np.add(sums, 0.0, out=sums)
+    unit = pool.take("sum unit", sums.shape, np.float64)
+    sign = pool.take("round sign", sums.shape, np.int32)
+    np.bitwise_and(sums.view(np.int64), _EXPONENT_64, out=unit.view(np.int64))
+    np.bitwise_and(_high_words(sums), _SIGN, out=sign)
+    np.maximum(unit, _NORMAL, out=unit)
+    np.multiply(unit, _TO_HALF_64, out=unit)
+    np.add(sums, unit, out=sums)
+    np.subtract(sums, unit, out=out, casting="same_kind")
+    raw = out.view(np.int32)
+    np.bitwise_or(raw, sign, out=raw)
+    if out.max() <= HALF_MAX and out.min() >= -HALF_MAX:
+        return 0
+    over = np.abs(out) > HALF_MAX
+    out[over] = np.copysign(np.float32(np.inf), out[over])
+    return 1 << Flag.HALF_OVERFLOW
+
+
+def _high_words(values: NDArray[np.float64]) -> NDArray[np.int32]:
+    """The halves of float64 numbers that hold the signs."""
+    pairs = values.view(np.int32).reshape(*values.shape, 2)
+    return pairs[..., 1 if np.little_endian else 0]
+
+
+# Operations of the multifunction units -----------------------------------------------------------
+
+_ARITHMETIC: dict[Op, Callable[[F32, F32, F32], Any]] = {
+    Op.VV_MUL: lambda x, y, out: np.multiply(x, y, out=out),
+    Op.VV_ADD: lambda x, y, out: np.add(x, y, out=out),
+    Op.VV_SUB: lambda x, y, out: np.subtract(x, y, out=out),
+    Op.VV_RSUB: lambda x, y, out: np.subtract(y, x, out=out),
+}
+
+
+def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
+    """An operation with an operand; ``out`` must not overlap the others."""
+    if op in _ARITHMETIC:
+        _ARITHMETIC[op](x, y, out)
+        round_half(out, pool)
+        regular = out.max() <= HALF_MAX and out.min() >= -HALF_MAX
+    else:
+        regular = not (np.isnan(x.max()) or np.isnan(y.max()))
+        a, b = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
+        to_keys(x, a)
+        to_keys(y, b)
+        (np.maximum if op is Op.VV_MAX else np.minimum)(a, b, out=a)
+        from_keys(a, out)
+    return 0 if regular else _golden_binary(op, x, y, out)
+
+
+def _golden_binary(op: Op, x: F32, y: F32, out: F32) -> int:
+    """Do lanes with specials again, by the definition."""
+    usual = (np.abs(x) <= HALF_MAX) & (np.abs(y) <= HALF_MAX) & (np.abs(out) <= HALF_MAX)
+    lanes = np.flatnonzero(~usual.all(axis=tuple(range(usual.ndim - 1))))
+    a, b = encode(x[..., lanes]), encode(np.broadcast_to(y, out.shape)[..., lanes])
+    bits = BINARY[op](a, b)
+    out[..., lanes] = decode(bits)
+    overflow = op in _ARITHMETIC and bool(half.overflowed(bits, a, b).any())
+    return overflow << Flag.HALF_OVERFLOW
+
+
+def to_keys(x: F32, out: NDArray[np.int32]) -> None:
+    """Integers in the order of the numbers, -0 below +0."""
+    raw = x.view(np.int32)
+    np.right_shift(raw, 31, out=out)
+    np.bitwise_and(out, _MAGNITUDE, out=out)
+    np.bitwise_xor(out, raw, out=out)
+
+
+def from_keys(keys: NDArray[np.int32], out: F32) -> None:
+    """Inverse of :func:`to_keys`."""
+    to_keys(keys.view(np.float32), out.view(np.int32))
+
+
+def relu(x: F32, out: F32) -> int:
+    """Maximum with +0."""
+    np.maximum(x, 0.0, out=out)
+    np.add(out, 0.0, out=out)  # -0 becomes +0
+    if np.isnan(out.max()):
+        out[np.isnan(out)] = DECODED[HALF_NAN]
+    return 0
+
+
+def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> int:
+    """Entry of a table for every element."""
+    low, high, offset = slot["low"], slot["high"], slot["offset"]
+    if not 0 <= offset + low <= offset + high < len(table):
+        raise ValueError(f"slot must stay inside {len(table)} entries, not {offset + low}..{offset + high}")
+    flags = 0
+    if not (x.max() <= HALF_MAX and x.min() >= -HALF_MAX):
+        x = np.nan_to_num(x, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
+        flags = 1 << Flag.NONFINITE
+    code = pool.take("code", x.shape)
+    index = pool.take("index", x.shape, np.intp)
+    np.multiply(x, 2.0 ** slot["scale"], out=code)
+    np.minimum(code, high, out=code)
+    np.maximum(code, low, out=code)
+    np.rint(code, out=code)
+    np.add(code, offset, out=index, casting="unsafe")
+    np.take(table, index, out=out, mode="clip")
+    return flags
+
+
+# Conversion to narrow ------------------------------------------------------------------------------
+
+
+def quantize(
+    x: F32, fmt: BlockFormat, quant: Quant, noise: NDArray[np.uint16] | None, out: F32, scale: F32, pool: Pool
+) -> int:
+    """Values of the narrow blocks, and the power of two of each (``[..., B]``).
+
+    ``out`` may be ``x`` itself and must not overlap it otherwise.
+    """
+    flags = 0
+    if quant.mode is ExponentMode.STATIC:
+        if not fmt.exp_min <= quant.exp <= fmt.exp_max:
+            raise ValueError(f"exp must be in {fmt.exp_min}..{fmt.exp_max}, not {quant.exp}")
+        peak: Any = max(x.max(), -x.min())
+    else:
+        peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
+    if not np.max(peak) <= HALF_MAX:
+        x = np.nan_to_num(x, copy=True, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
+        peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
+        flags |= 1 << Flag.NONFINITE
+    if quant.mode is ExponentMode.STATIC:
+        scale[...] = 2.0**quant.exp
+        unit: Any = np.float32(2.0**quant.exp)
+    else:
+        power = (peak.view(np.int32) & _EXPONENT).view(np.float32)
+        np.multiply(power, 2.0**-fmt.headroom, out=power)
+        np.maximum(power, 2.0**fmt.exp_min, out=power)
+        scale[...] = power
+        unit = power[..., None, :]
+    static = quant.mode is ExponentMode.STATIC
+    limit = unit * np.float32(fmt.q_max)
+    if static:
+        np.minimum(x, limit + unit, out=out)
+        np.maximum(out, -limit - unit, out=out)
+        x = out
+    _round_to(x, unit, quant.rounding, noise, out)
+    if static and (out.max() > limit or out.min() < -limit):
+        flags |= 1 << Flag.SATURATED
+    np.minimum(out, limit, out=out)
+    np.maximum(out, -limit, out=out)
+    return flags
+
+
+def _round_to(x: F32, unit: Any, rounding: Rounding, noise: NDArray[np.uint16] | None, out: F32) -> None:
+    """Multiples of ``unit``; zeros are +0."""
+    if rounding is Rounding.NEAREST_EVEN:
+        shift = unit * np.float32(_TO_INTEGER)
+        np.add(x, shift, out=out)
+        np.subtract(out, shift, out=out)
+        return
+    negative = np.signbit(x)
+    if rounding is Rounding.NEAREST_AWAY:
+        codes = np.floor(np.abs(x) / unit + np.float32(0.5))
+    else:
+        if noise is None:
+            raise ValueError("noise must be given for stochastic rounding, not None")
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * 65536.0)
+        codes = np.floor((fine + noise[..., None]) / 65536.0).astype(np.float32)
+    np.multiply(np.where(negative, -codes, codes), unit, out=out)
+    np.add(out, 0.0, out=out)
