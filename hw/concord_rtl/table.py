@@ -27,6 +27,17 @@ def write_port(addr_bits: int, data_shape) -> wiring.Signature:
     return wiring.Signature({"en": Out(1), "addr": Out(addr_bits), "data": Out(data_shape)})
 
 
+def access_ports(config: NpuConfig) -> dict:
+    """Members through which tables are written and read by the host."""
+    return {
+        "write": In(write_port(config.table_addr_bits, HALF_WIDTH)),
+        "slot_write": In(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
+        "host_sel": In(1),
+        "host_addr": In(config.table_addr_bits),
+        "host_data": Out(HALF_WIDTH),
+    }
+
+
 class TableBank(wiring.Component):
     """P independent look-ups ``memory[offset + clamp(rne(x * 2**scale), low, high)]`` per cycle.
 
@@ -81,11 +92,7 @@ class TableBank(wiring.Component):
                 "i": In(beat),
                 "o": Out(beat),
                 "nonfinite": Out(1),
-                "write": In(write_port(config.table_addr_bits, HALF_WIDTH)),
-                "slot_write": In(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
-                "host_sel": In(1),
-                "host_addr": In(config.table_addr_bits),
-                "host_data": Out(HALF_WIDTH),
+                **access_ports(config),
             }
         )
 

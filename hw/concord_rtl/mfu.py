@@ -1,0 +1,137 @@
+"""Multifunction unit: multiply, add or compare, activate."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_NAN, HALF_WIDTH
+
+from .arith.half_add import HalfAdd
+from .arith.half_mul import HalfMul
+from .arith.helpers import delay, is_nan
+from .control import MFU_CTRL, Act, AddOp
+from .table import TableBank, access_ports
+
+UNITS = 2
+
+
+class Mfu(wiring.Component):
+    """Multiplies by an operand, then adds, subtracts or compares another, then applies ReLU or a table.
+
+    Does not stall; operands must be there when they are taken. P elements per cycle, always ``LATENCY`` cycles later.
+    An operation that is left out keeps the bits of its input, also those of a NaN.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives P and the size of the tables.
+    unit : int
+        Number of the unit in the chain, 0 or 1. All units are alike.
+    table_init, slot_init : list of int
+        Initial contents of the table memories and descriptors.
+
+    Members
+    -------
+    i : In(ArrayLayout(16, P))
+        One beat.
+    valid, first : In(1)
+        A beat is there; it is the first of its vector.
+    ctrl : In(MFU_CTRL)
+        Operations; held during all beats of a vector.
+    mul_operand, add_operand : In(ArrayLayout(16, P))
+        Beats of the operands.
+    mul_take, add_take : Out(1)
+        The operand is used in this cycle: ``MUL_OFFSET`` and ``ADD_OFFSET`` cycles after the beat it belongs to.
+    o : Out(ArrayLayout(16, P))
+        One beat.
+    o_valid, o_first : Out(1)
+        Likewise.
+    half_overflow, nonfinite : Out(1)
+        Flags of the beat.
+    write, slot_write, host_sel, host_addr, host_data
+        As in :class:`concord_rtl.table.TableBank`.
+    """
+
+    MUL_OFFSET = 0
+    ADD_OFFSET = MUL_OFFSET + HalfMul.LATENCY
+    ACT_OFFSET = ADD_OFFSET + HalfAdd.LATENCY
+    LATENCY = ACT_OFFSET + TableBank.LATENCY + 1
+
+    def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
+        if unit not in range(UNITS):
+            raise ValueError(f"unit must be in 0..{UNITS - 1}, not {unit!r}")
+        self.config = config
+        self.unit = unit
+        self.table_init = table_init
+        self.slot_init = slot_init
+        beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
+        flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite")
+        super().__init__(
+            {
+                **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
+                **{name: In(1) for name in ("valid", "first")},
+                "ctrl": In(MFU_CTRL),
+                "o": Out(beat),
+                **{name: Out(1) for name in flags},
+                **access_ports(config),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
+        for then in (self.ADD_OFFSET, self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET, self.LATENCY - 1):
+            ctrl[then] = data.View(MFU_CTRL, delay(m, ctrl[now], then - now, f"ctrl_{then}"))
+            valid[then] = delay(m, valid[now], then - now, f"valid_{then}", reset_less=False)
+            now = then
+        values, mul_over = self._multiply(m, self.i, ctrl[0], valid[0])
+        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET], valid[self.ADD_OFFSET])
+        over = delay(m, mul_over, HalfAdd.LATENCY, "mul_over") | add_over
+        self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
+        first = delay(m, self.valid & self.first, self.LATENCY, "first", reset_less=False)
+        m.d.comb += self.o_first.eq(first)
+        return m
+
+    def _multiply(self, m, values, ctrl, valid):
+        m.d.comb += self.mul_take.eq(valid & ctrl.mul)
+        results, over = [], []
+        for p, x in enumerate(values):
+            m.submodules[f"mul_{p}"] = mul = HalfMul()
+            m.d.comb += [mul.a.eq(x), mul.b.eq(self.mul_operand[p]), mul.skip.eq(~ctrl.mul)]
+            results.append(mul.o)
+            over.append(mul.overflow)
+        return results, Cat(over).any()
+
+    def _add(self, m, values, ctrl, valid):
+        m.d.comb += self.add_take.eq(valid & (ctrl.add != AddOp.NONE))
+        results, over = [], []
+        for p, x in enumerate(values):
+            m.submodules[f"add_{p}"] = add = HalfAdd()
+            m.d.comb += [add.a.eq(x), add.b.eq(self.add_operand[p]), add.op.eq(ctrl.add)]
+            results.append(add.o)
+            over.append(add.overflow)
+        return results, Cat(over).any()
+
+    def _activate(self, m, values, ctrl, valid, over):
+        m.submodules.tables = tables = TableBank(self.config, self.table_init, self.slot_init)
+        for name in ("write", "slot_write"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(tables, name))
+        m.d.comb += [
+            tables.host_sel.eq(self.host_sel),
+            tables.host_addr.eq(self.host_addr),
+            self.host_data.eq(tables.host_data),
+            tables.slot.eq(ctrl[self.ACT_OFFSET - TableBank.SLOT_LEAD].slot),
+        ]
+        relu = ctrl[self.ACT_OFFSET].act == Act.RELU
+        late = ctrl[self.LATENCY - 1].act == Act.TABLE
+        for p, x in enumerate(values):
+            rectified = Mux(is_nan(x), HALF_NAN, Mux(x[-1], 0, x))[:HALF_WIDTH]
+            around = delay(m, Mux(relu, rectified, x), TableBank.LATENCY, f"around_{p}")
+            m.d.comb += tables.i[p].eq(x)
+            m.d.sync += self.o[p].eq(Mux(late, tables.o[p], around))
+        m.d.sync += [
+            self.o_valid.eq(valid),
+            self.nonfinite.eq(valid & late & tables.nonfinite),
+            self.half_overflow.eq(valid & delay(m, over, TableBank.LATENCY, "over")),
+        ]

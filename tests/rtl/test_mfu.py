@@ -1,0 +1,167 @@
+# amaranth: UnusedElaboratable=no
+import numpy as np
+import pytest
+
+from bench import simulate
+from concord.golden import half, table
+from concord.spec.config import ECP5_85F, TINY, UP5K
+from concord_rtl.control import MFU_CTRL, Act, AddOp
+from concord_rtl.mfu import Mfu
+from halves import halves
+
+CONFIGS = {"tiny": TINY, "one lane": UP5K, "ecp5-85f": ECP5_85F}
+ADDS = {
+    AddOp.NONE: lambda a, b: a,
+    AddOp.ADD: half.add,
+    AddOp.SUB: half.sub,
+    AddOp.RSUB: half.rsub,
+    AddOp.MAX: half.maximum,
+    AddOp.MIN: half.minimum,
+}
+SLOTS = [
+    {"low": -128, "high": 127, "offset": 128, "scale": 4},
+    {"low": 0, "high": 100, "offset": 17, "scale": -3},
+]
+
+
+def vectors(rng, config, count):
+    """Operations with their vectors: (ctrl, x, mul operand, add operand)."""
+    out = []
+    for _ in range(count):
+        calm = rng.random() < 0.7
+        x, f, g = (halves(rng, config.native, corner=0.02 if calm else 0.5) for _ in range(3))
+        if calm:  # moderate numbers: results of one operation matter in the next
+            x, f, g = ((v & 0xBFFF) ^ 0x3000 for v in (x, f, g))
+        ctrl = {
+            "mul": int(rng.integers(0, 2)),
+            "add": AddOp(int(rng.integers(0, len(AddOp)))),
+            "act": Act(int(rng.integers(0, len(Act)))),
+            "slot": int(rng.integers(0, len(SLOTS))),
+        }
+        out.append((ctrl, x, f, g))
+    return out
+
+
+def expected(entries, ctrl, x, f, g):
+    """Result and flags of one vector, per element."""
+    over = np.zeros(len(x), dtype=bool)
+    y = x
+    if ctrl["mul"]:
+        y = half.mul(x, f)
+        over |= half.overflowed(y, x, f)
+    z = ADDS[ctrl["add"]](y, g)
+    if ctrl["add"] in (AddOp.ADD, AddOp.SUB, AddOp.RSUB):
+        over |= half.overflowed(z, y, g)
+    wild = np.zeros(len(x), dtype=bool)
+    if ctrl["act"] == Act.RELU:
+        z = half.relu(z)
+    elif ctrl["act"] == Act.TABLE:
+        z, wild = table.lookup(z, entries, SLOTS[ctrl["slot"]])
+    return z, over, wild
+
+
+def run(config, entries, work, gap=0.0):
+    """Run vectors; operands come from queues, as they are taken."""
+    dut = Mfu(config, 0, entries.tolist(), [config.table_slot.pack(**slot) for slot in SLOTS])
+    rng = np.random.default_rng(5)
+    lanes = config.mfu_lanes
+    queues = {"mul": [], "add": []}
+    results, due, takes = [], {}, set()
+
+    async def bench(ctx):
+        time = 0
+
+        async def tick():
+            nonlocal time
+            for name, port in [("mul", dut.mul_operand), ("add", dut.add_operand)]:
+                beat = queues[name][0] if queues[name] else rng.integers(0, 1 << 16, lanes)
+                ctx.set(port, beat.tolist())
+            outputs = [dut.o_valid, dut.o_first, dut.half_overflow, dut.nonfinite, dut.o]
+            *_, mul, add, valid, first, over, wild, o = await ctx.tick().sample(dut.mul_take, dut.add_take, *outputs)
+            for name, taken in [("mul", mul), ("add", add)]:
+                assert bool(taken) == ((name, time) in takes), f"{name}_take in cycle {time}"
+                if taken:
+                    queues[name].pop(0)
+            assert (bool(valid), bool(first)) == due.pop(time, (False, False)), f"cycle {time}"
+            if valid:
+                results.append((list(o), bool(over), bool(wild)))
+            else:
+                assert not over and not wild
+            time += 1
+
+        for ctrl, x, f, g in work:
+            ctx.set(dut.valid, 0)
+            while rng.random() < gap:
+                ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
+                await tick()
+            ctx.set(dut.ctrl, MFU_CTRL.const(ctrl))
+            ctx.set(dut.valid, 1)
+            for k in range(config.beats):
+                beat = slice(k * lanes, (k + 1) * lanes)
+                ctx.set(dut.i, x[beat].tolist())
+                ctx.set(dut.first, k == 0)
+                due[time + dut.LATENCY] = (True, k == 0)
+                if ctrl["mul"]:
+                    queues["mul"].append(f[beat])
+                    takes.add(("mul", time + dut.MUL_OFFSET))
+                if ctrl["add"] != AddOp.NONE:
+                    queues["add"].append(g[beat])
+                    takes.add(("add", time + dut.ADD_OFFSET))
+                await tick()
+        ctx.set(dut.valid, 0)
+        for _ in range(dut.LATENCY + 2):
+            await tick()
+        assert not queues["mul"] and not queues["add"]
+
+    simulate(dut, bench, cycles=len(work) * config.beats * 10 + 100)
+    return results
+
+
+def by_beats(config, z, over, wild):
+    for k in range(0, config.native, config.mfu_lanes):
+        beat = slice(k, k + config.mfu_lanes)
+        yield z[beat].tolist(), bool(over[beat].any()), bool(wild[beat].any())
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.5])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+def test_mfu(config, gap):
+    rng = np.random.default_rng(1)
+    entries = rng.integers(0, 1 << 16, config.table_depth, dtype=np.uint16)
+    work = vectors(rng, config, 300)
+    got = iter(run(config, entries, work, gap))
+    for n, (ctrl, x, f, g) in enumerate(work):
+        for want in by_beats(config, *expected(entries, ctrl, x, f, g)):
+            assert next(got) == want, f"vector {n}: {ctrl}"
+    assert next(got, None) is None
+
+
+def test_the_comparison_can_fail():
+    rng = np.random.default_rng(2)
+    entries = rng.integers(0, 1 << 16, TINY.table_depth, dtype=np.uint16)
+    work = vectors(rng, TINY, 30)
+    got = run(TINY, entries, work)
+    want = [w for v in work for w in by_beats(TINY, *expected(entries ^ 1, *v))]
+    assert len(got) == len(want) and got != want
+
+
+def test_writes_reach_the_tables():
+    dut = Mfu(TINY, 1)
+
+    async def bench(ctx):
+        ctx.set(dut.write.addr, 7)
+        ctx.set(dut.write.data, 0x1234)
+        ctx.set(dut.write.en, 1)
+        ctx.set(dut.host_addr, 7)
+        ctx.set(dut.host_sel, 1)
+        for _ in range(4):
+            await ctx.tick()
+        assert ctx.get(dut.host_data) == 0x1234
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("unit", [-1, 2, "0"])
+def test_refuses_units(unit):
+    with pytest.raises(ValueError, match=r"unit must be in 0\.\.1, not"):
+        Mfu(TINY, unit)
