@@ -163,11 +163,11 @@ class NpuCore(wiring.Component):
             pipe.table_write.en.eq(host.write[RegionId.TABLE]),
             pipe.table_write.addr.eq(host.addr),
             pipe.table_write.data.eq(host.data),
-            pipe.slot_write.en.eq(host.write[RegionId.SLOTS]),
-            pipe.slot_write.addr.eq(host.addr),
-            pipe.slot_write.data.eq(host.data),
-            pipe.table_sel.eq(host.active & (host.region == RegionId.TABLE)),
-            pipe.table_addr.eq(host.addr),
+            pipe.table_slot_write.en.eq(host.write[RegionId.SLOTS]),
+            pipe.table_slot_write.addr.eq(host.addr),
+            pipe.table_slot_write.data.eq(host.data),
+            pipe.table_host_sel.eq(host.active & (host.region == RegionId.TABLE)),
+            pipe.table_host_addr.eq(host.addr),
         ]
 
     def _answer(self, m, host, registers, pipe, flags, program, matrix, narrow, wide):
@@ -177,7 +177,7 @@ class NpuCore(wiring.Component):
             RegionId.MATRIX: matrix.host.data,
             RegionId.NARROW: narrow.read.data,
             RegionId.WIDE: wide.read.data,
-            RegionId.TABLE: pipe.table_data,
+            RegionId.TABLE: pipe.table_host_data,
             RegionId.FLAGS: flags.host_data,
         }
         with m.Switch(host.region):

@@ -64,7 +64,13 @@ def run(seed, *, forget=False, requests=300):
                 before = pushed[k] if not forget else pushed[k] - 1
                 ctx.set(
                     dut.gate.i.p,
-                    {"addr": addr, "memory": k, "before": before % (2 * config.inflight), "check": check, "payload": sent[3]},
+                    {
+                        "addr": addr,
+                        "memory": k,
+                        "before": before % (2 * config.inflight),
+                        "check": check,
+                        "payload": sent[3],
+                    },
                 )
             ctx.set(dut.gate.o.ready, rng.random() < 0.7)
             gate = dut.gate

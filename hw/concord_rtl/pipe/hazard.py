@@ -78,9 +78,7 @@ class HazardTracker(wiring.Component):
 def request_layout(config: NpuConfig, *, memories: int, payload) -> data.StructLayout:
     """A read request in front of a :class:`HazardGate`; ``check`` 0 means that it needs no check."""
     addr, count = vector_addr_bits(config), count_shape(config)
-    return data.StructLayout(
-        {"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload}
-    )
+    return data.StructLayout({"addr": addr, "memory": range(memories), "before": count, "check": 1, "payload": payload})
 
 
 class HazardGate(wiring.Component):

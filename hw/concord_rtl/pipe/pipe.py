@@ -13,6 +13,7 @@ from ..mfu import Mfu
 from ..mvm.mvm import Mvm
 from ..reduce import Reduce
 from ..shapes import shape_of
+from ..table import access_ports
 from .chain_walker import ChainWalker
 from .hazard import HazardGate, HazardTracker
 from .launch import Launcher
@@ -67,17 +68,15 @@ class ChainPipe(wiring.Component):
         Start of a run.
     dense_step, depthwise_step, stalled : Out(1)
         Events for the counters.
-    table_write, slot_write : In
-        Writes of the host to table memory and descriptors.
-    table_sel, table_addr, table_data : In, In, Out
-        Reads of the host from table memory.
+    table_write, table_slot_write, table_host_sel, table_host_addr, table_host_data
+        Accesses of the host to tables, as in :class:`concord_rtl.table.TableBank`.
     """
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
         addr = vector_addr_bits(config)
         self.units = [Mfu(config, unit, table_init=table_init, slot_init=slot_init) for unit in range(2)]
-        table = self.units[0].signature.members
+        access = access_ports(config)
         super().__init__(
             {
                 "chains": In(stream.Signature(chain_layout(config))),
@@ -93,11 +92,7 @@ class ChainPipe(wiring.Component):
                 "dense_step": Out(1),
                 "depthwise_step": Out(1),
                 "stalled": Out(1),
-                "table_write": table["table_write"],
-                "slot_write": table["slot_write"],
-                "table_sel": In(1),
-                "table_addr": In(config.table_addr_bits),
-                "table_data": Out(16),
+                **{f"table_{name}": member for name, member in access.items()},
             }
         )
 
@@ -229,13 +224,12 @@ class ChainPipe(wiring.Component):
                 operands.take[2 * number].eq(unit.mul_take),
                 operands.take[2 * number + 1].eq(unit.add_take),
             ]
-            self._tables(m, unit)
+            self._tables(m, number, unit)
             half = _later(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
             acc = _later(m, acc, unit.LATENCY, f"acc_{number + 1}")
             nonfinite = _later(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             beats, valid, first = unit.o, unit.o_valid, unit.o_first
         m.d.comb += [
-            self.table_data.eq(self.units[0].table_data),
             writeback.beat.eq(beats),
             writeback.valid.eq(valid),
             writeback.head.eq(first),
@@ -259,13 +253,14 @@ class ChainPipe(wiring.Component):
             unit.ctrl.eq(queue.r_data),
         ]
 
-    def _tables(self, m, unit):
-        m.d.comb += [
-            *(unit.table_write[name].eq(self.table_write[name]) for name in unit.table_write.shape().members),
-            *(unit.slot_write[name].eq(self.slot_write[name]) for name in unit.slot_write.shape().members),
-            unit.table_sel.eq(self.table_sel),
-            unit.table_addr.eq(self.table_addr),
-        ]
+    def _tables(self, m, number, unit):
+        """Both units hold the same tables; the host reads those of the first."""
+        for name in ("write", "slot_write"):
+            port, target = getattr(self, f"table_{name}"), getattr(unit, name)
+            m.d.comb += [target.en.eq(port.en), target.addr.eq(port.addr), target.data.eq(port.data)]
+        m.d.comb += [unit.host_sel.eq(self.table_host_sel), unit.host_addr.eq(self.table_host_addr)]
+        if number == 0:
+            m.d.comb += self.table_host_data.eq(unit.host_data)
 
     def _progress(self, m, walker, writeback):
         """Vectors between issue and retirement."""
