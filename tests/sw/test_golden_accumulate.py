@@ -10,6 +10,8 @@ from concord.golden import half
 from concord.golden.accumulate import acc_to_half, accumulate, round_grid, saturate
 from concord.spec.config import ECP5_85F, PRESETS, TINY
 
+#: Sums of some 70 bits: just too many for int64.
+OVER_64 = ECP5_85F.replace(act_mant=12, wgt_mant=12, wgt_exp_max=8)
 WIDEST = ECP5_85F.replace(
     act_mant=12, wgt_mant=16, act_exp_min=-24, wgt_exp_min=-31, wgt_exp_max=8, acc_width=100, max_terms=4096
 )
@@ -47,7 +49,7 @@ def exact(xm, xe, wm, we):
 
 
 @pytest.mark.parametrize("extreme", [False, True])
-@pytest.mark.parametrize("config", [*PRESETS.values(), WIDEST], ids=[*PRESETS, "widest"])
+@pytest.mark.parametrize("config", [*PRESETS.values(), OVER_64, WIDEST], ids=[*PRESETS, "over 64 bits", "widest"])
 def test_sums_are_exact(config, extreme):
     xm, xe, wm, we = operands(config, rows=6, cols=5, batch=(4,), seed=1, extreme=extreme)
     acc = accumulate(xm, xe, wm, we, config.acc_frac)
@@ -108,14 +110,15 @@ def test_rounding_and_saturation(width, frac):
     low, high = -(1 << width - 1), (1 << width - 1) - 1
     want = [naive.nearest(min(max(s, low), high) * naive.power(-frac), negative_zero=False) for s in sums]
     over = [not low <= s <= high for s in sums]
-    inputs = [np.array(sums, dtype=object)]
-    if max(sums) < 1 << 63:
-        inputs.append(np.array(sums, dtype=np.int64))
-    for acc in inputs:
-        bits, acc_overflow, half_overflow = acc_to_half(acc, (width, frac))
-        assert bits.tolist() == want
-        assert acc_overflow.tolist() == over and any(over)
-        assert half_overflow.tolist() == [b & 0x7FFF == naive.INF for b in want]
+    bits, acc_overflow, half_overflow = acc_to_half(np.array(sums, dtype=object), (width, frac))
+    assert bits.tolist() == want
+    assert acc_overflow.tolist() == over and any(over)
+    assert half_overflow.tolist() == [b & 0x7FFF == naive.INF for b in want]
+    small = [k for k, s in enumerate(sums) if -(1 << 63) <= s < 1 << 63]
+    assert len(small) > 100
+    again = acc_to_half(np.array([sums[k] for k in small], dtype=np.int64), (width, frac))
+    for got, whole in zip(again, (bits, acc_overflow, half_overflow), strict=True):
+        assert np.array_equal(got, whole[small])
 
 
 def test_int64_extremes():
