@@ -72,7 +72,8 @@ DECODED = _decoded()
 
 def decode(bits: ArrayLike) -> F32:
     """binary16 patterns to float32."""
-    return DECODED[np.asarray(bits)]
+    values: F32 = DECODED[np.asarray(bits)]
+    return values
 
 
 def encode(values: F32) -> NDArray[np.uint16]:

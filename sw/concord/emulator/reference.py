@@ -157,7 +157,7 @@ class ReferenceMachine:
             )[0]
             for n in range(config.native)
         ]
-        return np.array(sums)
+        return np.array([int(total) for total in sums], dtype=object)
 
     # Multifunction units and destinations ------------------------------------------------------
 
