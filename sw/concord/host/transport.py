@@ -1,0 +1,29 @@
+"""What carries the bytes of the link."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Transport(Protocol):
+    """Bytes to and from a device, in order.
+
+    Members
+    -------
+    byte_time : float
+        Seconds a byte spends on the line, for the choice of timeouts.
+    wait_cycles : int or None
+        Device cycles that one WAIT may take; ``None`` if that depends on the clock of the device.
+    """
+
+    byte_time: float
+    wait_cycles: int | None
+
+    def write(self, data: bytes) -> None:
+        """Send bytes."""
+
+    def read(self, count: int, timeout: float) -> bytes:
+        """Return between 1 and ``count`` bytes, or none if none came within ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Let go of the device."""
