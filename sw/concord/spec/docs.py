@@ -1,0 +1,212 @@
+"""Reference tables, written into the pages under ``docs/`` between markers.
+
+``python -m concord.spec.docs`` rewrites them, ``--check`` only says which pages are out of date. A table stands between
+``<!-- table: name -->`` and ``<!-- end -->``; everything else on a page is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from enum import IntEnum
+from pathlib import Path
+
+from . import isa, link
+from .config import PRESETS, NpuConfig
+from .fields import Field, Layout
+from .formats import ExponentMode, Flag, Rounding
+from .memmap import REGISTERS, regions
+
+#: Pages with generated tables.
+PAGES = ("isa.md", "memmap.md")
+ROOT = Path(__file__).parents[3] / "docs"
+
+_BLOCK = re.compile(r"(<!-- table: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def comments(enum: type[IntEnum]) -> dict[str, str]:
+    """The ``#:`` comments behind the members of an enumeration, by name."""
+    found = re.findall(r"^\s*(\w+) = [^#\n]+#: (.+)$", inspect.getsource(enum), re.MULTILINE)
+    return dict(found)
+
+
+def _enumeration(enum: type[IntEnum]) -> str:
+    texts = comments(enum)
+    return _table(("code", "name", "meaning"), [(int(m), f"`{m.name}`", texts.get(m.name, "")) for m in enum])
+
+
+def _bits(at: int, field: Field) -> str:
+    high = at + field.span - 1
+    return str(at) if high == at else f"{high}:{at}"
+
+
+def _range(field: Field, low: int | None = None, high: int | None = None) -> str:
+    low, high = field.low if low is None else low, field.high if high is None else high
+    text = f"{low} .. {high}"
+    return text if field.count is None else f"{field.count} x {text}"
+
+
+# Instructions ------------------------------------------------------------------------------------
+
+
+def instructions() -> str:
+    """Codes, stations and effect of all instructions."""
+    rows = []
+    for form in isa.INSTRUCTIONS:
+        stations = ", ".join(f"`{stage.name}`" for stage in form.stages) or "control"
+        rows.append((f"`{form.mnemonic}`", f"{int(form.op):#04x}", stations, form.doc))
+    return _table(("instruction", "code", "station", "effect"), rows)
+
+
+def instruction_fields() -> str:
+    """Bit positions of all fields."""
+    rows = []
+    for form in isa.INSTRUCTIONS:
+        least, most = dict(form.least), dict(form.most)
+        initial = isa.INITIAL.get(form.op, {})
+        for at, field in form.layout.placed():
+            if field.name in ("op", "reserved"):
+                continue
+            limits = _range(field, least.get(field.name), most.get(field.name))
+            start = initial.get(field.name, "")
+            rows.append((f"`{form.mnemonic}`", f"`{field.name}`", _bits(at, field), limits, start, field.doc))
+    return _table(("instruction", "field", "bits", "values", "at the start of a run", "meaning"), rows)
+
+
+def stations() -> str:
+    """Stations of the chain pipe, in order."""
+    rows = []
+    for stage in isa.Stage:
+        names = [f"`{form.mnemonic}`" for form in isa.INSTRUCTIONS if stage in form.stages]
+        units = {form.stages.index(stage) for form in isa.INSTRUCTIONS if stage in form.stages and len(form.stages) > 1}
+        rows.append((int(stage), f"`{stage.name}`", ", ".join(map(str, units)), ", ".join(names)))
+    return _table(("order", "station", "`unit`", "instructions"), rows)
+
+
+def encodings() -> str:
+    """Names of field values."""
+    uses: list[tuple[str, type[IntEnum]]] = [
+        ("`mem` of `v_rd`, `v_wr`", isa.Mem),
+        ("`mode` of `mv_mul`", isa.MvMode),
+        ("`mode` of `set_quant`", ExponentMode),
+        ("`rounding` of `set_quant`", Rounding),
+    ]
+    rows = [(use, ", ".join(f"{int(m)} = {m.name.lower()}" for m in enum)) for use, enum in uses]
+    return _table(("field", "values"), rows)
+
+
+# Memory map --------------------------------------------------------------------------------------
+
+
+def _layout(layout: Layout) -> str:
+    """Fields of a word in one cell."""
+    cells = []
+    for at, field in layout.placed():
+        if field.name == "reserved":
+            continue
+        items = "" if field.count is None else f"[{field.count}]"
+        kind = f"{'s' if field.signed else 'u'}{field.width}"
+        cells.append(f"`{field.name}{items}` {kind} at {_bits(at, field)}")
+    return ", ".join(cells)
+
+
+def region_list() -> str:
+    """Regions of every configuration: what they are."""
+    rows = [(int(r.id), f"`{r.id.name}`", "yes" if r.live else "no", r.doc) for r in regions(PRESETS["tiny"]).values()]
+    return _table(("region", "name", "while running", "content"), rows)
+
+
+def region_words(config: NpuConfig) -> str:
+    """Depths and words of one configuration."""
+    rows = [(f"`{r.id.name}`", r.depth, r.word.width, r.nbytes, _layout(r.word)) for r in regions(config).values()]
+    return _table(("region", "words", "bits", "bytes on the link", "word"), rows)
+
+
+def registers() -> str:
+    """The register region."""
+    rows = []
+    for register in REGISTERS:
+        access = "read, write" if register.writable else "read"
+        rows.append((int(register.reg), f"`{register.reg.name}`", access, _layout(register.layout), register.doc))
+    return _table(("address", "register", "access", "fields", "meaning"), rows)
+
+
+def register_fields() -> str:
+    """Meaning of the fields of registers that have several."""
+    rows = []
+    for register in REGISTERS:
+        for at, field in register.layout.placed():
+            if field.doc:
+                rows.append((f"`{register.reg.name}`", f"`{field.name}`", _bits(at, field), field.doc))
+    return _table(("register", "field", "bits", "meaning"), rows)
+
+
+def parameters() -> str:
+    """The presets side by side."""
+    names = [field.name for field in fields(NpuConfig) if field.name != "name"]
+    rows: list[list[object]] = [[f"`{name}`", *(getattr(c, name) for c in PRESETS.values())] for name in names]
+    rows.append(["fingerprint", *(f"`{c.fingerprint:016x}`" for c in PRESETS.values())])
+    rows.append(["multiply-accumulates per cycle", *(c.macs for c in PRESETS.values())])
+    rows.append(["accumulator register, bits", *(c.acc_bits for c in PRESETS.values())])
+    rows.append(["accumulator grid, F", *(c.acc_frac for c in PRESETS.values())])
+    return _table(("parameter", *PRESETS), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "instructions": instructions,
+    "fields": instruction_fields,
+    "stations": stations,
+    "encodings": encodings,
+    "traps": lambda: _enumeration(isa.Trap),
+    "flags": lambda: _enumeration(Flag),
+    "regions": region_list,
+    "registers": registers,
+    "register-fields": register_fields,
+    "parameters": parameters,
+    "requests": lambda: _enumeration(link.Kind),
+    "statuses": lambda: _enumeration(link.Status),
+    **{f"words-{name}": (lambda config=config: region_words(config)) for name, config in PRESETS.items()},  # type: ignore[misc]
+}
+
+
+def render(text: str) -> str:
+    """A page with its tables filled in; ``ValueError`` if it asks for one that does not exist."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise ValueError(f"table must be one of {sorted(TABLES)}, not {match[2]!r}")
+        return f"{match[1]}\n{TABLES[match[2]]()}\n{match[3]}"
+
+    return _BLOCK.sub(fill, text)
+
+
+def stale(root: Path = ROOT) -> list[Path]:
+    """Pages whose tables do not say what the definitions say."""
+    return [root / page for page in PAGES if (text := (root / page).read_text(encoding="utf-8")) != render(text)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the pages, or check them."""
+    parser = argparse.ArgumentParser(description="Rewrite the generated tables of the reference pages.")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is out of date")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of the pages")
+    options = parser.parse_args(arguments)
+    old = stale(options.root)
+    for page in old:
+        print(f"{page}: {'out of date' if options.check else 'rewritten'}")
+        if not options.check:
+            page.write_text(render(page.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if options.check and old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
