@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from concord.golden import half
 from concord.program import Chain
 from concord.program.chains import Index
-from concord.spec.formats import HALF_INF
 from concord.spec.isa import Mem, Op
 
 from . import kernels
 from .kernels import DECODED, F32
 from .lanes import Lanes, Place
 from .product import Product, Weights
+from .reference import LOWEST
 
-_LOWEST = 0x8000 | HALF_INF
 #: Values that one step may handle at once: what fits a second-level cache.
 _PART_VALUES = 1 << 18
 
@@ -181,7 +180,7 @@ class Part:
         """Maximum over the window, and over all elements."""
         pool = self.lanes.pool
         top, key = (pool.take(name, self.shape, np.int32) for name in ("key 0", "key 1"))
-        kernels.to_keys(DECODED[_LOWEST : _LOWEST + 1], top[:1, :1, :1, 0])
+        kernels.to_keys(DECODED[LOWEST : LOWEST + 1], top[:1, :1, :1, 0])
         top[...] = top[0, 0, 0, 0]
         special = False
         for tap in self.taps:
@@ -197,7 +196,7 @@ class Part:
 
     def _golden_maximum(self, out: F32) -> None:
         """The same by the definition, for NaNs."""
-        best = np.full(self.shape, _LOWEST, dtype=np.uint16)
+        best = np.full(self.shape, LOWEST, dtype=np.uint16)
         for tap in self.taps:
             best = half.maximum(best, kernels.encode(tap.read("gathered")))
         if self.chain.reduce is Op.V_REDMAX:

@@ -21,7 +21,8 @@ from .run import Run, report
 
 Bits = NDArray[np.uint16]
 
-_LOWEST = 0x8000 | HALF_INF
+#: binary16 pattern of -inf, where maxima start.
+LOWEST = 0x8000 | HALF_INF
 BINARY = {
     Op.VV_MUL: half.mul,
     Op.VV_ADD: half.add,
@@ -95,7 +96,7 @@ class ReferenceMachine:
         vectors = [self._vector(chain.mem, int(k)) for k in index[inside, 0]]
         if chain.reduce is None:
             return vectors[0]
-        result = np.full(self.config.native, _LOWEST, dtype=np.uint16)
+        result = np.full(self.config.native, LOWEST, dtype=np.uint16)
         for vector in vectors:
             result = half.maximum(result, vector)
         if chain.reduce is Op.V_REDMAX:
