@@ -16,7 +16,10 @@ from rich.table import Table
 
 from concord import __version__
 from concord.asm import assemble, disassemble
+from concord.host import connect
+from concord.host.tensors import check_batch
 from concord.image import Image
+from concord.progress import run_batch
 from concord.spec.config import PRESETS
 from concord.spec.memmap import RegionId, regions
 
@@ -157,37 +160,20 @@ def inspect(image: Path) -> None:
 @readable
 def run(image: Path, inputs: Path, output: Path, on: str) -> None:
     """Run an IMAGE on a batch of inputs."""
-    from concord.demo.device import run_batch
-
     loaded = _load(image)
-    results = run_batch(loaded, _batch(loaded, inputs), on, Console(stderr=True))
-    np.savez(output, **results)
+    with np.load(inputs) as file:
+        batch = check_batch(loaded.inputs, {name: file[name] for name in file.files})[0]
+    with connect(on, loaded.config) as device:
+        device.load(loaded)
+        results = run_batch(device, batch, Console(stderr=True))
+    arrays: dict[str, Any] = results
+    np.savez(output, **arrays)
     click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
 
 
-def _batch(image: Image, path: Path) -> dict[str, Any]:
-    """The inputs of an image from an npz file; ``ValueError`` says what is missing or has the wrong shape."""
-    with np.load(path) as file:
-        given = {name: file[name] for name in file.files}
-    batch = {}
-    for port in image.inputs:
-        if port.name not in given:
-            raise ValueError(f"{path} must hold {[p.name for p in image.inputs]}, not {sorted(given)}")
-        batch[port.name] = given[port.name]
-        if batch[port.name].shape[1:] != port.shape:
-            raise ValueError(f"{port.name} must have shape (batch, *{port.shape}), not {batch[port.name].shape}")
-    if len({len(values) for values in batch.values()}) > 1:
-        raise ValueError(f"inputs in {path} must have one batch size, not {[len(v) for v in batch.values()]}")
-    return batch
-
-
 @main.command()
-@click.option(
-    "--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="Configuration."
-)
-@click.option(
-    "--output", default=Path("build/demo"), show_default=True, type=click.Path(file_okay=False, path_type=Path)
-)
+@click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+@click.option("--output", default=Path("build/demo"), show_default=True, type=FOLDER, help="Folder for the results.")
 @click.option("--images", default=64, show_default=True, type=click.IntRange(min=1), help="Images on the RTL.")
 @readable
 def demo(preset: str, output: Path, images: int) -> None:

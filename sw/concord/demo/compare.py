@@ -1,0 +1,62 @@
+"""The comparison of the emulator with the RTL: every value of every layer, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Outputs = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Outcome of a comparison.
+
+    Parameters
+    ----------
+    values : int
+        Values compared.
+    difference : str
+        The first value that differs, and in which tensor; empty if none does.
+    """
+
+    values: int
+    difference: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything is equal."""
+        return not self.difference
+
+    def __str__(self) -> str:
+        if self.passed:
+            return f"emulator = RTL: PASS ({self.values} values)"
+        return f"emulator = RTL: FAIL ({self.difference})"
+
+
+def compare(emulator: Outputs, rtl: Outputs) -> Comparison:
+    """Compare tensors by name, in the order of ``emulator``: the layer that differs first is named.
+
+    Values are compared as bit patterns: +0 differs from -0, and a NaN equals itself.
+    """
+    if list(emulator) != list(rtl):
+        raise ValueError(f"outputs must be {list(emulator)}, not {list(rtl)}")
+    for name, expected in emulator.items():
+        computed = rtl[name]
+        if expected.shape != computed.shape:
+            raise ValueError(f"{name} must have shape {expected.shape}, not {computed.shape}")
+        wrong = _bits(expected) != _bits(computed)
+        if wrong.any():
+            sample, *index = (int(k) for k in np.argwhere(wrong)[0])
+            found = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the RTL"
+            place = f"{name}{index} of sample {sample}: {found}"
+            return Comparison(sum(values.size for values in emulator.values()), place)
+    return Comparison(sum(values.size for values in emulator.values()))
+
+
+def _bits(values: NDArray[Any]) -> NDArray[np.uint32]:
+    return np.asarray(np.ascontiguousarray(values, dtype=np.float32).view(np.uint32))

@@ -1,0 +1,54 @@
+"""Progress bars around the calls of a device that take long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from concord.host import Device, LinkedDevice
+from concord.image import Image
+from concord.spec.memmap import RegionId, regions
+
+
+def bars(console: Console) -> Progress:
+    """Bars as they look everywhere."""
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console)
+
+
+def load(device: Device, image: Image, console: Console, what: str = "load the image") -> None:
+    """Load an image; over a link with a bar that counts its bytes."""
+    if not isinstance(device, LinkedDevice):
+        device.load(image)
+        return
+    total = sum(len(part.data) for part in image.segments)
+    total += len(image.program) * regions(image.config)[RegionId.PROGRAM].nbytes
+    with bars(console) as progress:
+        task = progress.add_task(what, total=total)
+        device.progress = lambda count: progress.update(task, advance=count)
+        try:
+            device.load(image)
+        finally:
+            device.progress = None
+
+
+def run_batch(
+    device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run"
+) -> dict[str, NDArray[Any]]:
+    """Run a batch; over a link sample by sample, with a bar."""
+    if not isinstance(device, LinkedDevice):
+        outputs: dict[str, NDArray[Any]] = device.run(dict(batch))
+        return outputs
+    size = len(next(iter(batch.values())))
+    pieces: list[dict[str, NDArray[Any]]] = []
+    with bars(console) as progress:
+        for n in progress.track(range(size), description=what):
+            pieces.append(device.run({name: values[n : n + 1] for name, values in batch.items()}))
+    if not pieces:
+        return device.run(dict(batch))  # type: ignore[no-any-return]
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}

@@ -1,0 +1,119 @@
+"""The command line: what it prints, and that mistakes give one message and no traceback."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from concord.cli import main
+from concord.examples import softmax
+from concord.image import Image
+from concord.spec.config import PRESETS, TINY
+
+TEXT = "set_shape 2, 1\nv_rd wide, 0, row=1\n  v_relu\n  v_wr wide, 2, row=1\nhalt\n"
+
+
+def run(*arguments):
+    """Run the command; returns exit code and everything it printed."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "program.casm"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def image(tmp_path):
+    path = tmp_path / "softmax.image"
+    softmax(TINY).image().save(path)
+    return path
+
+
+def test_presets_names_all():
+    code, output = run("presets")
+    assert code == 0
+    for name, config in PRESETS.items():
+        assert name in output and f"{config.fingerprint:016x}" in output
+
+
+def test_asm_and_disasm_are_inverse(program, tmp_path):
+    words, text = tmp_path / "words.hex", tmp_path / "text.casm"
+    assert run("asm", program, "-o", words) == (0, "")
+    assert run("disasm", words, "-o", text) == (0, "")
+    assert run("asm", text) == (0, words.read_text())
+    assert run("disasm", words)[1] == text.read_text()
+
+
+def test_disasm_reads_images(image):
+    code, output = run("disasm", image)
+    assert code == 0 and "v_redmax" in output and output.endswith("halt\n")
+
+
+def test_inspect(image):
+    code, output = run("inspect", image)
+    assert code == 0
+    for text in ("tiny", f"{TINY.fingerprint:016x}", "softmax", "float32", "matrix", "program"):
+        assert text in output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("v_rd narrow, 0\nhalt\n", "line 2: "), ("nonsense\n", "line 1: mnemonic must be one of")],
+)
+def test_asm_reports_the_line(tmp_path, content, message):
+    path = tmp_path / "bad.casm"
+    path.write_text(content)
+    code, output = run("asm", path)
+    assert code == 1 and output.startswith(f"Error: {message}") and "Traceback" not in output
+
+
+def test_bad_files_are_named(program, tmp_path):
+    assert run("inspect", program) == (1, f"Error: {program} must be an image, and is none\n")
+    assert "word 1 must be hexadecimal, not 'set_shape'" in run("disasm", program)[1]
+    assert run("asm", tmp_path / "absent")[0] == 2
+
+
+def test_damaged_image_is_refused(image):
+    data = bytearray(image.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    image.write_bytes(bytes(data))
+    code, output = run("inspect", image)
+    assert code == 1 and output.startswith("Error: ") and output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"z": np.zeros((1, 10))}, "inputs must have the names ['x'], not ['z']"),
+        ({"x": np.zeros((2, 9))}, "x must have shape [batch, 10], not [2, 9]"),
+    ],
+)
+def test_run_checks_inputs(image, tmp_path, arrays, message):
+    given = tmp_path / "x.npz"
+    np.savez(given, **arrays)
+    code, output = run("run", image, "--input", given, "--output", tmp_path / "y.npz")
+    assert code == 1 and message in output
+
+
+def test_run_on_the_emulator(image, tmp_path):
+    example = softmax(TINY)
+    x = example.samples(3)
+    given, result = tmp_path / "x.npz", tmp_path / "y.npz"
+    np.savez(given, x=x)
+    code, output = run("run", image, "--input", given, "--output", result)
+    assert code == 0 and "y (3, 10)" in output
+    assert example.error(np.load(result)["y"], x) < example.tolerance
+
+
+def test_run_refuses_an_unknown_device(image, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 10)))
+    code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--on", "/dev/none")
+    assert code == 1 and "/dev/none" in output
+
+
+def test_images_survive_the_round_trip(image):
+    assert Image.load(image).program == softmax(TINY).image().program
