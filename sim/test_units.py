@@ -1,0 +1,40 @@
+"""Every unit as generated Verilog, in a compiled simulator, against the golden model."""
+
+import json
+import os
+
+import bench
+import pytest
+from amaranth.back import verilog
+from cases import CASES
+from replay import Captured, capture, inputs_of, ports_of
+from simulators import TOP, Simulation, environment, simulators
+
+
+def design(case):
+    """Verilog of the design that a case is about."""
+    bench.simulate, simulate = capture, bench.simulate
+    try:
+        case.call()
+    except Captured as found:
+        ports = {name: (signal, None) for name, signal in ports_of(found.dut).items()}
+        return verilog.convert(found.dut, name=TOP, ports=ports, emit_src=False)
+    finally:
+        bench.simulate = simulate
+    raise AssertionError("a case must simulate something")
+
+
+def run(name, text, simulator):
+    """Compile a design and replay the benches of a case on it."""
+    with environment():
+        simulation = Simulation(f"{simulator}-{name}", text, simulator, bool(int(os.getenv("WAVES", "0"))))
+        simulation.compile()
+        inputs = simulation.folder / "inputs.json"
+        inputs.write_text(json.dumps(inputs_of(text, TOP)))
+        simulation.run("replay_tb", {"CONCORD_CASE": name, "CONCORD_INPUTS": str(inputs)})
+
+
+@pytest.mark.parametrize("simulator", simulators())
+@pytest.mark.parametrize("name", CASES)
+def test_unit(name, simulator):
+    run(name, design(CASES[name]), simulator)
