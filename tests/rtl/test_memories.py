@@ -2,6 +2,7 @@
 """Memories: contents, latency, bank boundaries, host access."""
 
 import random
+from pathlib import Path
 
 import pytest
 from amaranth import unsigned
@@ -11,18 +12,27 @@ from amaranth.lib import data
 from bench import simulate
 from concord.spec.config import ECP5_85F, TINY
 from concord.spec.config import UP5K as UP5K_CONFIG
-from concord_rtl.dsp import UP5K
+from concord_rtl.dsp import ECP5, UP5K
+from concord_rtl.memories.block_ram import BlockRam
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
+from netlist import run_netlist
 
 
 @pytest.mark.parametrize(
     "depth, banks",
-    [(2560, [2048, 512]), (2048, [2048]), (96, [96]), (512 + 40, [512, 40]), (1024 + 512 + 3, [1024, 512, 3])],
+    [
+        (2560, [2048, 512]),
+        (2048, [2048]),
+        (96, [96]),
+        (512 + 40, [512, 40]),
+        (1024 + 512 + 3, [1024, 512, 3]),
+        (9000, [4096, 4096, 512, 296]),
+    ],
 )
 def test_banks_are_powers_of_two_but_for_a_small_last_one(depth, banks):
-    assert bank_depths(depth, 512) == banks
+    assert bank_depths(depth, 512, 4096) == banks
 
 
 def run_vector_memory(depth, init, seed=0, cycles=1500):
@@ -174,6 +184,67 @@ def test_spram_reads_what_was_written():
     simulate(dut, bench)
 
 
+#: Random reads and writes to the plain memory, to the instances, and to the instances after a change of a parameter.
+#: Reads begin when the contents can be told from zeros; addresses are far apart in the cycle of a write.
+BENCH = """
+module bench(input clk, output reg [15:0] wrong, noticed, moved);
+    initial {{wrong, noticed, moved}} = 0;
+    reg [63:0] noise = 64'h9E3779B97F4A7C15;
+    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
+    wire [{addr}-1:0] to = noise[0] ? noise[63:32] % {depth} : noise[63:32] % 64;
+    wire [{addr}-1:0] draw = noise[0] ? noise[31:8] % {depth} : noise[31:8] % 64;
+    wire [{addr}-1:0] from = draw == to ? (to + 1) % {depth} : draw;
+    wire [{width}-1:0] data = {{noise[40:3], noise[60:2]}};
+    wire [{width}-1:0] plain, block, broken;
+    twin twin_i ({ports}, .data(plain));
+    block block_i ({ports}, .data(block));
+    broken broken_i ({ports}, .data(broken));
+    always @(posedge clk) begin
+        noise <= n3;
+        if (plain != block) wrong <= wrong + 1;
+        if (plain != broken) noticed <= noticed + 1;
+        if (plain != 0) moved <= moved + 1;
+    end
+endmodule
+"""
+PORTS = ".clk(clk), .rst(1'b0), .addr(from), .w_en(noise[1]), .w_addr(to), .w_data(data)"
+CELL = (Path(__file__).parents[2] / "sim" / "cells" / "dp16kd.v").read_text()
+
+
+@pytest.mark.parametrize(
+    "width, depth, change",
+    [
+        (40, 512, ('.REGMODE_B("OUTREG")', '.REGMODE_B("NOREG")')),
+        (10, 2048, (".ADB3(", ".ADB4(")),
+        pytest.param(20, 1000, (".INITVAL_3", ".INITVAL_2"), marks=pytest.mark.slow),
+        pytest.param(5, 4096, (".DATA_WIDTH_B(32'd4)", ".DATA_WIDTH_B(32'd9)"), marks=pytest.mark.slow),
+    ],
+)
+def test_block_ram_equals_its_twin_and_a_wrong_parameter_is_noticed(tmp_path, monkeypatch, width, depth, change):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    rng = random.Random(depth)
+    init = [rng.getrandbits(width) for _ in range(depth)]
+    twin = verilog.convert(BlockRam(width, depth, init), name="twin", emit_src=False)
+    block = verilog.convert(BlockRam(width, depth, init), name="block", platform=ECP5, emit_src=False)
+    old, new = change
+    assert old in block
+    broken = block.replace("module block(", "module broken(").replace(old, new)
+    text = BENCH.format(width=width, depth=depth, addr=(depth - 1).bit_length(), ports=PORTS)
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "cell.v": CELL, "bench.v": text}
+    wrong, noticed, moved = run_netlist(tmp_path, sources, ["wrong", "noticed", "moved"], 1500)
+    assert wrong == 0
+    assert noticed > 100
+    assert moved > 1000
+
+
+@pytest.mark.parametrize(
+    "width, depth, count", [(68, 2048, 8), (68, 512, 2), (68, 2560, 10), (136, 2048, 16), (256, 1024, 15)]
+)
+def test_block_rams_used_on_ecp5(monkeypatch, width, depth, count):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    assert verilog.convert(VectorMemory(width, depth), platform=ECP5).count("DP16KD #(") == count
+
+
 def test_spram_is_used_on_up5k_only(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     small = UP5K_CONFIG.replace(matrix_depth=16)
@@ -189,6 +260,8 @@ def test_spram_cannot_be_initialised():
 def test_constructors_reject_nonsense():
     with pytest.raises(ValueError, match="depth must be an integer of at least 2, not 1"):
         VectorMemory(unsigned(4), 1)
+    with pytest.raises(ValueError, match=r"depth must be in 2..16384, not 16385"):
+        BlockRam(4, 16385)
     with pytest.raises(ValueError, match="init must have at most depth=4 words, not 5"):
         VectorMemory(unsigned(4), 4, [0] * 5)
     with pytest.raises(ValueError, match="init must have at most 40960 rows, not 40961"):

@@ -1,18 +1,20 @@
 """Memory with one read and one write port, split into banks whose depths are powers of two."""
 
 from amaranth import *
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .block_ram import BlockRam
 
-def bank_depths(depth, least) -> list[int]:
-    """Split ``depth`` into powers of two, greatest first, none below ``least`` but the last.
+
+def bank_depths(depth, least, most) -> list[int]:
+    """Split ``depth`` into powers of two up to ``most``, greatest first, none below ``least`` but the last.
 
     A depth that is not a power of two would otherwise be rounded up by the block RAMs.
     """
     banks = []
     while depth > 0:
-        size = 1 << (depth.bit_length() - 1)
+        size = min(most, 1 << (depth.bit_length() - 1))
         if size < least:
             size = depth
         banks.append(size)
@@ -35,7 +37,7 @@ class VectorMemory(wiring.Component):
     Does not forward: a read in the cycle of a write to the same address gives an undefined word. Data appears
     ``LATENCY`` cycles after its address, one word per cycle, and a write is seen by reads from the next cycle on.
 
-    The registers behind the block RAM stand before the choice of the bank, because a block RAM answers late.
+    The bank is chosen behind the registers of the block RAMs: its output is a gate away from them.
 
     Parameters
     ----------
@@ -55,7 +57,7 @@ class VectorMemory(wiring.Component):
         Writes ``data`` at the edge if ``en``.
     """
 
-    LATENCY = 2
+    LATENCY = BlockRam.LATENCY
     #: Words of the shallowest block RAM shape of ECP5.
     LEAST_BANK = 512
 
@@ -67,7 +69,7 @@ class VectorMemory(wiring.Component):
         self.shape = shape
         self.depth = depth
         self.init = [int(word) for word in init]
-        self.banks = bank_depths(depth, self.LEAST_BANK)
+        self.banks = bank_depths(depth, self.LEAST_BANK, BlockRam.MOST)
         read, write = port_signature(shape, depth)
         super().__init__({"read": In(read), "write": In(write)})
 
@@ -78,11 +80,11 @@ class VectorMemory(wiring.Component):
         chosen_now = Signal.like(chosen)
         chosen_late = Signal.like(chosen)
         m.d.sync += [chosen_now.eq(chosen), chosen_late.eq(chosen_now)]
-        enabled = Signal()
-        m.d.sync += enabled.eq(self.read.en)
+        enabled_now, enabled_late = Signal(), Signal()
+        m.d.sync += [enabled_now.eq(self.read.en), enabled_late.eq(enabled_now)]
         words = []
         for k, size in enumerate(self.banks):
-            words.append(self._bank(m, k, base, size, enabled))
+            words.append(self._bank(m, k, base, size))
             base += size
             if k + 1 < len(self.banks):
                 with m.If(self.read.addr >= base):
@@ -90,24 +92,17 @@ class VectorMemory(wiring.Component):
         with m.Switch(chosen_late):
             for k, word in enumerate(words):
                 with m.Case(k):
-                    m.d.comb += Value.cast(self.read.data).eq(word)
+                    m.d.comb += Value.cast(self.read.data).eq(Mux(enabled_late, word, 0))
         return m
 
-    def _bank(self, m, k, base, size, enabled):
+    def _bank(self, m, k, base, size) -> Value:
+        """Words from ``base`` on. Banks come greatest first: the base of each is a multiple of its size rounded up."""
         width = Shape.cast(self.shape).width
-        store = memory.Memory(
-            shape=unsigned(width), depth=size, init=self.init[base : base + size], attrs={"no_rw_check": 1}
-        )
-        m.submodules[f"bank{k}"] = store
-        read = store.read_port()
-        write = store.write_port()
-        word = Signal(width, name=f"word{k}", reset_less=True)
-        m.d.sync += word.eq(Mux(enabled, read.data, 0))
-        # Banks come greatest first, so the base of each is a multiple of its size.
+        m.submodules[f"bank{k}"] = bank = BlockRam(width, size, self.init[base : base + size])
         m.d.comb += [
-            read.addr.eq(self.read.addr),
-            write.addr.eq(self.write.addr),
-            write.data.eq(self.write.data),
-            write.en.eq(self.write.en & (self.write.addr >= base) & (self.write.addr < base + size)),
+            bank.addr.eq(self.read.addr),
+            bank.w_addr.eq(self.write.addr),
+            bank.w_data.eq(self.write.data),
+            bank.w_en.eq(self.write.en & (self.write.addr >= base) & (self.write.addr < base + size)),
         ]
-        return word
+        return bank.data
