@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +26,7 @@ TRACE_OBJECTS = ("verilated_vcd_c",)
 #: Widths were checked when the Verilog was made; its style is that of a generator.
 WARNINGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
 TAIL_LINES = 40
+HOUR = 3600
 
 
 def simulators() -> list[str]:
@@ -110,6 +112,7 @@ class Simulation:
         log = self.folder / "run.log"
         results = self._runner.test(
             hdl_toplevel=TOP,
+            hdl_toplevel_lang="verilog",
             test_module=module,
             build_dir=self.folder,
             test_dir=self.folder,
@@ -135,6 +138,8 @@ class Simulation:
         if self.simulator == "verilator" and self._objects.exists():
             for name in self._names():
                 shutil.copyfile(self._objects / name, self.folder / name)
+                # Later than the rules that Verilator is going to write, or they would be made again.
+                os.utime(self.folder / name, (time.time() + HOUR,) * 2)
 
     def _keep_objects(self) -> None:
         if self.simulator == "verilator" and not self._objects.exists():
