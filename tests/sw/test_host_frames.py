@@ -1,11 +1,14 @@
 """Frames to bytes and back."""
 
 import random
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 
 from concord.host.frames import Frame, FrameError, FrameReader, enclose
-from concord.spec.link import ESCAPE, FLAG
+from concord.spec.link import ESCAPE, FLAG, Kind, Status
+from concord.spec.memmap import RegionId
 
 CORNERS = [FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255]
 
@@ -21,10 +24,10 @@ def payloads():
 
 def test_a_known_frame():
     frame = Frame(1, 2, bytes([FLAG, 5]))
-    body = bytes([1, 2, 2, 0, FLAG, 5]) + (0xE34F0AAC).to_bytes(4, "little")
-    assert frame.body()[:-4] == body[:-4]
-    assert frame.encode().count(FLAG) == 2
-    assert frame.encode()[:8] == bytes([FLAG, 1, 2, 2, 0, ESCAPE, FLAG ^ 0x20, 5])
+    line = frame.encode()
+    assert line.count(FLAG) == 2
+    assert line[:8] == bytes([FLAG, 1, 2, 2, 0, ESCAPE, FLAG ^ 0x20, 5])
+    assert frame.body()[-4:] == crc32(bytes([1, 2, 2, 0, FLAG, 5])).to_bytes(4, "little")
 
 
 @pytest.mark.parametrize("piece", [1, 2, 7, 10_000])
@@ -68,8 +71,6 @@ def test_length_that_does_not_agree():
     for length in range(8):
         with pytest.raises(FrameError, match=f"at least 8 bytes, not {length}"):
             Frame.from_body(good[:length])
-    from zlib import crc32
-
     data = bytes([0, 0, 4, 0]) + b"abc"
     with pytest.raises(FrameError, match="payload must have 4 bytes, not 3"):
         Frame.from_body(data + crc32(data).to_bytes(4, "little"))
@@ -77,3 +78,10 @@ def test_length_that_does_not_agree():
 
 def test_enclose_escapes_what_must_not_appear():
     assert FLAG not in enclose(bytes(range(256)))[1:-1]
+
+
+def test_the_frames_shown_in_the_documentation():
+    text = (Path(__file__).parents[2] / "docs" / "link.md").read_text()
+    read = bytes([RegionId.WIDE, FLAG, 0, 0, 2, 0])
+    for frame in (Frame(0, Kind.PING), Frame(1, Kind.READ, read), Frame(1, Status.BAD_ADDR)):
+        assert f"    {frame.encode().hex(' ')}\n" in text
