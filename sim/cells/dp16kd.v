@@ -106,7 +106,7 @@ module DP16KD #(
     wire [13:0] to = {ADA13, ADA12, ADA11, ADA10, ADA9, ADA8, ADA7, ADA6, ADA5, ADA4, ADA3, ADA2, ADA1, ADA0};
     wire [13:0] from = {ADB13, ADB12, ADB11, ADB10, ADB9, ADB8, ADB7, ADB6, ADB5, ADB4, ADB3, ADB2, ADB1, ADB0};
     wire [3:0] enables = W == 36 ? to[3:0] : W == 18 ? {2'b00, to[1:0]} : 4'b0001;
-    wire modelled = W == DATA_WIDTH_B && RESETMODE == "SYNC" && CLKAMUX == "CLKA" && CLKBMUX == "CLKB"
+    wire modelled = W == DATA_WIDTH_B && CLKAMUX == "CLKA" && CLKBMUX == "CLKB"
         && CSDECODE_A == "0b000" && CSDECODE_B == "0b000" && !WEB && !RSTA && !RSTB
         && !CSA0 && !CSA1 && !CSA2 && !CSB0 && !CSB1 && !CSB2;
 
