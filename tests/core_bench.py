@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bench import put, simulate, transfer
-
 from concord.emulator import Memories
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.core import Contents, NpuCore

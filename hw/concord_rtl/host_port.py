@@ -39,7 +39,8 @@ class HostPort(wiring.Component):
         The word ``LATENCY`` cycles after ``read``, as chosen by ``region``.
     """
 
-    #: The word of a vector memory is there after 2 cycles and only then; other regions keep it until the access is over.
+    #: The word of a vector memory is there after 2 cycles and only then; other regions keep it until the access is
+    #: over.
     LATENCY = 2
     SETTLE = 8
 

@@ -3,19 +3,19 @@
 import random
 
 import pytest
-from core_bench import execute
-from program_gen import random_program
 
 from concord.emulator import ReferenceMachine
 from concord.spec.config import TINY
 from concord.spec.memmap import Reg
+from core_bench import execute
+from program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
 WIDE = TINY.replace(native=8, lanes=4, mfu_lanes=2)
 
 
 def check(config, seed, size=4):
-    words, memories = random_program(config, random.Random(seed), size)
+    _, memories = random_program(config, random.Random(seed), size)
     registers, after = execute(memories)
     want = memories.copy()
     run = ReferenceMachine(want).run()
@@ -43,7 +43,7 @@ def test_native_eight(seed):
 
 
 def test_the_comparison_notices_one_wrong_weight():
-    words, memories = random_program(TINY, random.Random(0), 4)
+    _, memories = random_program(TINY, random.Random(0), 4)
     registers, after = execute(memories)
     assert registers[Reg.TRAP] == 0
     memories.matrix_mant ^= 1

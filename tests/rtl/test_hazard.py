@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from bench import simulate
 
+from bench import simulate
 from concord.spec.config import TINY
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 

@@ -6,14 +6,14 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from bench import simulate
-from concord_rtl.memories.vector_memory import VectorMemory
-from concord_rtl.sequencer.sequencer import Sequencer
 
+from bench import simulate
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.config import TINY
 from concord.spec.isa import Mem, Op, Trap
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.sequencer.sequencer import Sequencer
 
 MASK = (1 << 6) - 1  # TINY has 64 vectors in each memory
 ADD = {Op.VV_ADD: 1, Op.VV_SUB: 2, Op.VV_RSUB: 3, Op.VV_MAX: 4, Op.VV_MIN: 5}
@@ -135,6 +135,8 @@ def random_fields(rng, form):
         values["count"] = rng.randint(1, 3)
     if form.op is Op.V_TBL:
         values["table"] = rng.randrange(TINY.table_slots)
+    if form.op is Op.SET_QUANT:
+        values["exp"] = min(max(values["exp"], TINY.act.exp_min), TINY.act.exp_max)
     values.pop("last", None)
     return values
 

@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from bench import put, simulate
 
+from bench import put, simulate
 from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
 from concord.spec.config import TINY
 from concord.spec.isa import Mem, MvMode, Op, Stage

@@ -20,6 +20,12 @@ CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
 PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
 SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
 
+#: Before synthesis: banks of :class:`concord_rtl.memories.vector_memory.VectorMemory` need no emulation of reads that
+#: collide with writes (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
+PREPARE = (
+    "rename -hide */w:*\\[*; setparam -set COLLISION_X_MASK 1'1 */t:$memrd_v2 */r:CLK_ENABLE=1 %i */r:MEMID=*bank* %i"
+)
+
 
 class Flow:
     """The steps for one board, each of which reuses what is in the folder if nothing it depends on has changed.
@@ -72,8 +78,10 @@ class Flow:
         netlist, stat = self.file("json"), self.folder / "synthesis.json"
         command = " ".join([SYNTHESIS[self.board.family], options, "-top", NAME])
         # Standard output is lost after the first call of ABC, so everything goes to files.
-        script = f"read_rtlil {NAME}.il; {command}; tee -q -o {stat.name} stat -json; write_json {netlist.name}"
-        stage = Stage([netlist, stat], digest(self.file("il"), command, tool_version("yosys")))
+        script = (
+            f"read_rtlil {NAME}.il; {PREPARE}; {command}; tee -q -o {stat.name} stat -json; write_json {netlist.name}"
+        )
+        stage = Stage([netlist, stat], digest(self.file("il"), PREPARE, command, tool_version("yosys")))
         if stage.fresh:
             return
         stage.clear()

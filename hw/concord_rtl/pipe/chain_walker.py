@@ -39,9 +39,9 @@ class _State(NamedTuple):
 class ChainWalker(wiring.Component):
     """Walks outer iterations, inner iterations and rows, and issues one vector per cycle at most.
 
-    Issuing a vector sends a launch token, a retire token and its operand reads, enters its writes in the hazard trackers and,
-    for the first of every T rows of a dense product and for every vector otherwise, sends a job to the tap walker. All of this
-    happens in one cycle, when every receiver is ready. The next chain follows without a gap.
+    Issuing a vector sends a launch token, a retire token and its operand reads, enters its writes in the hazard
+    trackers and, for the first of every T rows of a dense product and for every vector otherwise, sends a job to the
+    tap walker. All of this happens in one cycle, when every receiver is ready. The next chain follows without a gap.
 
     Parameters
     ----------

@@ -84,9 +84,9 @@ def request_layout(config: NpuConfig, *, memories: int, payload) -> data.StructL
 class HazardGate(wiring.Component):
     """Holds a read back until every older write to its address is done.
 
-    Requests pass in order, at most one per cycle, after two cycles when nothing is in the way. ``before`` of a request is
-    the tracker's ``tail`` when the vector was issued, before that vector's own write was pushed: only older entries count,
-    so a vector may overwrite what it reads.
+    Requests pass in order, at most one per cycle, after two cycles when nothing is in the way. ``before`` of a
+    request is the tracker's ``tail`` when the vector was issued, before that vector's own write was pushed: only
+    older entries count, so a vector may overwrite what it reads.
 
     Parameters
     ----------

@@ -31,15 +31,15 @@ def beat_layout() -> data.StructLayout:
 class Launcher(wiring.Component):
     """Sends vectors into the pipe, in order, as soon as source and operands are there.
 
-    Throughput: one vector of N/P beats every N/P cycles. A maximum takes one trip per tap, of which only the last gives an
-    output; a maximum over all elements takes one more, which carries no data.
+    Throughput: one vector of N/P beats every N/P cycles. A maximum takes one trip per tap, of which only the last
+    gives an output; a maximum over all elements takes one more, which carries no data.
 
     Parameters
     ----------
     config : NpuConfig
     latency : int
-        Cycles from ``result_launch`` to the first beat on ``result``; the other sources are delayed to match, so beats leave
-        ``latency`` cycles after their launch.
+        Cycles from ``result_launch`` to the first beat on ``result``; the other sources are delayed to match, so
+        beats leave ``latency`` cycles after their launch.
 
     Members
     -------

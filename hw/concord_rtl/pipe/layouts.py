@@ -61,7 +61,7 @@ def window_layout(config: NpuConfig) -> data.StructLayout:
 
 def position_shape() -> Shape:
     """A row or column of an image, with room for every reachable position outside of it."""
-    return Shape(18, signed=True)
+    return Shape(20, signed=True)
 
 
 #: Operand ports in the order in which a vector meets them.
@@ -81,7 +81,7 @@ def chain_layout(config: NpuConfig) -> data.StructLayout:
             "matrix": matrix_addr_bits(config),
             "unit0": MFU_CTRL,
             "unit1": MFU_CTRL,
-            **{name: address for name in OPERANDS},
+            **dict.fromkeys(OPERANDS, address),
             "to_wide": 1,
             "wide": address,
             "to_narrow": 1,

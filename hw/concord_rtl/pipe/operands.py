@@ -78,8 +78,8 @@ class OperandPort(wiring.Component):
 class OperandFetch(wiring.Component):
     """Reads the operands of each vector, one per cycle, in the order of the vectors.
 
-    Because reads never overtake those of an older vector, a read that waits for a write can only wait for a vector whose
-    own operands have all been read: there is no deadlock.
+    Because reads never overtake those of an older vector, a read that waits for a write can only wait for a vector
+    whose own operands have all been read: there is no deadlock.
 
     Parameters
     ----------

@@ -29,7 +29,8 @@ def step_layout(config: NpuConfig) -> data.StructLayout:
 class TapWalker(wiring.Component):
     """Walks the taps of each job: one step per cycle, jobs following one another without a gap.
 
-    A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read one.
+    A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read
+    one.
 
     Parameters
     ----------

@@ -17,8 +17,8 @@ class Writeback(wiring.Component):
     """Writes each vector to its wide and narrow destinations and retires it.
 
     The wide write takes place one cycle after the last beat, the narrow write after the latency of the quantiser; both
-    retire the entry of their hazard tracker in the cycle of the write. A vector counts as retired, with all its flags, at
-    the time of the narrow write, whether it has one or not.
+    retire the entry of their hazard tracker in the cycle of the write. A vector counts as retired, with all its
+    flags, at the time of the narrow write, whether it has one or not.
 
     Parameters
     ----------

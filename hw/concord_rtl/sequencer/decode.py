@@ -53,8 +53,10 @@ class Decoder(wiring.Component):
         least, most = dict(form.least), dict(form.most)
         if form.op == isa.Op.V_TBL:
             most["table"] = self.config.table_slots - 1
-        if form.op == isa.Op.SET_QUANT and not self.config.stochastic:
-            most["rounding"] = Rounding.STOCHASTIC - 1
+        if form.op == isa.Op.SET_QUANT:
+            least["exp"], most["exp"] = self.config.act.exp_min, self.config.act.exp_max
+            if not self.config.stochastic:
+                most["rounding"] = Rounding.STOCHASTIC - 1
         return least, most
 
     def elaborate(self, platform):

@@ -18,8 +18,8 @@ from .loops import LoopStack
 class Sequencer(wiring.Component):
     """Runs a program: one instruction per cycle, 6 cycles for a taken ``end_loop``.
 
-    Chain descriptors are handed over while the next chain is assembled. An illegal word stops the program: chains dispatched
-    before it complete, the chain it stands in is discarded.
+    Chain descriptors are handed over while the next chain is assembled. An illegal word stops the program: chains
+    dispatched before it complete, the chain it stands in is discarded.
 
     Parameters
     ----------

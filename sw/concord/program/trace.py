@@ -195,6 +195,9 @@ class _Sequencer:
 
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
     """The limits of fields that depend on the configuration: ``IllegalInstruction`` with ``BAD_FIELD``."""
+    if op is Op.SET_QUANT and not config.act.exp_min <= values["exp"] <= config.act.exp_max:
+        limits = f"{config.act.exp_min}..{config.act.exp_max}"
+        raise IllegalInstruction(Trap.BAD_FIELD, f"exp must be in {limits}, not {values['exp']}")
     if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
     if op is Op.V_TBL and values["table"] >= config.table_slots:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from concord.asm import describe
 from concord.spec.config import NpuConfig
-from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 
@@ -150,15 +149,11 @@ class _Checker:
             self._write(chain.pc, mem, index)
 
     def _numbers(self, chain: Chain) -> None:
-        act = self.config.act
         terms = chain.window.taps * chain.cols
         if chain.reduce is Op.MV_MUL and terms > self.config.max_terms:
             self.report(chain.pc, f"adds up {terms} native products; max_terms is {self.config.max_terms}")
         if chain.reduce in (Op.V_MAX, Op.V_REDMAX) and not chain.inside().any(axis=2).all():
             self.report(chain.pc, "takes the maximum of a window that lies outside the image")
-        static = chain.quant.mode is ExponentMode.STATIC and chain.destination(Mem.NARROW) is not None
-        if static and not act.exp_min <= chain.quant.exp <= act.exp_max:
-            self.report(chain.pc, f"converts with exponent {chain.quant.exp}, outside {act.exp_min}..{act.exp_max}")
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
         """For each address the number of the first vector of the chain that writes it."""

@@ -51,7 +51,8 @@ class NpuConfig:
     max_terms : int
         Greatest number of native dot products that one accumulator adds up (columns times window).
     matrix_depth, narrow_depth, wide_depth : int
-        Words of the matrix memory (T*N rows of L weights each), of the narrow and of the wide vector memory (N elements each).
+        Words of the matrix memory (T*N rows of L weights each), of the narrow and of the wide vector memory (N
+        elements each).
     program_depth : int
         Instruction words.
     table_depth, table_slots : int

@@ -8,7 +8,8 @@ narrow
     BFP-m: ``element = q * 2**e`` with one signed exponent ``e`` per block and ``q`` in the symmetric
     range ``-(2**(m-1) - 1) .. 2**(m-1) - 1``.
 accumulator
-    Fixed point on an absolute grid: least bit ``2**-frac``; sums are exact, the final value saturates to ``width`` bits.
+    Fixed point on an absolute grid: least bit ``2**-frac``; sums are exact, the final value saturates to ``width``
+    bits.
 """
 
 from __future__ import annotations

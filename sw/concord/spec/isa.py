@@ -14,7 +14,8 @@ A chain runs these loops, in this order (names as in the instructions)::
 and every address is ``addr + areg[reg] + r*row + i*inner + o*outer`` (modulo 2**14), ``areg[0]`` being always 0. The
 address registers are read when the chain is dispatched.
 
-With ``mv_mul`` or ``v_max`` / ``v_redmax`` a window of ``kh * kw`` taps is walked for every vector, for ``ky``, for ``kx``::
+With ``mv_mul`` or ``v_max`` / ``v_redmax`` a window of ``kh * kw`` taps is walked for every vector, for ``ky``, for
+``kx``::
 
     source address += ky*stride_y + kx*stride_x (+ c for the c-th of ``cols`` columns of a dense product)
 
@@ -266,9 +267,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         (Stage.REDUCE,),
     ),
     Instruction(Op.V_MAX, _PLAIN, "Element-wise maximum over the window.", (Stage.REDUCE,)),
-    Instruction(
-        Op.V_REDMAX, _PLAIN, "Maximum over the window and all N elements, in every element.", (Stage.REDUCE,)
-    ),
+    Instruction(Op.V_REDMAX, _PLAIN, "Maximum over the window and all N elements, in every element.", (Stage.REDUCE,)),
     Instruction(Op.VV_MUL, _OPERAND, "Multiply by wide vectors.", (Stage.MUL0, Stage.MUL1)),
     Instruction(Op.VV_ADD, _OPERAND, "Add wide vectors.", (Stage.ADD0, Stage.ADD1)),
     Instruction(Op.VV_SUB, _OPERAND, "Subtract wide vectors.", (Stage.ADD0, Stage.ADD1)),
@@ -342,7 +341,8 @@ def decode(word: int) -> tuple[Instruction, dict[str, int]]:
     """Return the form and the fields of a word; :class:`IllegalInstruction` says how the hardware would trap."""
     code = word & (1 << OPCODE_BITS) - 1
     if code not in FORMS:
-        raise IllegalInstruction(Trap.BAD_OPCODE, f"operation code must be one of {sorted(map(int, FORMS))}, not {code}")
+        known = sorted(map(int, FORMS))
+        raise IllegalInstruction(Trap.BAD_OPCODE, f"operation code must be one of {known}, not {code}")
     form = FORMS[Op(code)]
     values = form.layout.unpack(word)
     del values["op"]

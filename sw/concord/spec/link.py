@@ -1,8 +1,8 @@
 """The framed host link, independent of what carries its bytes.
 
-Octets are framed as in HDLC-like framing (RFC 1662, section 4): every frame begins and ends with ``FLAG``; inside, ``FLAG``
-and ``ESCAPE`` are sent as ``ESCAPE, octet ^ ESCAPE_XOR``. Empty frames (two flags in a row) are ignored, so a sender may
-begin with a flag to end whatever was on the line.
+Octets are framed as in HDLC-like framing (RFC 1662, section 4): every frame begins and ends with ``FLAG``; inside,
+``FLAG`` and ``ESCAPE`` are sent as ``ESCAPE, octet ^ ESCAPE_XOR``. Empty frames (two flags in a row) are ignored, so
+a sender may begin with a flag to end whatever was on the line.
 
 Request::  seq u8 | kind u8 | length u16 | payload (length octets) | crc u32
 Reply::    seq u8 | status u8 | length u16 | payload | crc u32
