@@ -12,8 +12,10 @@ from .hazard import HazardGate
 from .layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
 from .source import MEMORY_LATENCY
 
-#: Vectors that wait at each operand port.
-PORT_DEPTH = 16
+
+def port_depth(config: NpuConfig) -> int:
+    """Vectors that wait at each operand port: at most what one column of distributed memory holds."""
+    return min(16, config.inflight)
 
 
 class OperandPort(wiring.Component):
@@ -57,9 +59,9 @@ class OperandPort(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        beats, lanes = self.config.beats, self.config.mfu_lanes
-        m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=PORT_DEPTH)
-        unreserved = Signal(range(PORT_DEPTH + 1))
+        beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
+        m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
+        unreserved = Signal(range(depth + 1))
         beat = Signal(range(beats))
         m.d.comb += [
             queue.w_data.eq(self.vector),
@@ -141,7 +143,7 @@ class OperandFetch(wiring.Component):
         ]
         self._serialise(m, gate)
 
-        room = Signal(ports)
+        room, depth = Signal(ports), port_depth(self.config)
         port = gate.o.p.payload
         m.d.comb += [
             gate.o.ready.eq(self.grant & room.bit_select(port, 1)),
@@ -155,10 +157,10 @@ class OperandFetch(wiring.Component):
             valid, which = next_valid, next_which
         for k, name in enumerate(OPERANDS):
             m.submodules[name] = unit = OperandPort(self.config)
-            used = Signal(range(PORT_DEPTH + 1), name=f"{name}_used")
+            used = Signal(range(depth + 1), name=f"{name}_used")
             m.d.sync += used.eq(used + (self.read & (port == k)) - unit.freed)
             m.d.comb += [
-                room[k].eq(used != PORT_DEPTH),
+                room[k].eq(used != depth),
                 unit.push.eq(valid & (which == k)),
                 unit.vector.eq(self.wide_data),
                 unit.reserve.eq(self.reserve[k]),
@@ -171,7 +173,7 @@ class OperandFetch(wiring.Component):
     def _serialise(self, m, gate):
         """Send the enabled reads of the vector at the head of the queue one after the other."""
         layout = fetch_layout(self.config)
-        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=PORT_DEPTH)
+        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=port_depth(self.config))
         head = Signal(layout)
         done = Signal(len(OPERANDS))
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))

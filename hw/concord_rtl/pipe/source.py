@@ -13,8 +13,11 @@ from .tap_walker import step_layout
 
 #: Cycles from an address at a memory to its data.
 MEMORY_LATENCY = 2
-#: Vectors that the source queue holds.
-QUEUE_DEPTH = 8
+
+
+def queue_depth(config: NpuConfig) -> int:
+    """Vectors that the source queue holds."""
+    return min(8, config.inflight)
 
 
 def source_layout(config: NpuConfig) -> data.StructLayout:
@@ -116,18 +119,19 @@ class SourceReader(wiring.Component):
     def _credits(self, m, product, go):
         """Job slots and queue places that are left."""
         jobs = Signal(range(self.slots + 1))
-        taken = Signal(range(QUEUE_DEPTH + 1))
+        depth = queue_depth(self.config)
+        taken = Signal(range(depth + 1))
         add_job = go & product & self.i.p.payload.first
         add_place = go & ~product
         m.d.sync += [
             jobs.eq(jobs + add_job - self.free),
             taken.eq(taken + add_place - (self.queue.valid & self.queue.ready)),
         ]
-        return jobs != self.slots, taken != QUEUE_DEPTH
+        return jobs != self.slots, taken != depth
 
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)
-        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=QUEUE_DEPTH)
+        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=queue_depth(self.config))
         entry = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),

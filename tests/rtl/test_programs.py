@@ -1,0 +1,116 @@
+"""Programs through the driver on the compiled RTL leave what the reference machine leaves, traps included."""
+
+import random
+
+import pytest
+
+from concord.emulator import ReferenceMachine
+from concord.host import TrapError, connect
+from concord.host.rtl import find_library
+from concord.program import trace
+from concord.spec import isa
+from concord.spec.config import TINY
+from concord.spec.memmap import RegionId
+from program_gen import random_program
+
+pytestmark = pytest.mark.slow
+
+LOADED = (
+    RegionId.PROGRAM,
+    RegionId.MATRIX,
+    RegionId.NARROW,
+    RegionId.WIDE,
+    RegionId.TABLE,
+    RegionId.SLOTS,
+    RegionId.FLAGS,
+)
+WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
+COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
+
+
+@pytest.fixture(scope="module")
+def device():
+    with connect("rtl", TINY, library=find_library(TINY)) as device:
+        yield device
+
+
+def load(device, memories):
+    for region in LOADED:
+        device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
+
+
+def after(device, memories):
+    """Memories as the device left them."""
+    found = memories.copy()
+    for region in WRITTEN:
+        found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
+    return found
+
+
+def compare(device, memories):
+    want = memories.copy()
+    run = ReferenceMachine(want).run()
+    assert want.differences(after(device, memories)) == []
+    counters = device.counters()
+    assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
+    return run
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 10))
+def test_random_programs(device, seed):
+    for k in range(10):
+        _, memories = random_program(TINY, random.Random(seed + k), 8)
+        load(device, memories)
+        device.start(0)
+        device.wait()
+        compare(device, memories)
+
+
+def damaged(rng):
+    """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap."""
+    words, memories = random_program(TINY, rng, 6)
+    at = rng.randrange(len(words))
+    words[at] = rng.choice([words[at] ^ 1 << rng.randrange(64), rng.getrandbits(64), 0, isa.encode(isa.Op.END_LOOP)])
+    memories.program[:] = 0
+    memories.program[: len(words)] = words
+    try:
+        found = trace(words, TINY, limit=2000)
+    except ValueError:
+        return None
+    steps = sum(chain.vectors * chain.window.taps * chain.cols for chain in found.chains)
+    return memories if found.trap and steps < 20_000 else None
+
+
+def test_illegal_words_trap_and_the_device_stays_usable(device):
+    rng, traps = random.Random(5), set()
+    for _ in range(60):
+        memories = damaged(rng)
+        if memories is None:
+            continue
+        load(device, memories)
+        device.start(0)
+        with pytest.raises(TrapError) as caught:
+            device.wait(timeout=30)
+        try:
+            run = compare(device, memories)
+        except ValueError:  # the damage sent an earlier chain out of the memories
+            continue
+        assert (caught.value.trap, caught.value.pc) == (run.trap, run.pc)
+        traps.add(run.trap)
+    assert len(traps) >= 3
+    _, memories = random_program(TINY, rng, 4)
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    compare(device, memories)
+
+
+def test_the_comparison_notices_one_wrong_bit(device):
+    _, memories = random_program(TINY, random.Random(4), 12)
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    assert compare(device, memories).dense_steps
+    memories.matrix_mant ^= 1
+    with pytest.raises(AssertionError):
+        compare(device, memories)
