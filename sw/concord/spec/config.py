@@ -18,6 +18,9 @@ from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 1
 
+#: Parameters that do not decide what a program means, and are not part of the fingerprint.
+FREE = ("name", "clock_hz")
+
 
 def clog2(n: int) -> int:
     """Bits needed to count ``n`` things: the least k with 2**k >= n."""
@@ -273,14 +276,15 @@ class NpuConfig:
     @cached_property
     def fingerprint(self) -> int:
         """64-bit hash of everything that decides what a program means on this hardware."""
-        relevant = {k: v for k, v in self.to_dict().items() if k not in ("name", "clock_hz")}
+        relevant = {k: v for k, v in self.to_dict().items() if k not in FREE}
         text = json.dumps({"spec": SPEC_VERSION, **relevant}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def difference(self, other: NpuConfig) -> str:
-        """Readable list of the parameters in which two configurations differ."""
+        """Readable list of the parameters in which two configurations differ, as far as the fingerprint covers them."""
         mine, theirs = self.to_dict(), other.to_dict()
-        return ", ".join(f"{k}: {mine[k]!r} / {theirs[k]!r}" for k in mine if mine[k] != theirs[k] and k != "name")
+        names = [k for k in mine if mine[k] != theirs[k] and k not in FREE]
+        return ", ".join(f"{k}: {mine[k]!r} / {theirs[k]!r}" for k in names)
 
 
 TINY = NpuConfig(
