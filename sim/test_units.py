@@ -3,9 +3,10 @@
 import json
 import os
 
-import bench
 import pytest
 from amaranth.back import verilog
+
+import bench
 from cases import CASES
 from replay import Captured, capture, inputs_of, ports_of
 from simulators import TOP, Simulation, environment, simulators
@@ -26,12 +27,15 @@ def design(case):
 
 def run(name, text, simulator):
     """Compile a design and replay the benches of a case on it."""
+    waves = os.getenv("WAVES", "0") not in ("", "0")
     with environment():
-        simulation = Simulation(f"{simulator}-{name}", text, simulator, bool(int(os.getenv("WAVES", "0"))))
+        simulation = Simulation(text, simulator, waves)
         simulation.compile()
         inputs = simulation.folder / "inputs.json"
         inputs.write_text(json.dumps(inputs_of(text, TOP)))
-        simulation.run("replay_tb", {"CONCORD_CASE": name, "CONCORD_INPUTS": str(inputs)})
+        folder = simulation.run(name, "replay_tb", {"CONCORD_CASE": name, "CONCORD_INPUTS": str(inputs)})
+    if waves:
+        print(*folder.glob("*.vcd"), *folder.glob("*.fst"))
 
 
 @pytest.mark.parametrize("simulator", simulators())

@@ -48,6 +48,13 @@ def _folder(build: Path, board: Any, config: NpuConfig) -> Path:
     return build / (board.name if config.name == board.preset else f"{board.name}-{config.name}")
 
 
+def _given(image: Path | None, config: NpuConfig, flow: Flow) -> Contents:
+    try:
+        return memories.load(image, config, flow.folder / "image")
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
 def _seeds(text: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
@@ -103,8 +110,8 @@ def bitstream(
     config = preset(preset_name or board.preset)
     wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
     hz, _ = clock_of(board, wanted)
-    given = memories.load(image, config) if image else Contents()
     flow = Flow(board, _folder(build, board, config), CONSOLE)
+    given = _given(image, config, flow)
     start = memories.marked(config, given.slots, matrix=board.family == "ecp5")
 
     CONSOLE.print(f"{board.name}, preset {config.name}, {hz / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
@@ -143,7 +150,7 @@ def patch(board_name: str, preset_name: str | None, image: Path | None, build: P
     summary = json.loads((flow.folder / "report.json").read_text())
     if summary["fingerprint"] != f"{config.fingerprint:016x}":
         raise click.ClickException(f"{flow.bitstream} must be built again: its configuration is not the preset's")
-    given = memories.load(image, config) if image else Contents()
+    given = _given(image, config, flow)
     if given.slots != summary["slots"]:
         raise click.ClickException(
             "table descriptors must be those the bitstream was built with, they are not in block RAM: "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
-import zipfile
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,32 +48,34 @@ def stores(config: NpuConfig, contents: Contents) -> list[Store]:
     return found
 
 
-def load(path: Path, config: NpuConfig) -> Contents:
-    """Read the memory files of an image: a zip archive or a folder with ``program.hex`` and so on.
+def load(image: Path | None, config: NpuConfig, folder: Path) -> Contents:
+    """Read an image, or a folder with its hex files; without one, all is empty.
+
+    The image itself is read by the software, which writes the hex files to ``folder``.
 
     Raises
     ------
     ValueError
-        If a word is too wide, or there are more words than the memory has.
+        If the image is damaged, or for another configuration.
     """
-    table = regions(config)
-    found = {}
-    for region in (*REGIONS, RegionId.SLOTS):
-        name = region.name.lower()
-        area = table[region]
-        words = [int(word, 16) for word in _read(path, f"{name}.hex").split()]
-        if len(words) > area.depth:
-            raise ValueError(f"{name}.hex must have at most {area.depth} words, not {len(words)}")
-        if any(word >> area.word.width for word in words):
-            raise ValueError(f"{name}.hex must have words of {area.word.width} bits")
-        found[name] = words
-    return Contents(**found)
+    if image is None:
+        return Contents()
+    if image.is_file():
+        command = [sys.executable, "-m", "concord.hexfiles", str(image), str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ValueError(done.stderr.strip().removeprefix("Error: "))
+        image = folder
+    made_for = NpuConfig.from_dict(json.loads((image / "config.json").read_text()))
+    if made_for.fingerprint != config.fingerprint:
+        raise ValueError(f"the image is for another configuration; image / NPU: {made_for.difference(config)}")
+    names = [region.name.lower() for region in (*REGIONS, RegionId.SLOTS)]
+    return Contents(**{name: _words(image / f"{name}.hex") for name in names})
 
 
-def _read(path: Path, name: str) -> str:
-    """Text of one file of an image; empty if it is not there."""
-    if path.is_dir():
-        file = path / name
-        return file.read_text() if file.exists() else ""
-    with zipfile.ZipFile(path) as archive:
-        return archive.read(name).decode() if name in archive.namelist() else ""
+def _words(file: Path) -> list[int]:
+    """Words of one hex file, without the zeros at its end."""
+    words = [int(word, 16) for word in file.read_text().split()]
+    while words and not words[-1]:
+        words.pop()
+    return words
