@@ -8,6 +8,7 @@ import pytest
 from concord.asm import assemble
 from concord.emulator import Memories, ReferenceMachine
 from concord.examples import EXAMPLES, conv1x1, conv3x3, depthwise3x3, gru, lstm, maxpool3x3, render, residual, softmax
+from concord.host import connect
 from concord.sheet import CapacityError
 from concord.spec.config import TINY, preset
 from concord.spec.formats import Flag
@@ -57,6 +58,27 @@ def test_small_examples_are_close_to_float(name):
     image = example.image()
     results = np.stack([reference_run(image, sample)[0] for sample in x])
     assert example.error(results, x) < example.tolerance
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_emulator_agrees_with_the_reference_machine(name):
+    example = SMALL[name]()
+    x, image = example.samples(2), example.image()
+    with connect("emulator", TINY) as device:
+        device.load(image)
+        results = device.run(x)
+    for sample, result in zip(x, results, strict=True):
+        assert reference_run(image, sample)[0].tobytes() == result.tobytes()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_usual_sizes_are_close_to_float(name):
+    config = preset("ecp5-85f")
+    example = EXAMPLES[name](config)
+    x = example.samples(4)
+    with connect("emulator", config) as device:
+        device.load(example.image())
+        assert example.error(device.run(x), x) < example.tolerance
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -13,7 +13,7 @@ from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 
 #: Gates in the order of the rows of the weights.
-LSTM_GATES = "iofg"
+LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 
 
@@ -50,7 +50,7 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
     sheet.wide("c", size["H"], "cell state")
     sheet.wide("tc", size["H"], "tanh(c)")
     sheet.constant("zero", np.zeros(config.native), "initial state")
-    sheet.narrow("x", steps * size["X"], "inputs")
+    sheet.narrow("x", size["X"], "input of one step")
     sheet.narrow("h", size["H"], "hidden state")
 
     def reference(x: Floats) -> Floats:
@@ -80,7 +80,12 @@ def _tolerance(config: NpuConfig) -> float:
 
 
 def _input_part(gate: str) -> list[str]:
-    return chain("v_rd narrow, x, reg=1", f"mv_mul wx_{gate}", f"vv_add b_{gate}, row=1", f"v_wr wide, p_{gate}, row=1")
+    return chain("v_rd narrow, x", f"mv_mul wx_{gate}", f"vv_add b_{gate}, row=1", f"v_wr wide, p_{gate}, row=1")
+
+
+def _convert() -> list[str]:
+    """The input of the step that register 1 stands for, to narrow."""
+    return chain("v_rd wide, x_in, reg=1, row=1", "v_wr narrow, x, row=1")
 
 
 def _peephole(gate: str) -> list[str]:
@@ -90,45 +95,74 @@ def _peephole(gate: str) -> list[str]:
 
 
 def _lstm_text(sheet: Sheet, size: dict[str, int]) -> str:
-    same = size["H"] == size["X"]
-    to_x, to_h = ([], []) if same else (["set_shape H, X"], ["set_shape H, H"])
-    step = [
-        *to_h,
-        *chain("v_rd narrow, h", "mv_mul wh_i", "vv_add p_i, row=1", "v_sigm", "v_wr wide, i, row=1"),
+    first = [*chain("v_rd narrow, h", "mv_mul wh_i", "vv_add p_i, row=1", "v_sigm", "v_wr wide, i, row=1")]
+    others = [
         *chain(
             "v_rd narrow, h", "mv_mul wh_f", "vv_add p_f, row=1", "v_sigm", "vv_mul c, row=1", "v_wr wide, fc, row=1"
         ),
-        *chain("v_rd narrow, h", "mv_mul wh_o", "vv_add p_o, row=1", "v_wr wide, zo, row=1"),
         *chain(
             "v_rd narrow, h", "mv_mul wh_g", "vv_add p_g, row=1", "v_tanh", "vv_mul i, row=1", "vv_add fc, row=1",
             "v_wr wide, c, row=1",
         ),
+        *chain("v_rd narrow, h", "mv_mul wh_o", "vv_add p_o, row=1", "v_wr wide, zo, row=1"),
+        *chain("v_rd wide, c, row=1", "v_tanh", "v_wr wide, tc, row=1"),
     ]  # fmt: skip
-    squash = chain("v_rd wide, c, row=1", "v_tanh", "v_wr wide, tc, row=1")
     result = chain(
         "v_rd wide, c, row=1", "vv_mul wc_o, row=1", "vv_add zo, row=1", "v_sigm", "vv_mul tc, row=1",
         "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
     )  # fmt: skip
     ahead = [
-        "inc_addr 1, X                     # the input of the next step",
-        *to_x, *_input_part("i"), *_input_part("f"),
-        *squash, *_peephole("i"), *_peephole("f"),
-        *_input_part("o"), *result, *_input_part("g"),
+        [*_input_part("i"), *result],
+        [*_input_part("f"), *_peephole("i")],
+        [*_input_part("o"), *_peephole("f"), *_input_part("g")],
+    ]
+    start = ["v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"]
+    return _recurrent(sheet, size, LSTM_GATES, start, first, others, ahead, result)
+
+
+def _recurrent(
+    sheet: Sheet,
+    size: dict[str, int],
+    gates: str,
+    start: list[str],
+    first: list[str],
+    others: list[str],
+    ahead: list[list[str]],
+    result: list[str],
+) -> str:
+    """The program around a cell.
+
+    Parameters
+    ----------
+    gates : str
+        Gates with an input part.
+    start : list of str
+        Chain that sets the initial state.
+    first, others : list of str
+        The first product with h, and the chains up to the result of the step.
+    ahead : list of list of str
+        The result of a step among the input parts of the next one.
+    result : list of str
+        The result of the last step.
+    """
+    same = size["H"] == size["X"]
+    to_x, to_h, to_convert = ([], [], []) if same else (["set_shape H, X"], ["set_shape H, H"], ["set_shape X, 1"])
+    step = [
+        "inc_addr 1, X                     # the input of the next step, converted while h is multiplied",
+        *to_h, *first, *to_convert, *_convert(), *to_h, *others, *to_x, *(line for part in ahead for line in part),
         "inc_addr 2, H",
     ]  # fmt: skip
     return program(
         sheet,
         size,
         [
-            ("Inputs to narrow, state to zero.", [
-                "set_shape T*X, 1", *chain("v_rd wide, x_in, row=1", "v_wr narrow, x, row=1"),
-                "set_shape H, X", *chain("v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"),
+            ("State to zero, first input to narrow.", [
+                "set_shape H, X", *chain(*start), *to_convert, *_convert(), *to_x,
             ]),
-            ("Input part of the first step; c is 0, so its peepholes are not missed.",
-             [line for gate in LSTM_GATES for line in _input_part(gate)]),
+            ("Input part of the first step.", [line for gate in gates for line in _input_part(gate)]),
             ("All steps but the last, each with the input part of the next one.",
-             ["loop T - 1", *step, *ahead, "end_loop"] if size["T"] > 1 else []),
-            ("The last step.", [*step, *squash, *result]),
+             ["loop T - 1", *step, "end_loop"] if size["T"] > 1 else []),
+            ("The last step.", [*to_h, *first, *others, *result]),
         ],
     )  # fmt: skip
 
@@ -163,7 +197,7 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
     for gate in GRU_GATES:
         sheet.wide(gate, size["H"], f"gate {gate}")
     sheet.constant("zero", np.zeros(config.native), "initial state")
-    sheet.narrow("x", steps * size["X"], "inputs")
+    sheet.narrow("x", size["X"], "input of one step")
     sheet.narrow("h", size["H"], "hidden state")
 
     def reference(x: Floats) -> Floats:
@@ -187,11 +221,8 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
 
 
 def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
-    same = size["H"] == size["X"]
-    to_x, to_h = ([], []) if same else (["set_shape H, X"], ["set_shape H, H"])
-    step = [
-        *to_h,
-        *chain("v_rd narrow, h", "mv_mul wh_r", "vv_add p_r, row=1", "v_sigm", "v_wr wide, r, row=1"),
+    first = chain("v_rd narrow, h", "mv_mul wh_r", "vv_add p_r, row=1", "v_sigm", "v_wr wide, r, row=1")
+    others = [
         *chain("v_rd narrow, h", "mv_mul wh_z", "vv_add p_z, row=1", "v_sigm", "v_wr wide, z, row=1"),
         *chain(
             "v_rd narrow, h", "mv_mul wh_n", "vv_add b_hn, row=1", "vv_mul r, row=1", "vv_add p_n, row=1", "v_tanh",
@@ -202,22 +233,6 @@ def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
         "v_rd wide, n, row=1", "vv_rsub h0, reg=2, row=1", "vv_mul z, row=1", "vv_add n, row=1",
         "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
     )  # fmt: skip
-    ahead = [
-        "inc_addr 1, X                     # the input of the next step",
-        *to_x, *_input_part("r"), *_input_part("z"), *result, *_input_part("n"),
-        "inc_addr 2, H",
-    ]  # fmt: skip
-    return program(
-        sheet,
-        size,
-        [
-            ("Inputs to narrow, state to zero.", [
-                "set_shape T*X, 1", *chain("v_rd wide, x_in, row=1", "v_wr narrow, x, row=1"),
-                "set_shape H, X", *chain("v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"),
-            ]),
-            ("Input part of the first step.", [line for gate in GRU_GATES for line in _input_part(gate)]),
-            ("All steps but the last, each with the input part of the next one.",
-             ["loop T - 1", *step, *ahead, "end_loop"] if size["T"] > 1 else []),
-            ("The last step.", [*step, *result]),
-        ],
-    )  # fmt: skip
+    ahead = [[*_input_part("r"), *result], [*_input_part("z"), *_input_part("n")]]
+    start = ["v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"]
+    return _recurrent(sheet, size, GRU_GATES, start, first, others, ahead, result)
