@@ -9,6 +9,8 @@ import pytest
 from bench import simulate
 from concord.golden.accumulate import acc_to_half, accumulate
 from concord.spec.config import ECP5_85F, TINY
+from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.mvm.mvm import Mvm
 
 EIGHT = TINY.replace(name="eight", native=8, lanes=4, mfu_lanes=2, acc_width=40)
@@ -78,14 +80,16 @@ def make_job(rng, config, steps, depthwise=False):
     return job, [acc[e * config.native :][: config.native] for e in range(engines)]
 
 
-def set_step(ctx, dut, item):
+def set_step(ctx, dut, item, words):
+    """Present a step, and the matrix word of an earlier one; ``words`` are those under way."""
     step, x, w = item
     rows = 0
     for n, row in enumerate(w):
         rows |= dut.config.matrix_row.pack(**row) << n * dut.config.matrix_row.width
     ctx.set(dut.step, step)
     ctx.set(dut.x.as_value(), dut.config.narrow_word.pack(**x))
-    ctx.set(dut.w.as_value(), rows)
+    words.append(rows)
+    ctx.set(dut.w.as_value(), words.pop(0))
 
 
 def drive(dut, jobs, *, gap=0.0, wait=0.0, hold=0, seed=0):
@@ -102,16 +106,16 @@ def drive(dut, jobs, *, gap=0.0, wait=0.0, hold=0, seed=0):
     seen, launched, most = [], [], [0]
 
     async def bench(ctx):
-        todo, outstanding, rest = list(reversed(steps)), 0, 0
+        todo, outstanding, rest, words = list(reversed(steps)), 0, 0, [0] * dut.W_DELAY
         while len(launched) < wanted or len(seen) < launched[-1] + dut.LAUNCH_LATENCY + config.beats:
             now = len(seen)
             credit = todo and not (todo[-1][0] and outstanding == dut.RESULT_SLOTS)
             if credit and rng.random() >= gap:
                 begins, item = todo.pop()
                 outstanding += begins
-                set_step(ctx, dut, item)
+                set_step(ctx, dut, item, words)
             else:
-                set_step(ctx, dut, make_job(idle, config, 1, idle.random() < 0.5)[0][0])
+                set_step(ctx, dut, make_job(idle, config, 1, idle.random() < 0.5)[0][0], words)
                 ctx.set(dut.step.valid, 0)
             most[0] = max(most[0], outstanding)
             launch = bool(ctx.get(dut.ready)) and rest <= 0 and now >= hold and rng.random() >= wait
@@ -260,6 +264,10 @@ def test_a_wrong_control_bit_is_noticed(field):
             step[field] ^= 1
     got, *_ = drive(Mvm(EIGHT), jobs)
     assert got != expected(EIGHT, vectors)
+
+
+def test_the_matrix_memory_is_as_late_as_the_unit_expects():
+    assert MatrixMemory.LATENCY - VectorMemory.LATENCY == Mvm.W_DELAY
 
 
 def test_rejects_a_queue_without_slots():

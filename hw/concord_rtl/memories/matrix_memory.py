@@ -49,7 +49,8 @@ class MatrixMemory(wiring.Component):
         Row read.
     """
 
-    LATENCY = VectorMemory.LATENCY
+    #: The block RAMs are all over the device: address and enables are registered on their way.
+    LATENCY = 1 + VectorMemory.LATENCY
     HOST_LATENCY = LATENCY + 1
 
     def __init__(self, config: NpuConfig, init=()):
@@ -80,27 +81,28 @@ class MatrixMemory(wiring.Component):
         if spare and self.init:
             raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
         m = Module()
-        addr = Signal(range(self.config.matrix_depth))
-        m.d.comb += addr.eq(Mux(self.host.sel, self.host.addr, self.read.addr))
+        addr = Signal(range(self.config.matrix_depth), reset_less=True)
+        w_data = Signal.like(self.host.w_data, reset_less=True)
+        m.d.sync += [addr.eq(Mux(self.host.sel, self.host.addr, self.read.addr)), w_data.eq(self.host.w_data)]
         for row in range(self.config.rows):
             r_en = Signal(name=f"r_en{row}")
             w_en = Signal(name=f"w_en{row}")
             mine = self.host.row == row
-            m.d.comb += [r_en.eq(~self.host.sel | mine), w_en.eq(self.host.sel & self.host.en & mine)]
-            spare -= self._row(m, row, addr, r_en, w_en, spare)
+            m.d.sync += [r_en.eq(~self.host.sel | mine), w_en.eq(self.host.sel & self.host.en & mine)]
+            spare -= self._row(m, row, addr, r_en, w_en, w_data, spare)
         # Reading for the host, all rows but one are zero.
         words = [row.as_value() for row in self.read.data]
         m.d.sync += self.host.data.eq(reduce(or_, words))
         return m
 
-    def _row(self, m, row, addr, r_en, w_en, spare) -> int:
+    def _row(self, m, row, addr, r_en, w_en, w_data, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
         width = self.config.matrix_row.width
         blocks = min(spare, width // Spram.WIDTH)
         out = []
         for k in range(blocks):
             m.submodules[f"row{row}_{k}"] = ram = Spram()
-            piece = self.host.w_data.word_select(k, Spram.WIDTH)
+            piece = w_data.word_select(k, Spram.WIDTH)
             m.d.comb += [ram.addr.eq(addr), ram.r_en.eq(r_en), ram.w_en.eq(w_en), ram.w_data.eq(piece)]
             out.append(ram.data)
         if rest := width - blocks * Spram.WIDTH:
@@ -111,7 +113,7 @@ class MatrixMemory(wiring.Component):
                 ram.write.addr.eq(addr),
                 ram.read.en.eq(r_en),
                 ram.write.en.eq(w_en),
-                ram.write.data.eq(self.host.w_data[blocks * Spram.WIDTH :]),
+                ram.write.data.eq(w_data[blocks * Spram.WIDTH :]),
             ]
             out.append(ram.read.data)
         m.d.comb += self.read.data[row].as_value().eq(Cat(out))

@@ -51,7 +51,7 @@ class Mvm(wiring.Component):
     x : In(narrow_word)
         Its vector.
     w : In(ArrayLayout(matrix_row, T*N))
-        Its matrix word. In depthwise mode the rows of engine 0 count.
+        Its matrix word, ``W_DELAY`` cycle later. In depthwise mode the rows of engine 0 count.
     ready : Out(1)
         A result vector waits.
     launch : In(1)
@@ -65,6 +65,9 @@ class Mvm(wiring.Component):
     free : Out(1)
         A job has left the queue.
     """
+
+    #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
+    W_DELAY = 1
 
     def __init__(self, config: NpuConfig, slots: int | None = None):
         self.config = config
@@ -111,13 +114,11 @@ class Mvm(wiring.Component):
         push = self._delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
-            w = Signal.like(self.w[k], name=f"w{k}", reset_less=True)
-            m.d.sync += w.eq(self.w[k])
             m.d.comb += [
                 row.dense.eq(dense),
                 row.own.eq(own[k % self.config.native]),
                 row.pick.eq(pick),
-                row.w.eq(w),
+                row.w.eq(self.w[k]),
                 row.exp.eq(exp),
                 row.clear.eq(clear),
                 results.acc[k].eq(row.acc),
