@@ -182,3 +182,23 @@ def demo(preset: str, output: Path, images: int) -> None:
 
     if not run_demo(PRESETS[preset], output, images, Console()):
         raise click.exceptions.Exit(1)
+
+
+@main.command()
+@click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+@click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")
+@click.option("--docs", type=FILE, help="Also write them as a page of the documentation.")
+@readable
+def bench(preset: str, output: Path, docs: Path | None) -> None:
+    """Measure cycles, speed and sizes: the figures of the documentation."""
+    from concord.bench import Results, measure
+
+    console = Console()
+    results = Results(f"Preset {preset}, cycles from the counters of the simulated RTL")
+    with console.status("measuring") as status:
+        measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"))
+    results.save(output)
+    if docs is not None:
+        docs.write_text(results.markdown(), encoding="utf-8")
+    results.show(console)
+    console.print(f"written to {output}", soft_wrap=True)

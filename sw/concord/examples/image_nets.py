@@ -1,6 +1,7 @@
 """Layers of image networks: convolutions by windows, depthwise convolution, pooling, residual sum.
 
-Images are stored position by position, row by row; a position has C native vectors of channels.
+Images are stored position by position, row by row; a position has C native vectors of channels. They arrive narrow, as
+the layer before would have left them; only the residual sum needs its input wide as well, and converts it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from concord.examples.base import Example, Floats, chain, program
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
+from concord.spec.memmap import RegionId
 
 
 def _patches(x: Floats, kernel: int, stride: int, pad: int, fill: float) -> Floats:
@@ -23,7 +25,16 @@ def _patches(x: Floats, kernel: int, stride: int, pad: int, fill: float) -> Floa
 class _Images:
     """The memory sheet of a layer from one image to another, and the text that all of them share."""
 
-    def __init__(self, config: NpuConfig, shape: tuple[int, int, int], outputs: int, *, kernel: int, stride: int):
+    def __init__(
+        self,
+        config: NpuConfig,
+        shape: tuple[int, int, int],
+        outputs: int,
+        *,
+        kernel: int,
+        stride: int,
+        wide: bool = False,
+    ):
         self.shape, self.kernel, self.stride = shape, kernel, stride
         height, width, channels = shape
         self.pad = (kernel - 1) // 2
@@ -34,9 +45,12 @@ class _Images:
             "C": sheet.tiles(channels), "K": sheet.tiles(outputs), "H": height, "W": width, "HO": out_height,
             "WO": out_width,
         }  # fmt: skip
-        sheet.input("x_in", shape, "image, C vectors a position")
+        if wide:
+            sheet.input("x_in", shape, "image, C vectors a position")
+            sheet.narrow("x", height * width * self.size["C"], "the same, narrow")
+        else:
+            sheet.input("x", shape, "image, C vectors a position", RegionId.NARROW)
         sheet.output("y", self.output_shape, "result, K vectors a position")
-        sheet.narrow("x", height * width * self.size["C"], "image")
 
     def convert(self) -> tuple[str, list[str]]:
         """The section that converts the image to narrow, one position a vector group."""
@@ -57,7 +71,8 @@ class _Images:
     def read(self, row: str = "") -> str:
         """The ``v_rd`` of the layer."""
         start = "x" if self.kernel == 1 else "first"
-        return f"v_rd_inc narrow, {start}{row}, inner={self.stride}*C, outer={self.stride}*W*C"
+        steps = "" if self.stride == 1 else f"{self.stride}*"
+        return f"v_rd_inc narrow, {start}{row}, inner={steps}C, outer={steps}W*C"
 
     def write(self, memory: str = "wide, y") -> str:
         """A ``v_wr`` of the layer."""
@@ -69,7 +84,7 @@ class _Images:
             name=name,
             title=title,
             sheet=self.sheet,
-            text=program(self.sheet, self.size, [self.convert(), *sections]),
+            text=program(self.sheet, self.size, sections),
             **rest,  # type: ignore[arg-type]
         )
 
@@ -162,7 +177,7 @@ def maxpool3x3(config: NpuConfig, *, side: int = 9, channels: int = 64) -> Examp
 def residual(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Example:
     """A residual block end: 1x1 convolution, bias, sum with the input, ReLU; written wide and narrow in one chain."""
     weight, bias = _weights(1, channels, channels, seed=5)
-    images = _Images(config, (side, side, channels), channels, kernel=1, stride=1)
+    images = _Images(config, (side, side, channels), channels, kernel=1, stride=1, wide=True)
     images.sheet.matrix("w", weight, "weights")
     images.sheet.constant("b", bias, "bias")
     images.sheet.narrow("next", side * side * images.size["K"], "the same result, narrow, for the layer that follows")
@@ -178,7 +193,10 @@ def residual(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Example
     return images.example(
         "residual",
         f"Residual sum: 1x1 convolution of {side}x{side}x{channels}, plus its input, ReLU.",
-        [("Product, bias (first unit), residual and ReLU (second unit), two destinations.", lines)],
+        [
+            images.convert(),
+            ("Product, bias (first unit), residual and ReLU (second unit), two destinations.", lines),
+        ],
         reference=reference,
         tolerance=0.03,
         macs=side * side * weight.size,

@@ -1,0 +1,70 @@
+"""The figures: what is written, what is shown, and that nothing is dropped silently."""
+
+import json
+
+from rich.console import Console
+
+from concord.bench import RTL_MEASURES, Results
+from concord.bench.programs import elementwise, products
+from concord.bench.software import emulator_speed, synthesis
+from concord.host import connect
+from concord.spec.config import TINY
+
+
+def test_results_as_json_table_and_page(tmp_path):
+    results = Results("Preset tiny")
+    results.add("Cycles", "product", 1234567, "cycles")
+    results.add("Cycles", "share", 12.3456, "%")
+    results.skip("Synthesis", "no report")
+    path = tmp_path / "folder" / "bench.json"
+    results.save(path)
+    content = json.loads(path.read_text())
+    assert content["figures"][0] == {"group": "Cycles", "name": "product", "value": 1234567.0, "unit": "cycles"}
+    assert content["skipped"] == {"Synthesis": "no report"}
+    page = results.markdown()
+    assert "| product | 1,234,567 | cycles |" in page and "| share | 12.35 | % |" in page
+    assert "Synthesis: not measured, no report" in page
+    console = Console(record=True, width=100, quiet=True)
+    with console.capture():
+        results.show(console)
+
+
+def test_synthesis_reads_reports_or_says_why_not(tmp_path):
+    results = Results("")
+    synthesis(TINY, results, tmp_path)
+    assert "no report.json" in results.skipped["Place and route"]
+    summary = {
+        "board": "ulx3s-85f",
+        "preset": "tiny",
+        "clocks": [{"clock": "clk", "mhz": 76.69, "target_mhz": 50.0, "met": True}],
+        "utilisation": {"LUT4": {"used": 15049, "available": 83640, "percent": 18.0}},
+    }
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "report.json").write_text(json.dumps(summary))
+    results = Results("")
+    synthesis(TINY, results, tmp_path)
+    assert not results.skipped
+    assert [(figure.name, figure.value) for figure in results.figures] == [("clock clk", 76.69), ("LUT4", 15049.0)]
+
+
+def test_emulator_speed():
+    results = Results("")
+    emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results)
+    assert len(results.figures) == 2 and all(figure.value > 0 for figure in results.figures)
+
+
+def test_programs_count_what_they_say():
+    with connect("emulator", TINY) as device:
+        image = products(TINY, 8, 12, 5)
+        device.load(image)
+        device.run([[1.0] * 12])
+        assert device.counters()["DENSE_STEPS"] * TINY.macs == image.metadata["macs"] == 5 * 8 * 12
+        device.load(elementwise(TINY, 6, 3))
+        y = device.run([[1.0] * 24])
+        assert device.counters()["VECTORS"] == 18
+        assert (y == 0.1875).all()
+
+
+def test_every_rtl_measure_is_documented():
+    assert len({measure.__name__ for measure in RTL_MEASURES}) == 6
+    assert all(measure.__doc__ for measure in RTL_MEASURES)
