@@ -1,0 +1,43 @@
+"""Measures the speed of the emulator in a process of its own, so that the caller can hold it to one core.
+
+``python -m concord.bench.worker CONFIG`` takes a configuration as JSON and prints inferences per second as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from concord.bench.software import perceptron
+from concord.host import connect
+from concord.mlp import INPUT, compile_mlp
+from concord.spec.config import NpuConfig
+
+BATCH = 4096
+ROUNDS = 5
+
+
+def speeds(config: NpuConfig) -> dict[int, float]:
+    """Inferences per second by size of the batch, best of a few rounds, in this process."""
+    network = perceptron()
+    x = np.random.default_rng(2).random((BATCH, network.inputs))
+    with connect("emulator", config) as device:
+        device.load(compile_mlp(network, config).image)
+        best = {n: min(_seconds(device.run, {INPUT: x[:n]}) for _ in range(ROUNDS)) for n in (BATCH, 1)}
+    return {batch: batch / seconds for batch, seconds in best.items()}
+
+
+def _seconds(run: Callable[[Any], Any], batch: Any) -> float:
+    """Time of the processor, so that other processes do not count."""
+    start = time.process_time()
+    run(batch)
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    print(json.dumps(speeds(NpuConfig.from_dict(json.loads(sys.argv[1])))))
