@@ -38,6 +38,8 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
+        except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
+            raise
         except ModuleNotFoundError as error:
             hint = "pip install 'concord-npu[demo,hw]'"
             raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error

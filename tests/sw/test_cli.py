@@ -117,3 +117,22 @@ def test_run_refuses_an_unknown_device(image, tmp_path):
 
 def test_images_survive_the_round_trip(image):
     assert Image.load(image).program == softmax(TINY).image().program
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_demo_tells_by_its_exit_code(monkeypatch, tmp_path, passed, code):
+    given = []
+
+    def run_demo(*arguments):
+        given.extend(arguments[:3])
+        return passed
+
+    monkeypatch.setattr("concord.demo.run.run_demo", run_demo)
+    assert run("demo", "--preset", "tiny", "--output", tmp_path, "--images", 3) == (code, "")
+    assert given == [TINY, tmp_path, 3]
+
+
+def test_demo_that_does_not_fit_is_one_message(tmp_path):
+    code, output = run("demo", "--preset", "tiny", "--output", tmp_path)
+    assert code == 1 and "Traceback" not in output
+    assert "Error: does not fit into tiny: matrix memory has 256 words, but" in output
