@@ -53,7 +53,6 @@ CASES = {
     "framer": Case("test_link_units", "test_framer", {"stalls": (0.5, 0.5)}),
     "deframer": Case("test_link_units", "test_deframer_on_arbitrary_bytes"),
     "crc": Case("test_link_units", "test_crc"),
-    "words": Case("test_link_units", "test_assembler_and_splitter", {"width": 37, "size": 5, "stalls": (0.5, 0.5)}),
     "uart": Case("test_link_uart", "test_both_ways_at_once", {"divisor": 5}),
     "messages": Case("test_message_processor", "test_random_traffic_with_faults"),
     "messages stalled": Case(

@@ -29,13 +29,19 @@ def capture(dut, *benches, **options):
     raise Captured(dut)
 
 
+def _parts_of(dut):
+    """Yield prefix and component: the design itself, and the components that are its attributes."""
+    yield "", dut
+    for name, value in vars(dut).items():
+        for k, part in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(part, wiring.Component):
+                yield f"{name}{k if isinstance(value, list) else ''}__", part
+
+
 def ports_of(dut):
     """Signals that benches reach, by name: the ports of the design and of the components that are its attributes."""
     found, known = {}, set()
-    parts = [("", dut)] + [
-        (f"{name}__", part) for name, part in vars(dut).items() if isinstance(part, wiring.Component)
-    ]
-    for prefix, part in parts:
+    for prefix, part in _parts_of(dut):
         for path, _, value in part.signature.flatten(part):
             signal = Value.cast(value)
             if len(signal) and id(signal) not in known:

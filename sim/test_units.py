@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from amaranth.back import verilog
@@ -42,3 +43,18 @@ def run(name, text, simulator):
 @pytest.mark.parametrize("name", CASES)
 def test_unit(name, simulator):
     run(name, design(CASES[name]), simulator)
+
+
+def test_a_wrong_circuit_is_noticed():
+    text = design(CASES["multiplier"])
+    wrong = text.replace(" * ", " + ")
+    assert wrong != text
+    with pytest.raises(AssertionError, match=r"multiplier fails, see .*run.log"):
+        run("multiplier", wrong, "verilator")
+
+
+def test_waveform_on_request(monkeypatch, capsys):
+    monkeypatch.setenv("WAVES", "1")
+    run("multiplier", design(CASES["multiplier"]), "verilator")
+    (path,) = map(Path, capsys.readouterr().out.split())
+    assert "$enddefinitions" in path.read_text()
