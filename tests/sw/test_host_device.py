@@ -1,5 +1,7 @@
 """What every device does, tried on the emulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -221,3 +223,13 @@ def test_narrow_inputs_and_scalars(device):
     device.load(image)
     x, s = np.array([[1.0, 2, 3], [-0.5, 8, 4]]), np.array([3.0, 5.0])
     np.testing.assert_array_equal(device.run({"x": x, "s": s})["y"], [3.0, -2.5])
+
+
+def test_another_image_after_a_batch(device):
+    device.load(layer_image(TINY))
+    device.run(samples(3))
+    other = layer_image(device.config, weight_scale=2.0)
+    port = Port("w", RegionId.WIDE, 0, (2, 3))
+    device.load(replace(other, inputs=(port,)))
+    outputs = device.run(np.ones((3, 2, 3)))
+    assert np.array_equal(outputs["y"][0], outputs["y"][2])

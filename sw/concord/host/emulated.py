@@ -46,7 +46,8 @@ class EmulatedDevice(Device):
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False
-        self._pending: tuple[dict[str, Any], int] | None = None  # last sample of a batch, and where its run begins
+        #: Image and last sample of a batch, and where its run begins.
+        self._pending: tuple[Image, dict[str, Any], int] | None = None
 
     def close(self) -> None:
         self._closed = True
@@ -97,7 +98,7 @@ class EmulatedDevice(Device):
         spans = [Span(port.region, port.address, port.vectors(self.config)) for port in image.outputs]
         result = emulator.run_batch(wide, spans, pc, narrow)
         self._last, self._started = result.run, True
-        self._pending = {name: values[-1] for name, values in batch.items()}, pc
+        self._pending = image, {name: values[-1] for name, values in batch.items()}, pc
         self.wait()
         pairs = zip(image.outputs, result.outputs, strict=True)
         return {port.name: self._decode(port, found, size) for port, found in pairs}
@@ -110,10 +111,10 @@ class EmulatedDevice(Device):
 
     def _catch_up(self) -> None:
         """Leave the memories as the last run of a batch would: only done when someone looks."""
-        if self._pending is None or self.image is None:
+        if self._pending is None:
             return
-        (sample, pc), self._pending = self._pending, None
-        for port in self.image.inputs:
+        (image, sample, pc), self._pending = self._pending, None
+        for port in image.inputs:
             self._open().write(port.region, port.address, port.encode(sample[port.name], self.config))
         self._open().run(pc)
 
