@@ -25,8 +25,9 @@ MAKE = "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines"
 #: Verilator's own library, the same for all designs.
 OBJECTS = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
 TRACE_OBJECTS = ("verilated_vcd_c",)
-#: Widths were checked when the Verilog was made; its style is that of a generator.
-WARNINGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
+#: Verilator: widths were checked when the Verilog was made; its style is that of a generator. Icarus: in Verilog 2005
+#: initial values of variables are events, which combinational blocks wait for at the start.
+OPTIONS = {"verilator": ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH"), "icarus": ("-g2005",)}
 TAIL_LINES = 40
 HOUR = 3600
 
@@ -73,7 +74,7 @@ class Simulation:
         self.simulator = simulator
         self.waves = waves
         self._text = text
-        self._key = digest(text, simulator, version("verilator"), version("cocotb"), waves)
+        self._key = digest(text, simulator, OPTIONS[simulator], version("verilator"), version("cocotb"), waves)
         self.folder = BUILD / f"{simulator}-{self._key[:16]}"
         self._runner = get_runner(simulator)
 
@@ -92,7 +93,6 @@ class Simulation:
             stage.clear()
             source.write_text(self._text)
             self._lend_objects()
-        verilator_args = list(WARNINGS) if self.simulator == "verilator" else []
         log = self.folder / "compile.log"
         if not ready or self.simulator == "icarus":
             try:
@@ -100,7 +100,7 @@ class Simulation:
                     sources=[source],
                     hdl_toplevel=TOP,
                     build_dir=self.folder,
-                    build_args=verilator_args,
+                    build_args=list(OPTIONS[self.simulator]),
                     timescale=("1ns", "1ps"),
                     waves=self.waves,
                     always=True,
