@@ -16,6 +16,7 @@ import concord.spec
 import concord_boards
 import concord_rtl
 from concord.spec.config import PRESETS, NpuConfig, preset
+from concord.spec.memmap import RegionId
 
 from .core import Contents
 from .flow import contents as memories
@@ -34,6 +35,7 @@ CONSOLE = Console()
 board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
 preset_option = click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), help="Default: the board's.")
 image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
+partial_option = click.option("--partial", is_flag=True, help="Leave out contents that a bitstream cannot hold.")
 build_option = click.option(
     "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
 )
@@ -94,6 +96,7 @@ def verilog(preset_name: str, build: Path) -> None:
 @click.option("--seeds", default="1,2,3", show_default=True, help="Seeds of place and route; the best one is kept.")
 @click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
 @click.option("--baud", default=BAUD, show_default=True, help="Bit rate of the serial port.")
+@partial_option
 @click.option("--jobs", default=min(2, os.cpu_count() or 1), show_default=True, help="Seeds worked on at a time.")
 def bitstream(
     board_name: str,
@@ -104,6 +107,7 @@ def bitstream(
     clock_mhz: float | None,
     baud: int,
     jobs: int,
+    partial: bool,
 ) -> None:
     """Synthesis, place and route, bitstream, and a report; fails if the clock is not reached."""
     board = concord_boards.board_named(board_name)
@@ -112,17 +116,19 @@ def bitstream(
     hz, _ = clock_of(board, wanted)
     flow = Flow(board, _folder(build, board, config), CONSOLE)
     given = _given(image, config, flow)
-    start = memories.marked(config, given.slots, matrix=board.family == "ecp5")
+    fixed = memories.fixed(config, board.family, given)
 
     CONSOLE.print(f"{board.name}, preset {config.name}, {hz / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
     flow.generate(
-        lambda: BoardTop(NpuTop(config, start), board, clock_hz=wanted, baud=baud),
-        digest(_source_key(), config.to_dict(), given.slots, wanted, baud),
+        lambda: BoardTop(
+            NpuTop(config, memories.marked(config, board.family, given)), board, clock_hz=wanted, baud=baud
+        ),
+        digest(_source_key(), config.to_dict(), fixed, wanted, baud),
     )
     flow.synthesize()
     runs = flow.place(_seeds(seeds), hz, jobs)
     summary = _summary(board, config, hz, baud, runs)
-    summary["slots"] = given.slots
+    summary["fixed"] = fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
     with (flow.folder / "report.txt").open("w") as file:
         Console(file=file, width=100).print(*report.render(summary))
@@ -131,7 +137,7 @@ def bitstream(
         flow.bitstream.unlink(missing_ok=True)
         slowest = min(entry["mhz"] for entry in summary["clocks"])
         raise click.ClickException(f"timing is missed: {slowest:.2f} MHz, not {hz / report.MHZ:g}; try other --seeds")
-    _fill(flow, config, start, given, flow.bitstream)
+    _fill(flow, config, given, flow.bitstream, partial)
 
 
 @main.command()
@@ -139,8 +145,11 @@ def bitstream(
 @preset_option
 @image_option
 @build_option
+@partial_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bitstream to write.")
-def patch(board_name: str, preset_name: str | None, image: Path | None, build: Path, output: Path) -> None:
+def patch(
+    board_name: str, preset_name: str | None, image: Path | None, build: Path, output: Path, partial: bool
+) -> None:
     """Put other contents into a built bitstream, without place and route; without --image, zeros."""
     board = concord_boards.board_named(board_name)
     config = preset(preset_name or board.preset)
@@ -151,13 +160,14 @@ def patch(board_name: str, preset_name: str | None, image: Path | None, build: P
     if summary["fingerprint"] != f"{config.fingerprint:016x}":
         raise click.ClickException(f"{flow.bitstream} must be built again: its configuration is not the preset's")
     given = _given(image, config, flow)
-    if given.slots != summary["slots"]:
+    fixed = memories.fixed(config, board.family, given)
+    other = [name for name in fixed if fixed[name] != summary["fixed"][name]]
+    if other and not partial:
         raise click.ClickException(
-            "table descriptors must be those the bitstream was built with, they are not in block RAM: "
-            f"make bitstream BOARD={board.name} ARGS='--image {image}'"
+            f"{', '.join(other)} must be as when the bitstream was built, being no block RAM: "
+            f"build it with --image {image}, or load them over the link and say --partial here"
         )
-    start = memories.marked(config, given.slots, matrix=board.family == "ecp5")
-    _fill(flow, config, start, given, output)
+    _fill(flow, config, given, output, partial)
 
 
 def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -180,18 +190,22 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
     }
 
 
-def _fill(flow: Flow, config: NpuConfig, start: Contents, given: Contents, output: Path) -> None:
-    """Replace the contents ``start`` of the placed design by ``given``, and pack it."""
-    rams = BlockRams(flow.board.family, flow.placed.read_text())
-    marked = [store for store in memories.stores(config, start) if any(store.words)]
-    layout = rams.locate(marked)
-    known = {store.name for store in marked}
-    wanted = memories.stores(config, given)
-    lost = [s.name for s in wanted if any(s.words) and s.name not in known - layout.missing]
-    if lost:
-        where = f"not in block RAM that a bitstream for {flow.board.name} can fill: load them over the link"
-        raise click.ClickException(f"{', '.join(lost)}: {where}")
-    layout.write(rams, [store for store in wanted if store.name in known])
+def _fill(flow: Flow, config: NpuConfig, given: Contents, output: Path, partial: bool) -> None:
+    """Put ``given`` into the block RAMs of the placed design, and pack it."""
+    family = flow.board.family
+    chosen = memories.fillable(config, family)
+    rams = BlockRams(family, flow.placed.read_text())
+    layout = rams.locate(memories.stores(config, memories.marked(config, family, given), chosen))
+    wanted = memories.stores(config, given, chosen)
+    lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
+    if given.matrix and RegionId.MATRIX not in chosen:
+        lost.append("matrix")
+    if lost and not partial:
+        raise click.ClickException(
+            f"{', '.join(lost)}: a bitstream for {flow.board.name} cannot hold the contents; "
+            "load them over the link and say --partial here"
+        )
+    layout.write(rams, wanted)
     filled = flow.folder / f"filled{flow.placed.suffix}"
     filled.write_text(rams.text())
     flow.pack(filled, output)

@@ -13,6 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 
 from ..core import Contents
+from ..memories.block_ram import BlockRam
 from .bram import Store
 
 #: Regions with contents of their own; registers and flags have none.
@@ -26,17 +27,33 @@ def noise(config: NpuConfig, region: RegionId) -> list[int]:
     return [rng.getrandbits(area.word.width) for _ in range(area.depth)]
 
 
-def marked(config: NpuConfig, slots: Sequence[int] = (), *, matrix: bool = True) -> Contents:
-    """Contents to synthesise with: noise, and the real table descriptors, which are not in block RAM."""
-    found = {region.name.lower(): noise(config, region) for region in REGIONS if matrix or region != RegionId.MATRIX}
-    return Contents(**found, slots=list(slots))
+def fillable(config: NpuConfig, family: str) -> list[RegionId]:
+    """Regions in block RAM with initial contents; what iCE40 UP has for weights has none."""
+    table = regions(config)
+    depths = {region: table[region].depth for region in REGIONS} | {RegionId.MATRIX: config.matrix_depth}
+    without = (RegionId.MATRIX,) if family == "ice40" else ()
+    return [region for region in REGIONS if depths[region] >= BlockRam.ECP5_LEAST and region not in without]
 
 
-def stores(config: NpuConfig, contents: Contents) -> list[Store]:
+def fixed(config: NpuConfig, family: str, given: Contents) -> dict[str, list[int]]:
+    """Contents that become part of the netlist: small memories, which are not in block RAM, and table descriptors."""
+    names = [region.name.lower() for region in REGIONS if region not in fillable(config, family)]
+    if family == "ice40":
+        names.remove("matrix")
+    return {name: getattr(given, name) for name in (*names, "slots")}
+
+
+def marked(config: NpuConfig, family: str, given: Contents) -> Contents:
+    """Contents to synthesise with: noise in all block RAMs."""
+    found = {region.name.lower(): noise(config, region) for region in fillable(config, family)}
+    return Contents(**found, **fixed(config, family, given))
+
+
+def stores(config: NpuConfig, contents: Contents, chosen: Sequence[RegionId]) -> list[Store]:
     """The memories of the design: every region is one, but the matrix region has one per row of a word."""
     table = regions(config)
     found = []
-    for region in REGIONS:
+    for region in chosen:
         words = getattr(contents, region.name.lower())
         area = table[region]
         full = [*words, *[0] * (area.depth - len(words))]

@@ -1,0 +1,119 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from concord.builder import ProgramBuilder
+from concord.image import Image, Segment
+from concord.spec.config import ECP5_25F, ECP5_85F, TINY, UP5K
+from concord.spec.memmap import RegionId, regions
+from concord_boards import BOARDS
+from concord_rtl.build import main
+from concord_rtl.core import Contents
+from concord_rtl.flow import contents, report
+
+
+def image(config, **words):
+    """An image with a program that only halts."""
+    program = ProgramBuilder()
+    program.halt()
+    parts = [Segment.from_words(RegionId[name.upper()], 0, listed, config) for name, listed in words.items()]
+    return Image(config, tuple(program.words()), tuple(parts))
+
+
+@pytest.mark.parametrize("config", [TINY, ECP5_25F, ECP5_85F, UP5K], ids=lambda config: config.name)
+def test_noise_fills_every_word_and_is_the_same_every_time(config):
+    for region, area in regions(config).items():
+        words = contents.noise(config, region)
+        assert words == contents.noise(config, region)
+        assert len(words) == area.depth
+        assert max(words).bit_length() <= area.word.width
+
+
+@pytest.mark.parametrize(
+    ("config", "family", "fixed"),
+    [
+        (ECP5_85F, "ecp5", {"slots"}),
+        (ECP5_25F, "ecp5", {"slots"}),
+        (UP5K, "ice40", {"slots"}),
+        (TINY, "ecp5", {"slots", "narrow", "wide"}),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_is_fixed_when_a_bitstream_is_built(config, family, fixed):
+    given = Contents(narrow=[1, 2], slots=[3])
+    assert set(contents.fixed(config, family, given)) == fixed
+    start = contents.marked(config, family, given)
+    assert start.slots == [3]
+    assert (start.narrow == [1, 2]) == ("narrow" in fixed)
+    assert bool(start.matrix) == (family == "ecp5")
+    chosen = contents.fillable(config, family)
+    for store in contents.stores(config, start, chosen):
+        assert len(set(store.words)) > len(store.words) / 2
+    assert not any(any(store.words) for store in contents.stores(config, Contents(), chosen))
+
+
+def test_rows_of_the_matrix_are_memories_of_their_own():
+    words = list(range(1, TINY.matrix_depth * TINY.rows + 1))
+    found = contents.stores(TINY, Contents(matrix=words), [RegionId.MATRIX])
+    assert [store.name for store in found] == [f"matrix row {row}" for row in range(TINY.rows)]
+    assert [store.words[1] for store in found] == words[TINY.rows : 2 * TINY.rows]
+
+
+def test_an_image_is_read(tmp_path):
+    made = image(TINY, matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
+    made.save(tmp_path / "a.cimg")
+    got = contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+    assert got == Contents(program=list(made.program), matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
+    assert contents.load(tmp_path / "hex", TINY, tmp_path / "unused") == got
+    assert contents.load(None, TINY, tmp_path / "unused") == Contents()
+
+
+def test_an_image_for_another_configuration_is_refused(tmp_path):
+    image(TINY.replace(lanes=4)).save(tmp_path / "a.cimg")
+    with pytest.raises(ValueError, match="for another configuration; image / NPU: lanes: 4 / 2"):
+        contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+
+
+def test_a_damaged_image_is_refused(tmp_path):
+    (tmp_path / "a.cimg").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"a\.cimg is not an image"):
+        contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+
+
+def failing(*arguments):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code != 0
+    return " ".join(result.output.split())
+
+
+def test_command_line_refuses(tmp_path):
+    assert "must be numbers separated by commas, not '1,x'" in failing(
+        "bitstream", "--board", "icebreaker", "--seeds", "1,x", "--build", str(tmp_path)
+    )
+    assert "'de10' is not one of" in failing("bitstream", "--board", "de10")
+    output = str(tmp_path / "out.bit")
+    arguments = ["patch", "--board", "ulx3s-85f", "--build", str(tmp_path), "-o", output]
+    assert "must be built first: make bitstream BOARD=ulx3s-85f" in failing(*arguments)
+    folder = tmp_path / "ulx3s-85f"
+    folder.mkdir()
+    (folder / "npu.bit").touch()
+    (folder / "report.json").write_text(json.dumps({"fingerprint": "0"}))
+    assert "must be built again" in failing(*arguments)
+
+
+@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+def test_report_tells_met_from_missed(family):
+    resources = {key: {"used": 5, "available": 50} for key in report.RESOURCES[family].values()}
+    run = {"fmax": {"$glbnet$clk": {"achieved": 61.0, "constraint": 50.0}}, "utilization": resources, "seconds": 1.0}
+    (clock,) = report.clocks(run, 50e6)
+    assert clock == {"clock": "clk", "mhz": 61.0, "target_mhz": 50.0, "met": True}
+    assert not report.clocks(run, 62e6)[0]["met"]
+    used = report.utilisation(run, family)
+    assert used["EBR"] == {"used": 5, "available": 50, "percent": 10.0}
+    summary = {
+        "board": next(iter(BOARDS)), "preset": "tiny", "seed": 1, "clocks": [clock], "utilisation": used,
+        "seeds": {"1": {"mhz": 61.0, "seconds": 1.0}},
+    }  # fmt: skip
+    timing, area, runs = report.render(summary)
+    assert (timing.row_count, area.row_count, runs.row_count) == (1, len(used), 1)
