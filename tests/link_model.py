@@ -81,7 +81,7 @@ class DeviceModel:
             raise Refused(Status.BAD_REGION)
         region = self.regions[target["region"]]
         count = int.from_bytes(rest, "little") if kind == Kind.READ else len(rest) // region.nbytes
-        if kind == Kind.READ and region.id == RegionId.SLOTS:
+        if kind == Kind.READ and not region.readable:
             raise Refused(Status.BAD_REGION)
         if kind == Kind.WRITE and region.id == RegionId.REGS and (addr != Reg.CONTROL or count > 1):
             raise Refused(Status.BAD_REGION)

@@ -4,13 +4,11 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-STATE_BITS = 32
-NOISE_BITS = 16
-SEED = 0x9E3779B9
+from concord.spec.formats import NOISE_BITS, NOISE_SEED, NOISE_SHIFTS, NOISE_STATE_BITS
 
 
 class Noise(wiring.Component):
-    """One 32-bit xorshift register per lane; lane p starts at ``SEED * (p + 1)``, modulo 2**32.
+    """One xorshift register per lane, as :mod:`concord.spec.formats` defines it.
 
     Reproducible, and not for cryptography. One step per cycle; the period is 2**32 - 1 steps.
 
@@ -38,12 +36,13 @@ class Noise(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         for lane in range(self.lanes):
-            seed = SEED * (lane + 1) % (1 << STATE_BITS)
-            state = Signal(STATE_BITS, name=f"state_{lane}", init=seed)
-            a = state ^ (state << 13)[:STATE_BITS]
-            b = a ^ (a >> 17)
+            seed = NOISE_SEED * (lane + 1) % (1 << NOISE_STATE_BITS)
+            state = Signal(NOISE_STATE_BITS, name=f"state_{lane}", init=seed)
+            left, right, again = NOISE_SHIFTS
+            a = state ^ (state << left)[:NOISE_STATE_BITS]
+            b = a ^ (a >> right)
             with m.If(self.step):
-                m.d.sync += state.eq(b ^ (b << 5)[:STATE_BITS])
+                m.d.sync += state.eq(b ^ (b << again)[:NOISE_STATE_BITS])
             with m.If(self.reset):
                 m.d.sync += state.eq(seed)
             m.d.comb += self.noise[lane].eq(state[:NOISE_BITS])

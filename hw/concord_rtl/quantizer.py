@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH, ExponentMode, Rounding
+from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH, NOISE_BITS, ExponentMode, Rounding
 
 from .arith.helpers import (
     FRACTION,
@@ -20,7 +20,7 @@ from .arith.helpers import (
     significand,
 )
 from .control import QUANT_CTRL
-from .noise import NOISE_BITS, Noise
+from .noise import Noise
 from .shapes import shape_of
 
 FIELD_BITS = MAGNITUDE - FRACTION

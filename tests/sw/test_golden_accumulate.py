@@ -145,3 +145,8 @@ def test_flags_are_per_element():
     assert acc_overflow.tolist() == [False, True, False]
     assert half_overflow.tolist() == [True, True, True]
     assert bits.tolist() == [0x7C00, 0x7C00, 0xFC00]
+
+
+def test_grid_integers_that_have_become_floats_are_refused():
+    with pytest.raises(TypeError, match="acc must hold integers, not float64"):
+        accumulate.saturate(np.asarray([1.0]), 48)

@@ -11,9 +11,6 @@ from concord.spec.memmap import Reg, RegionId, regions
 from ..shapes import shape_of
 from .receiver import frame_layout
 
-#: Regions that cannot be read, and those that cannot be written (but for the register CONTROL).
-UNREADABLE = (RegionId.SLOTS,)
-UNWRITABLE = (RegionId.REGS,)
 #: PING reads this many registers.
 PING_WORDS = Reg.FINGERPRINT_HIGH + 1
 
@@ -128,7 +125,7 @@ class RequestChecker(wiring.Component):
         with m.Switch(self.target.region):
             for region in self.regions.values():
                 with m.Case(region.id):
-                    denied = Mux(write, region.id in UNWRITABLE, region.id in UNREADABLE)
+                    denied = Mux(write, not region.writable, not region.readable)
                     if region.id == RegionId.REGS:
                         denied = denied & ~control
                     m.d.sync += [access.known.eq(1), access.denied.eq(denied), access.live.eq(region.live)]

@@ -50,8 +50,13 @@ def accumulate(x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: Ar
 
 
 def saturate(acc: ArrayLike, width: int) -> tuple[Grid, NDArray[np.bool_]]:
-    """Limit grid integers to ``width`` bits, two's complement; also return where that changed them."""
+    """Limit grid integers to ``width`` bits, two's complement; also return where that changed them.
+
+    Raises ``TypeError`` for floats: NumPy makes them of a mixture of int64 and larger integers, and they are not exact.
+    """
     exact: Grid = np.asarray(acc)
+    if exact.dtype.kind not in "iuO":
+        raise TypeError(f"acc must hold integers, not {exact.dtype}")
     if exact.dtype != object:
         exact = exact.astype(np.int64)
     low, high = -(1 << width - 1), (1 << width - 1) - 1

@@ -18,14 +18,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.formats import HALF_INF, HALF_MAX_BITS, BlockFormat, ExponentMode, Rounding
+from ..spec.formats import (
+    HALF_INF,
+    HALF_MAX_BITS,
+    NOISE_BITS,
+    NOISE_SEED,
+    NOISE_SHIFTS,
+    BlockFormat,
+    ExponentMode,
+    Rounding,
+)
 from . import half
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-NOISE_BITS = 16
-_NOISE_SEED = 0x9E3779B9
 #: binary16 significands have 11 bits and mantissas at most 15: shifts beyond these change nothing.
 _LEFT_LIMIT = 24
 _RIGHT_LIMIT = 40
@@ -43,23 +50,23 @@ class Quantized(NamedTuple):
 class Noise:
     """The noise of a converter with ``lanes`` lanes, from the start of a run.
 
-    Lane p is a 32-bit xorshift register that starts at ``0x9E3779B9 * (p + 1) mod 2**32`` and is stepped once before
-    each beat; the noise is the low 16 bits of the new state.
+    One register per lane as :mod:`concord.spec.formats` defines it, stepped once before each beat.
     """
 
     def __init__(self, lanes: int):
         if lanes < 1:
             raise ValueError(f"lanes must be at least 1, not {lanes!r}")
-        self.state = (np.arange(1, lanes + 1, dtype=np.uint64) * _NOISE_SEED).astype(np.uint32)
+        self.state = (np.arange(1, lanes + 1, dtype=np.uint64) * NOISE_SEED).astype(np.uint32)
 
     def take(self, count: int) -> NDArray[np.uint16]:
         """Return the noise of the next ``count`` beats, ``[count, lanes]``."""
         states = np.empty((count, len(self.state)), dtype=np.uint32)
+        left, right, again = (np.uint32(shift) for shift in NOISE_SHIFTS)
         x = self.state
         for k in range(count):
-            x = x ^ x << np.uint32(13)
-            x = x ^ x >> np.uint32(17)
-            x = x ^ x << np.uint32(5)
+            x = x ^ x << left
+            x = x ^ x >> right
+            x = x ^ x << again
             states[k] = x
         self.state = x
         return states.astype(np.uint16)

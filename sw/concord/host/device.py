@@ -101,8 +101,8 @@ class Device(ABC):
     def read(self, region: RegionId | str, addr: int, count: int = 1) -> list[int]:
         """Return ``count`` words from ``addr`` on; the region by its number or name."""
         found = self._region(region)
-        if found.id is RegionId.SLOTS:
-            raise BadRegionError("SLOTS cannot be read")
+        if not found.readable:
+            raise BadRegionError(f"{found.id.name} cannot be read")
         self._check_span(found, addr, count)
         data = np.frombuffer(self._read(found, addr, count), dtype=np.uint8)
         return to_integers(data.reshape(-1, found.nbytes))
@@ -110,8 +110,8 @@ class Device(ABC):
     def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
         """Write words from ``addr`` on."""
         found = self._region(region)
-        if found.id is RegionId.REGS:
-            raise BadRegionError("REGS cannot be written: use start() and clear_flags()")
+        if not found.writable:
+            raise BadRegionError(f"{found.id.name} cannot be written: use start() and clear_flags()")
         self._check_span(found, addr, len(words))
         for word in words:
             if not 0 <= word < 1 << found.word.width:

@@ -40,6 +40,15 @@ class Rounding(IntEnum):
     STOCHASTIC = 2
 
 
+#: Noise of stochastic rounding: lane p of a converter has an xorshift register of ``NOISE_STATE_BITS`` that starts at
+#: ``NOISE_SEED * (p + 1)``; one step is ``x ^= x << a; x ^= x >> b; x ^= x << c`` with these shifts, and the low
+#: ``NOISE_BITS`` of the new state are the noise.
+NOISE_STATE_BITS = 32
+NOISE_SEED = 0x9E3779B9
+NOISE_SHIFTS = (13, 17, 5)
+NOISE_BITS = 16
+
+
 class ExponentMode(IntEnum):
     """Where the exponent of a narrow block comes from. The number is the encoding in the ISA."""
 

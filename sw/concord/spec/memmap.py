@@ -39,6 +39,8 @@ class Region:
         One word.
     depth : int
         Words.
+    readable, writable : bool
+        What the host may do; of the registers it may write CONTROL only, whatever ``writable`` says.
     live : bool
         Whether it can be read and written while a program runs; otherwise the device answers ``BUSY``.
     doc : str
@@ -50,6 +52,8 @@ class Region:
     depth: int
     live: bool
     doc: str
+    readable: bool = True
+    writable: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -64,7 +68,9 @@ def _scalar(name: str, width: int) -> Layout:
 def regions(config: NpuConfig) -> dict[RegionId, Region]:
     """The regions of one configuration."""
     table = (
-        Region(RegionId.REGS, _scalar("value", 32), len(REGISTERS), True, "Status and control registers."),
+        Region(
+            RegionId.REGS, _scalar("value", 32), len(REGISTERS), True, "Status and control registers.", writable=False
+        ),
         Region(RegionId.PROGRAM, _scalar("word", WORD_BITS), config.program_depth, False, "Instruction words."),
         Region(
             RegionId.MATRIX,
@@ -76,7 +82,7 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
         Region(RegionId.NARROW, config.narrow_word, config.narrow_depth, True, "Narrow vectors."),
         Region(RegionId.WIDE, config.wide_word, config.wide_depth, True, "Wide vectors."),
         Region(RegionId.TABLE, _scalar("value", 16), config.table_depth, False, "Table entries, binary16."),
-        Region(RegionId.SLOTS, config.table_slot, config.table_slots, False, "Table descriptors (write only)."),
+        Region(RegionId.SLOTS, config.table_slot, config.table_slots, False, "Table descriptors.", readable=False),
         Region(
             RegionId.FLAGS,
             _scalar("flags", len(Flag)),
