@@ -149,4 +149,4 @@ def test_flags_are_per_element():
 
 def test_grid_integers_that_have_become_floats_are_refused():
     with pytest.raises(TypeError, match="acc must hold integers, not float64"):
-        accumulate.saturate(np.asarray([1.0]), 48)
+        saturate(np.asarray([1.0]), 48)
