@@ -70,20 +70,24 @@ class Sequencer(wiring.Component):
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
 
         word, word_pc, beyond, valid = Signal(isa.WORD_BITS), Signal(16), Signal(), Signal()
+        illegal, is_chain, stage = Signal.like(decoder.trap), Signal(), Signal.like(decoder.stage)
         step, finish, execute = Signal(), Signal(), Signal()
-        with m.If(fetch.o.ready):
+        with m.If(fetch.o.ready):  # a word is decoded in the cycle before it is executed
             m.d.sync += [
                 valid.eq(fetch.o.valid),
                 word.eq(fetch.o.p.word),
                 word_pc.eq(fetch.o.p.pc),
                 beyond.eq(fetch.o.p.beyond),
+                illegal.eq(decoder.trap),
+                is_chain.eq(decoder.is_chain),
+                stage.eq(decoder.stage),
             ]
         with m.If(fetch.jump):
             m.d.sync += valid.eq(0)
 
         opcode = word[: isa.OPCODE_BITS]
         is_halt, is_loop, is_end = opcode == Op.HALT, opcode == Op.LOOP, opcode == Op.END_LOOP
-        trap = self._trap(m, beyond, decoder, builder, (is_loop & loops.full) | (is_end & loops.empty))
+        trap = self._trap(m, beyond, illegal, builder, (is_loop & loops.full) | (is_end & loops.empty))
         bad = trap != Trap.NONE
         waits = is_halt | (opcode == Op.FENCE) | bad
         m.d.comb += [
@@ -96,7 +100,7 @@ class Sequencer(wiring.Component):
             fetch.o.ready.eq(~valid | step),
             fetch.jump.eq(self.start | finish | (execute & is_end & loops.again)),
             fetch.target.eq(Mux(self.start, self.pc, loops.target)),
-            decoder.word.eq(word),
+            decoder.word.eq(fetch.o.p.word),
             loops.clear.eq(self.start),
             loops.open.eq(execute & is_loop),
             loops.close.eq(execute & is_end),
@@ -106,19 +110,19 @@ class Sequencer(wiring.Component):
             builder.execute.eq(execute),
             builder.word.eq(word),
             builder.pc.eq(word_pc),
-            builder.is_chain.eq(decoder.is_chain),
-            builder.stage.eq(decoder.stage),
+            builder.is_chain.eq(is_chain),
+            builder.stage.eq(stage),
         ]
         self._state(m, finish, trap, word_pc)
         return m
 
-    def _trap(self, m, beyond, decoder, builder, bad_loop):
+    def _trap(self, m, beyond, illegal, builder, bad_loop):
         """Why the current word cannot be executed."""
         trap = Signal.like(self.trap, name="cause")
         with m.If(beyond):
             m.d.comb += trap.eq(Trap.PC_RANGE)
-        with m.Elif(decoder.trap != Trap.NONE):
-            m.d.comb += trap.eq(decoder.trap)
+        with m.Elif(illegal != Trap.NONE):
+            m.d.comb += trap.eq(illegal)
         with m.Elif(builder.misplaced):
             m.d.comb += trap.eq(Trap.CHAIN_ORDER)
         with m.Elif(bad_loop):
