@@ -2,12 +2,16 @@
 
 from amaranth import *
 from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
 from .core import Contents, NpuCore
 from .link.message_processor import MessageProcessor
+
+#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake.
+REPLY_BYTES = 4
 
 
 class NpuTop(wiring.Component):
@@ -45,9 +49,15 @@ class NpuTop(wiring.Component):
         m.submodules.messages = messages = MessageProcessor(self.config)
         m.submodules.core = core = NpuCore(self.config, self.contents)
         wiring.connect(m, wiring.flipped(self.rx), messages.rx)
-        wiring.connect(m, messages.tx, wiring.flipped(self.tx))
+        m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
         wiring.connect(m, messages.bus, core.bus)
         m.d.comb += [
+            replies.w_en.eq(messages.tx.valid),
+            replies.w_data.eq(messages.tx.p),
+            messages.tx.ready.eq(replies.w_rdy),
+            self.tx.valid.eq(replies.r_rdy),
+            self.tx.p.eq(replies.r_data),
+            replies.r_en.eq(self.tx.ready),
             messages.busy.eq(core.busy),
             messages.status.eq(core.status),
             core.link_errors.eq(messages.errors),

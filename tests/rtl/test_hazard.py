@@ -46,7 +46,7 @@ def run(seed, *, forget=False, requests=300):
         while len(passed) < requests:
             # Writes: at most one push and one pop per memory and cycle.
             for k, tracker in enumerate(dut.trackers):
-                push = rng.random() < 0.4 and ctx.get(tracker.ready)
+                push = rng.random() < 0.4 and ctx.get(tracker.room)
                 pop = bool(pending[k]) and rng.random() < 0.3
                 addr = rng.randrange(6)
                 ctx.set(tracker.push, push)

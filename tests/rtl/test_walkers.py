@@ -34,14 +34,11 @@ class Walkers(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.chain, m.submodules.taps = self.chain, self.taps
-        wiring.connect(m, self.chain.job, self.taps.jobs)
         m.d.comb += [
             self.moved.eq(self.chain.issued),
-            self.chain.launch.ready.eq(self.enable),
-            self.chain.retire.ready.eq(1),
-            self.chain.fetch.ready.eq(1),
-            self.chain.wide_ready.eq(1),
-            self.chain.narrow_ready.eq(1),
+            self.chain.enable.eq(self.enable & (self.taps.jobs.ready | ~self.chain.with_job)),
+            self.taps.jobs.valid.eq(self.chain.issued & self.chain.with_job),
+            self.taps.jobs.p.eq(self.chain.job),
         ]
         return m
 
@@ -173,7 +170,7 @@ def walk(config, chains, *, stall=0.0, seed=0):
             ctx.set(dut.taps.o.ready, rng.random() >= stall)
             unit = dut.chain
             *_, moved, step, issued, fetch, retire = await ctx.tick().sample(
-                dut.taps.o.valid & dut.taps.o.ready, dut.taps.o.payload, dut.moved, unit.fetch.p, unit.retire.p
+                dut.taps.o.valid & dut.taps.o.ready, dut.taps.o.payload, dut.moved, unit.fetch, unit.retire
             )
             cycles[0] += 1
             if moved:

@@ -41,7 +41,8 @@ class ChainWalker(wiring.Component):
 
     Issuing a vector sends a launch token, a retire token and its operand reads, enters its writes in the hazard
     trackers and, for the first of every T rows of a dense product and for every vector otherwise, sends a job to the
-    tap walker. All of this happens in one cycle, when every receiver is ready. The next chain follows without a gap.
+    tap walker, all in one cycle. The next chain follows without a gap. It does not ask the receivers: whoever drives
+    ``enable`` knows that all have room.
 
     Parameters
     ----------
@@ -51,16 +52,18 @@ class ChainWalker(wiring.Component):
     -------
     chains : In(stream)
         Chain descriptors.
-    job, launch, retire, fetch : Out(stream)
-        What the vector needs in the other units.
-    wide_ready, narrow_ready, wide_tail, narrow_tail : In
+    enable : In(1)
+        A vector may be issued in this cycle.
+    job, launch, retire, fetch : Out
+        What the vector needs in the other units, valid with ``issued``, the job only ``with_job``.
+    wide_tail, narrow_tail : In
         From the hazard trackers.
     push_wide, push_narrow : Out(1)
         Enter a write.
     wide_addr, narrow_addr : Out
         Its addresses.
-    issued : Out(1)
-        A vector is issued in this cycle.
+    issued, with_job : Out(1)
+        A vector is issued in this cycle, and it starts a job.
     active : Out(1)
         A chain is being walked.
     """
@@ -71,12 +74,11 @@ class ChainWalker(wiring.Component):
         super().__init__(
             {
                 "chains": In(stream.Signature(chain_layout(config))),
-                "job": Out(stream.Signature(job_layout(config))),
-                "launch": Out(stream.Signature(launch_layout(config))),
-                "retire": Out(stream.Signature(retire_layout(config))),
-                "fetch": Out(stream.Signature(fetch_layout(config))),
-                "wide_ready": In(1),
-                "narrow_ready": In(1),
+                "enable": In(1),
+                "job": Out(job_layout(config)),
+                "launch": Out(launch_layout(config)),
+                "retire": Out(retire_layout(config)),
+                "fetch": Out(fetch_layout(config)),
                 "wide_tail": In(count),
                 "narrow_tail": In(count),
                 "push_wide": Out(1),
@@ -84,6 +86,7 @@ class ChainWalker(wiring.Component):
                 "wide_addr": Out(addr),
                 "narrow_addr": Out(addr),
                 "issued": Out(1),
+                "with_job": Out(1),
                 "active": Out(1),
             }
         )
@@ -94,20 +97,11 @@ class ChainWalker(wiring.Component):
         addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in PORTS}
         load, step = Signal(), Signal()
         group = Signal(range(self.config.engines))
-        with_job = Signal()
-
-        ready = Signal()
         m.d.comb += [
-            with_job.eq((group == 0) | (chain.reduction != Reduction.PRODUCT) | chain.depthwise),
-            ready.eq(
-                self.launch.ready & self.retire.ready & self.fetch.ready & self.wide_ready & self.narrow_ready
-                & (self.job.ready | ~with_job)
-            ),
-            step.eq(self.active & ready),
+            self.with_job.eq((group == 0) | (chain.reduction != Reduction.PRODUCT) | chain.depthwise),
+            step.eq(self.active & self.enable),
             self.issued.eq(step),
-            *(port.valid.eq(step) for port in (self.launch, self.retire, self.fetch)),
-            self.job.valid.eq(step & with_job),
-        ]  # fmt: skip
+        ]
         state = self._loops(m, chain, addr, group, load, step)
         last = state.last
         m.d.comb += [
@@ -174,7 +168,7 @@ class ChainWalker(wiring.Component):
         vectors = Signal(clog2(engines))
         if engines > 1:
             m.d.comb += vectors.eq(Mux(state.rows_left < engines, state.rows_left - 1, engines - 1))
-        job, fetch, retire = self.job.p, self.fetch.p, self.retire.p
+        job, fetch, retire = self.job, self.fetch, self.retire
         m.d.comb += [
             job.wide_source.eq(chain.wide_source),
             job.addr.eq(addr["source"]),
@@ -188,9 +182,9 @@ class ChainWalker(wiring.Component):
             job.window.eq(chain.window),
             job.before_wide.eq(self.wide_tail),
             job.before_narrow.eq(self.narrow_tail),
-            self.launch.p.reduction.eq(chain.reduction),
-            self.launch.p.unit0.eq(chain.unit0),
-            self.launch.p.unit1.eq(chain.unit1),
+            self.launch.reduction.eq(chain.reduction),
+            self.launch.unit0.eq(chain.unit0),
+            self.launch.unit1.eq(chain.unit1),
             fetch.before.eq(self.wide_tail),
             fetch.enable.eq(
                 Cat(

@@ -22,11 +22,11 @@ class HazardTracker(wiring.Component):
     Members
     -------
     push : In(1)
-        A write to ``addr`` has been issued; only when ``ready``.
+        A write to ``addr`` has been issued; only if ``room`` was set in this cycle or the one before.
     addr : In
         Address of the write.
-    ready : Out(1)
-        There is room for another entry.
+    room : Out(1)
+        There is room for two more entries.
     pop : In(1)
         The oldest write is done in this cycle: a read issued in the next cycle sees it.
     tail : Out
@@ -45,7 +45,7 @@ class HazardTracker(wiring.Component):
             {
                 "push": In(1),
                 "addr": In(addr),
-                "ready": Out(1),
+                "room": Out(1),
                 "pop": In(1),
                 "tail": Out(count),
                 "head": Out(count),
@@ -57,7 +57,7 @@ class HazardTracker(wiring.Component):
         m = Module()
         size = self.config.inflight
         level = Signal(range(size + 1))
-        m.d.comb += self.ready.eq(level != size)
+        m.d.comb += self.room.eq(level <= size - 2)
         m.d.sync += [
             level.eq(level + self.push - self.pop),
             self.tail.eq(self.tail + self.push),

@@ -1,7 +1,7 @@
 """Fetching of multifunction-unit operands from the wide memory."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
@@ -89,8 +89,10 @@ class OperandFetch(wiring.Component):
 
     Members
     -------
-    i : In(stream)
-        Operand reads of one vector.
+    push, i : In
+        Operand reads of one vector; only if ``room`` was set in this cycle or the one before.
+    room : Out(1)
+        There is room for two more vectors.
     entries, head, pop : In
         From the tracker of the wide memory.
     grant : In(1)
@@ -115,7 +117,9 @@ class OperandFetch(wiring.Component):
         addr, count = vector_addr_bits(config), count_shape(config)
         super().__init__(
             {
-                "i": In(stream.Signature(fetch_layout(config))),
+                "push": In(1),
+                "i": In(fetch_layout(config)),
+                "room": Out(1),
                 "entries": In(data.ArrayLayout(addr, config.inflight)),
                 "head": In(count),
                 "pop": In(1),
@@ -143,12 +147,19 @@ class OperandFetch(wiring.Component):
         ]
         self._serialise(m, gate)
 
+        # The way back from the read port ends at this queue.
+        m.submodules.free = free = SyncFIFO(width=Shape.cast(gate.o.p.shape()).width, depth=2)
         room, depth = Signal(ports), port_depth(self.config)
-        port = gate.o.p.payload
+        request = Signal(gate.o.p.shape())
+        port = request.payload
         m.d.comb += [
-            gate.o.ready.eq(self.grant & room.bit_select(port, 1)),
-            self.read.eq(gate.o.valid & gate.o.ready),
-            self.addr.eq(gate.o.p.addr),
+            free.w_en.eq(gate.o.valid),
+            free.w_data.eq(gate.o.p),
+            gate.o.ready.eq(free.w_rdy),
+            request.eq(free.r_data),
+            self.read.eq(free.r_rdy & self.grant & room.bit_select(port, 1)),
+            free.r_en.eq(self.read),
+            self.addr.eq(request.addr),
         ]
         valid, which = self.read, port
         for k in range(MEMORY_LATENCY):
@@ -179,9 +190,9 @@ class OperandFetch(wiring.Component):
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))
         finished = Signal()
         m.d.comb += [
-            self.i.ready.eq(queue.w_rdy),
-            queue.w_en.eq(self.i.valid & self.i.p.enable.any()),
-            queue.w_data.eq(self.i.p),
+            self.room.eq(queue.w_level <= queue.depth - 2),
+            queue.w_en.eq(self.push & self.i.enable.any()),
+            queue.w_data.eq(self.i),
             head.eq(queue.r_data),
             left.eq(head.enable & ~done),
             lowest.eq(left & (~left + 1)),

@@ -2,7 +2,7 @@
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -23,8 +23,10 @@ from .source import SourceReader
 from .tap_walker import TapWalker, step_layout
 from .writeback import Writeback
 
-#: Jobs and source reads that wait between two walkers; cuts the path of their handshakes.
-LOOKAHEAD = 2
+#: Source reads that wait between tap walker and hazard gate; cuts the path of their handshake.
+TAPS = 2
+#: Jobs that wait between the walkers.
+JOBS = 4
 
 
 class VectorPort(wiring.Signature):
@@ -107,10 +109,8 @@ class ChainPipe(wiring.Component):
         m.submodules.launcher = launcher = Launcher(config, latency=mvm.LAUNCH_LATENCY)
         m.submodules.writeback = writeback = Writeback(config)
         wiring.connect(m, wiring.flipped(self.chains), walker.chains)
-        wiring.connect(m, walker.fetch, operands.i)
-        _queue(m, "launch_queue", walker.launch, launcher.tokens, config.inflight)
-        _queue(m, "retire_queue", walker.retire, writeback.tokens, config.inflight)
-        source, gate = self._source(m, walker, wide_tracker, narrow_tracker, mvm, launcher)
+        source, gate, jobs = self._source(m, walker, wide_tracker, narrow_tracker, mvm, launcher)
+        self._tokens(m, walker, launcher, writeback, operands, [jobs, wide_tracker.room, narrow_tracker.room])
         self._hazards(m, walker, wide_tracker, narrow_tracker, writeback, operands, gate)
         self._memories(m, source, operands, writeback)
         self._datapath(m, mvm, launcher, operands, writeback)
@@ -129,8 +129,12 @@ class ChainPipe(wiring.Component):
         m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
         m.submodules.taps = taps = TapWalker(config, gate.request)
         m.submodules.source = source = SourceReader(config, slots=mvm.RESULT_SLOTS, request=gate.o.p.shape())
-        _queue(m, "job_queue", walker.job, taps.jobs, LOOKAHEAD)
-        _queue(m, "tap_queue", taps.o, gate.i, LOOKAHEAD)
+        m.submodules.job_queue = jobs = SyncFIFO(width=walker.job.shape().size, depth=JOBS)
+        m.d.comb += [jobs.w_en.eq(walker.issued & walker.with_job), jobs.w_data.eq(walker.job)]
+        _drain(m, jobs, taps.jobs)
+        m.submodules.tap_queue = tap_queue = SyncFIFO(width=gate.request.size, depth=TAPS)
+        m.d.comb += [tap_queue.w_en.eq(taps.o.valid), tap_queue.w_data.eq(taps.o.p), taps.o.ready.eq(tap_queue.w_rdy)]
+        _drain(m, tap_queue, gate.i)
         wiring.connect(m, gate.o, source.i)
         wiring.connect(m, source.queue, launcher.queue)
         for index, tracker in enumerate((narrow_tracker, wide_tracker)):
@@ -153,14 +157,29 @@ class ChainPipe(wiring.Component):
             mvm.x.eq(self.narrow.read_data),
             mvm.w.eq(self.matrix_data),
         ]
-        return source, gate
+        return source, gate, jobs.w_level <= JOBS - 2
+
+    def _tokens(self, m, walker, launcher, writeback, operands, room):
+        """Queues of tokens. A vector is issued when all receivers had room for two in the cycle before."""
+        depth = self.config.inflight
+        m.submodules.launch_queue = launch = SyncFIFOBuffered(width=walker.launch.shape().size, depth=depth)
+        m.submodules.retire_queue = retire = SyncFIFO(width=walker.retire.shape().size, depth=depth)
+        m.d.comb += [
+            launch.w_data.eq(walker.launch),
+            retire.w_data.eq(walker.retire),
+            operands.i.eq(walker.fetch),
+            *(enable.eq(walker.issued) for enable in (launch.w_en, retire.w_en, operands.push)),
+        ]
+        _drain(m, launch, launcher.tokens)
+        _drain(m, retire, writeback.tokens)
+        room = [*room, operands.room, launch.w_level <= depth - 2, retire.w_level <= depth - 2]
+        m.d.sync += walker.enable.eq(Cat(room).all())
 
     def _hazards(self, m, walker, wide_tracker, narrow_tracker, writeback, operands, gate):
         for name, tracker in (("wide", wide_tracker), ("narrow", narrow_tracker)):
             m.d.comb += [
                 tracker.push.eq(getattr(walker, f"push_{name}")),
                 tracker.addr.eq(getattr(walker, f"{name}_addr")),
-                getattr(walker, f"{name}_ready").eq(tracker.ready),
                 getattr(walker, f"{name}_tail").eq(tracker.tail),
                 tracker.pop.eq(getattr(writeback, f"{name}_en")),
             ]
@@ -210,8 +229,10 @@ class ChainPipe(wiring.Component):
         ]
         from_result = control.valid & control.result
         half, acc, nonfinite = from_result & mvm.half_overflow, from_result & mvm.acc_overflow, Const(0, 1)
-        half, acc = _later(m, half, reduce.LATENCY, "half_0"), _later(m, acc, reduce.LATENCY, "acc_0")
-        beats, valid, first = reduce.o, reduce.o_valid, reduce.o_first
+        half, acc = _later(m, half, reduce.LATENCY + 1, "half_0"), _later(m, acc, reduce.LATENCY + 1, "acc_0")
+        beats, valid, first = (
+            _later(m, value, 1, f"reduced_{k}") for k, value in enumerate((reduce.o, reduce.o_valid, reduce.o_first))
+        )
         for number, unit in enumerate(self.units):
             m.submodules[f"mfu{number}"] = unit
             self._controls(m, number, unit, launcher, valid)
@@ -274,17 +295,9 @@ class ChainPipe(wiring.Component):
         ]
 
 
-def _queue(m, name, source, target, depth):
-    """Connect two streams through a queue."""
-    m.submodules[name] = queue = SyncFIFO(width=Shape.cast(source.p.shape()).width, depth=depth)
-    m.d.comb += [
-        queue.w_en.eq(source.valid),
-        queue.w_data.eq(source.p),
-        source.ready.eq(queue.w_rdy),
-        target.valid.eq(queue.r_rdy),
-        target.p.eq(queue.r_data),
-        queue.r_en.eq(target.ready),
-    ]
+def _drain(m, queue, target):
+    """Connect the read side of a queue to a stream."""
+    m.d.comb += [target.valid.eq(queue.r_rdy), target.p.eq(queue.r_data), queue.r_en.eq(target.ready)]
 
 
 def _later(m, value, cycles, name):
