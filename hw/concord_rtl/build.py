@@ -57,7 +57,7 @@ def _given(image: Path | None, config: NpuConfig, flow: Flow) -> Contents:
         raise click.ClickException(str(error)) from error
 
 
-def _seeds(text: str) -> list[int]:
+def _seeds(context: click.Context, option: click.Parameter, text: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -93,7 +93,9 @@ def verilog(preset_name: str, build: Path) -> None:
 @preset_option
 @image_option
 @build_option
-@click.option("--seeds", default="1,2,3", show_default=True, help="Seeds of place and route; the best one is kept.")
+@click.option(
+    "--seeds", default="1,2,3", show_default=True, callback=_seeds, help="Of place and route; the best one is kept."
+)
 @click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
 @click.option("--baud", default=BAUD, show_default=True, help="Bit rate of the serial port.")
 @partial_option
@@ -103,7 +105,7 @@ def bitstream(
     preset_name: str | None,
     image: Path | None,
     build: Path,
-    seeds: str,
+    seeds: list[int],
     clock_mhz: float | None,
     baud: int,
     jobs: int,
@@ -126,7 +128,7 @@ def bitstream(
         digest(_source_key(), config.to_dict(), fixed, wanted, baud),
     )
     flow.synthesize()
-    runs = flow.place(_seeds(seeds), hz, jobs)
+    runs = flow.place(seeds, hz, jobs)
     summary = _summary(board, config, hz, baud, runs)
     summary["fixed"] = fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
