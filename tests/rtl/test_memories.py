@@ -107,7 +107,7 @@ def matrix_rows(config, seed):
     return [rng.getrandbits(config.matrix_row.width) for _ in range(config.matrix_depth * config.rows)]
 
 
-@pytest.mark.parametrize("config", [TINY, TINY.replace(matrix_depth=600, engines=2)], ids=["tiny", "two"])
+@pytest.mark.parametrize("config", [TINY, TINY.replace(matrix_depth=600, engines=8)], ids=["tiny", "eight"])
 def test_matrix_memory(config):
     """The host writes some rows and reads others back; the engines read whole words. Latencies are exact."""
     rng = random.Random(4)

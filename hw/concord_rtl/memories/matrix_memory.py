@@ -51,7 +51,8 @@ class MatrixMemory(wiring.Component):
 
     #: The block RAMs are all over the device: address and enables are registered on their way.
     LATENCY = 1 + VectorMemory.LATENCY
-    HOST_LATENCY = LATENCY + 1
+    #: Rows that are merged in one cycle on the way to the host.
+    GROUP = 4
 
     def __init__(self, config: NpuConfig, init=()):
         self.config = config
@@ -76,6 +77,14 @@ class MatrixMemory(wiring.Component):
             }
         )
 
+    @property
+    def HOST_LATENCY(self) -> int:
+        """Cycles from the address to the row for the host."""
+        levels, rows = 0, self.config.rows
+        while rows > 1:
+            levels, rows = levels + 1, -(-rows // self.GROUP)
+        return self.LATENCY + levels
+
     def elaborate(self, platform):
         spare = Spram.COUNT if primitives_of(platform) == "up5k" and self.config.matrix_depth <= Spram.DEPTH else 0
         if spare and self.init:
@@ -90,10 +99,17 @@ class MatrixMemory(wiring.Component):
             mine = self.host.row == row
             m.d.sync += [r_en.eq(~self.host.sel | mine), w_en.eq(self.host.sel & self.host.en & mine)]
             spare -= self._row(m, row, addr, r_en, w_en, w_data, spare)
-        # Reading for the host, all rows but one are zero.
-        words = [row.as_value() for row in self.read.data]
-        m.d.sync += self.host.data.eq(reduce(or_, words))
+        self._collect(m)
         return m
+
+    def _collect(self, m):
+        """Reading for the host, all rows but one are zero: OR them, a register per level."""
+        words = [row.as_value() for row in self.read.data]
+        while len(words) > 1:
+            groups = [words[k : k + self.GROUP] for k in range(0, len(words), self.GROUP)]
+            words = [Signal.like(self.host.data, name=f"of{len(groups)}_{k}") for k in range(len(groups))]
+            m.d.sync += [word.eq(reduce(or_, group)) for word, group in zip(words, groups, strict=True)]
+        m.d.comb += self.host.data.eq(words[0])
 
     def _row(self, m, row, addr, r_en, w_en, w_data, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
