@@ -34,7 +34,7 @@ lint: $(READY) ## style, format and types
 format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 docs: $(READY) ## regenerate the reference pages
-	$(VENV)/bin/concord docs $(ARGS)
+	$(RUN) -m concord.spec.docs
 clean: ## remove everything that was built, .venv included
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
