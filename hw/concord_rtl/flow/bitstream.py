@@ -66,6 +66,7 @@ class Flow:
         if stage.fresh:
             return
         stage.clear()
+        self.console.print("        generating the design")
         with self.console.status("generating the design"):
             plan = self.board.platform().prepare(make(), NAME, emit_src=False)
         for name in names:
