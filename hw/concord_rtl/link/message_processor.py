@@ -2,6 +2,7 @@
 
 from amaranth import *
 from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -71,7 +72,16 @@ class MessageProcessor(wiring.Component):
         wiring.connect(m, deframer.o, receiver.i)
         wiring.connect(m, receiver.body, access.i)
         wiring.connect(m, access.bus, wiring.flipped(self.bus))
-        wiring.connect(m, replier.o, framer.i)
+        # Between them the way back from whatever carries the bytes ends.
+        m.submodules.octets = octets = SyncFIFO(width=Shape.cast(replier.o.p.shape()).width, depth=2)
+        m.d.comb += [
+            octets.w_en.eq(replier.o.valid),
+            octets.w_data.eq(replier.o.p),
+            replier.o.ready.eq(octets.w_rdy),
+            framer.i.valid.eq(octets.r_rdy),
+            framer.i.p.eq(octets.r_data),
+            octets.r_en.eq(framer.i.ready),
+        ]
         wiring.connect(m, framer.o, wiring.flipped(self.tx))
 
         frame = receiver.frame.p

@@ -40,7 +40,7 @@ class OperandPort(wiring.Component):
     beat : Out
         P elements.
     freed : Out(1)
-        The last beat of a vector has been consumed: its place is free.
+        The last beat of a vector has left the queue: its place is free.
     """
 
     def __init__(self, config: NpuConfig):
@@ -62,18 +62,24 @@ class OperandPort(wiring.Component):
         beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
         m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
         unreserved = Signal(range(depth + 1))
-        beat = Signal(range(beats))
+        beat, full, load = Signal(range(beats)), Signal(), Signal()
         m.d.comb += [
             queue.w_data.eq(self.vector),
             queue.w_en.eq(self.push),
-            self.available.eq(unreserved != 0),
-            self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
-            self.freed.eq(self.take & (beat == beats - 1)),
+            load.eq(queue.r_rdy & (~full | self.take)),
+            self.freed.eq(load & (beat == beats - 1)),
             queue.r_en.eq(self.freed),
         ]
-        m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
-        with m.If(self.take):
-            m.d.sync += beat.eq(Mux(self.freed, 0, beat + 1))
+        # Launches are at least two cycles apart, so a reservation is seen in time although this is a register.
+        m.d.sync += [unreserved.eq(unreserved + self.push - self.reserve), self.available.eq(unreserved != 0)]
+        with m.If(load):
+            m.d.sync += [
+                full.eq(1),
+                self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
+                beat.eq(Mux(self.freed, 0, beat + 1)),
+            ]
+        with m.Elif(self.take):
+            m.d.sync += full.eq(0)
         return m
 
 

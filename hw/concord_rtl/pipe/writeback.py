@@ -16,7 +16,7 @@ from .layouts import program_addr_bits, retire_layout, vector_addr_bits
 class Writeback(wiring.Component):
     """Writes each vector to its wide and narrow destinations and retires it.
 
-    The wide write takes place one cycle after the last beat, the narrow write after the latency of the quantiser; both
+    The wide write takes place one cycle after the last beat, the narrow write one after the quantiser is done; both
     retire the entry of their hazard tracker in the cycle of the write. A vector counts as retired, with all its
     flags, at the time of the narrow write, whether it has one or not.
 
@@ -121,7 +121,6 @@ class Writeback(wiring.Component):
             queue.w_data.eq(pushed),
             queue.w_en.eq(last),
             head.eq(queue.r_data),
-            queue.r_en.eq(self.retired),
         ]
         done = last
         for k in range(quantizer.LATENCY):
@@ -132,6 +131,9 @@ class Writeback(wiring.Component):
         m.d.comb += [
             converted[Flag.NONFINITE].eq(quantizer.nonfinite),
             converted[Flag.SATURATED].eq(quantizer.saturated),
+            queue.r_en.eq(done),
+        ]
+        m.d.sync += [
             self.retired.eq(done),
             self.narrow_en.eq(done & head.write),
             self.narrow_addr.eq(head.narrow),

@@ -41,6 +41,8 @@ class ChainBuilder(wiring.Component):
         Start of a run: initial state.
     execute : In(1)
         ``word`` takes effect in this cycle.
+    legal : In(1)
+        It is a legal word. What an illegal one changes does not matter, as long as no chain is dispatched.
     word, pc : In
         Instruction and its address.
     is_chain, stage : In
@@ -57,6 +59,7 @@ class ChainBuilder(wiring.Component):
             {
                 "clear": In(1),
                 "execute": In(1),
+                "legal": In(1),
                 "word": In(isa.WORD_BITS),
                 "pc": In(program_addr_bits(config)),
                 "is_chain": In(1),
@@ -103,7 +106,7 @@ class ChainBuilder(wiring.Component):
             m.d.comb += self.misplaced.eq(open_)
         with m.If(self.execute & self.is_chain):
             m.d.sync += [open_.eq(~last), stage.eq(self.stage)]
-            with m.If(last):
+            with m.If(last & self.legal):
                 m.d.sync += self.chains.valid.eq(1)
         with m.If(self.clear):
             m.d.sync += open_.eq(0)

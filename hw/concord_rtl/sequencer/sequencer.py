@@ -71,7 +71,7 @@ class Sequencer(wiring.Component):
 
         word, word_pc, beyond, valid = Signal(isa.WORD_BITS), Signal(16), Signal(), Signal()
         illegal, is_chain, stage = Signal.like(decoder.trap), Signal(), Signal.like(decoder.stage)
-        step, finish, execute = Signal(), Signal(), Signal()
+        step, finish = Signal(), Signal()
         with m.If(fetch.o.ready):  # a word is decoded in the cycle before it is executed
             m.d.sync += [
                 valid.eq(fetch.o.valid),
@@ -88,32 +88,33 @@ class Sequencer(wiring.Component):
         opcode = word[: isa.OPCODE_BITS]
         is_halt, is_loop, is_end = opcode == Op.HALT, opcode == Op.LOOP, opcode == Op.END_LOOP
         trap = self._trap(m, beyond, illegal, builder, (is_loop & loops.full) | (is_end & loops.empty))
-        bad = trap != Trap.NONE
-        waits = is_halt | (opcode == Op.FENCE) | bad
+        waits = is_halt | (opcode == Op.FENCE)
+        # An illegal word is noted and takes no other effect than that; the run ends when all is drained.
+        stopped = Signal()
         m.d.comb += [
-            step.eq(self.busy & valid & ~builder.chains.valid & (~waits | self.drained)),
-            finish.eq(step & (is_halt | bad)),
-            execute.eq(step & ~bad),
+            step.eq(self.busy & valid & ~stopped & ~builder.chains.valid & (~waits | self.drained)),
+            finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & is_halt & (trap == Trap.NONE))),
             self.addr.eq(fetch.addr),
             fetch.data.eq(self.data),
             fetch.enable.eq(self.busy),
             fetch.o.ready.eq(~valid | step),
-            fetch.jump.eq(self.start | finish | (execute & is_end & loops.again)),
+            fetch.jump.eq(self.start | finish | (step & is_end & loops.again)),
             fetch.target.eq(Mux(self.start, self.pc, loops.target)),
             decoder.word.eq(fetch.o.p.word),
             loops.clear.eq(self.start),
-            loops.open.eq(execute & is_loop),
-            loops.close.eq(execute & is_end),
+            loops.open.eq(step & is_loop),
+            loops.close.eq(step & is_end),
             loops.count.eq(view(Op.LOOP, word)["count"]),
             loops.after.eq(word_pc + 1),
             builder.clear.eq(self.start),
-            builder.execute.eq(execute),
+            builder.execute.eq(step),
+            builder.legal.eq(trap == Trap.NONE),
             builder.word.eq(word),
             builder.pc.eq(word_pc),
             builder.is_chain.eq(is_chain),
             builder.stage.eq(stage),
         ]
-        self._state(m, finish, trap, word_pc)
+        self._state(m, step, stopped, finish, trap, word_pc)
         return m
 
     def _trap(self, m, beyond, illegal, builder, bad_loop):
@@ -129,7 +130,7 @@ class Sequencer(wiring.Component):
             m.d.comb += trap.eq(Trap.LOOP_STACK)
         return trap
 
-    def _state(self, m, finish, trap, word_pc):
+    def _state(self, m, step, stopped, finish, trap, word_pc):
         with m.If(self.start):
             m.d.sync += [
                 self.busy.eq(1),
@@ -137,13 +138,9 @@ class Sequencer(wiring.Component):
                 self.trapped.eq(0),
                 self.trap.eq(Trap.NONE),
                 self.trap_pc.eq(0),
+                stopped.eq(0),
             ]
         with m.Elif(finish):
-            bad = trap != Trap.NONE
-            m.d.sync += [
-                self.busy.eq(0),
-                self.done.eq(~bad),
-                self.trapped.eq(bad),
-                self.trap.eq(trap),
-                self.trap_pc.eq(Mux(bad, word_pc, 0)),
-            ]
+            m.d.sync += [self.busy.eq(0), self.done.eq(~stopped), self.trapped.eq(stopped)]
+        with m.Elif(step & (trap != Trap.NONE)):
+            m.d.sync += [stopped.eq(1), self.trap.eq(trap), self.trap_pc.eq(word_pc)]
