@@ -1,5 +1,8 @@
 """The command line: what it prints, and that mistakes give one message and no traceback."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -136,3 +139,8 @@ def test_demo_that_does_not_fit_is_one_message(tmp_path):
     code, output = run("demo", "--preset", "tiny", "--output", tmp_path)
     assert code == 1 and "Traceback" not in output
     assert "Error: does not fit into tiny: matrix memory has 256 words, but" in output
+
+
+def test_the_package_runs_as_the_command_does():
+    done = subprocess.run([sys.executable, "-m", "concord", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("concord, version")
