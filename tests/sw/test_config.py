@@ -6,6 +6,7 @@ import re
 import pytest
 
 from concord.spec.config import ECP5_85F, PRESETS, TINY, NpuConfig, clog2, preset
+from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId, regions
 
 # A different, valid value for every parameter.
@@ -23,8 +24,8 @@ WRONG = [
     ("lanes", 0, "a divisor of native=4"),
     ("engines", 3, "1, 2, 4 or 8"),
     ("mfu_lanes", 4, "a divisor of native=4 and at most 2"),
-    ("act_mant", 2, "in 3..16"),
-    ("act_mant", 13, "at most 12"),
+    ("act_mant", 2, "in 3..12, so that every code is a binary16 number"),
+    ("act_mant", 13, "in 3..12, so that every code is a binary16 number"),
     ("wgt_mant", 17, "in 3..16"),
     ("act_exp_min", -21, "in -20..8"),
     ("act_exp_min", 9, "in -20..8"),
@@ -50,6 +51,13 @@ WRONG = [
 def test_wrong_values_are_named(name, value, rule):
     with pytest.raises(ValueError, match=f"^{name} must be {re.escape(rule)}.*, not {value}$"):
         TINY.replace(**{name: value})
+
+
+def test_every_row_of_the_matrix_memory_has_a_link_address():
+    wide = TINY.replace(native=64, engines=8, matrix_depth=1 << 15, max_payload=256)
+    assert regions(wide)[RegionId.MATRIX].depth == 1 << 24
+    with pytest.raises(ValueError, match=r"^matrix_depth must be at most 32768 with 512 rows .* 24 bits, not 32769$"):
+        wide.replace(matrix_depth=(1 << 15) + 1)
 
 
 @pytest.mark.parametrize("value", [4.0, "4", True, None])
@@ -85,7 +93,7 @@ def test_regions_follow_the_configuration(config):
     assert set(table) == set(RegionId)
     assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
     assert table[RegionId.SLOTS].depth == config.table_slots
-    assert all(region.depth * 1 <= 1 << 24 for region in table.values())
+    assert all(region.depth <= 1 << TARGET["addr"].width for region in table.values())
 
 
 def test_a_table_slot_reaches_every_table_that_fits():

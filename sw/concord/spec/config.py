@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import Any
 
 from .fields import Field, Layout
-from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
+from .formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_WIDTH, BlockFormat
+from .isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
+from .link import TARGET
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 1
@@ -44,7 +46,7 @@ class NpuConfig:
     mfu_lanes : int
         P, lanes of the multifunction units. Divides N, at most N / 2.
     act_mant, wgt_mant : int
-        Mantissa widths of activations (vectors) and weights (matrices), 3 to 16 bits.
+        Mantissa widths of activations (vectors), 3 to 12 bits, and of weights (matrices), 3 to 16 bits.
     act_exp_min : int
         Least exponent of an activation block. The greatest follows from binary16.
     wgt_exp_min, wgt_exp_max : int
@@ -118,14 +120,12 @@ class NpuConfig:
         self._require("mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
 
     def _check_numbers(self) -> None:
-        self._require("act_mant", "in 3..16", 3 <= self.act_mant <= 16)
+        self._require("act_mant", "in 3..12, so that every code is a binary16 number", 3 <= self.act_mant <= 12)
         self._require("wgt_mant", "in 3..16", 3 <= self.wgt_mant <= 16)
         # Blocks of subnormal numbers all clamp, so converters never normalise one.
-        low = -14 - (self.act_mant - 2)
+        low = HALF_EXP_MIN - (self.act_mant - 2)
         act_ok = low <= self.act_exp_min < self.act.exp_max
         self._require("act_exp_min", f"in {low}..{self.act.exp_max - 1}", act_ok)
-        self._require("act_exp_min", "at least -24, so that every code is a binary16 number", self.act_exp_min >= -24)
-        self._require("act_mant", "at most 12, so that every code is a binary16 number", self.act_mant <= 12)
         self._require("wgt_exp_min", f"at most wgt_exp_max={self.wgt_exp_max}", self.wgt_exp_min <= self.wgt_exp_max)
         self._require("wgt_exp_min", "at least -31", self.wgt_exp_min >= -31)
         self._require("wgt_exp_max", "at most 8", self.wgt_exp_max <= 8)
@@ -133,8 +133,12 @@ class NpuConfig:
         self._require("max_terms", "a power of two in 1..4096", self.max_terms in {1 << k for k in range(13)})
 
     def _check_depths(self) -> None:
-        for name, high in [("matrix_depth", 1 << 18), ("narrow_depth", 1 << 14), ("wide_depth", 1 << 14)]:
-            self._require(name, f"in 16..{high}", 16 <= getattr(self, name) <= high)
+        limits = {"matrix_depth": MATRIX_ADDR_BITS, "narrow_depth": VECTOR_ADDR_BITS, "wide_depth": VECTOR_ADDR_BITS}
+        for name, bits in limits.items():
+            self._require(name, f"in 16..{1 << bits}", 16 <= getattr(self, name) <= 1 << bits)
+        most = (1 << TARGET["addr"].width) // self.rows
+        rule = f"at most {most} with {self.rows} rows a word: a link address has {TARGET['addr'].width} bits"
+        self._require("matrix_depth", rule, self.matrix_depth <= most)
         self._require("program_depth", "in 16..4096", 16 <= self.program_depth <= 4096)
         self._require("table_depth", "a power of two in 16..4096", self.table_depth in {1 << k for k in range(4, 13)})
         self._require("table_slots", "in 1..16", 1 <= self.table_slots <= 16)

@@ -64,8 +64,3 @@ class Status(IntEnum):
 
 #: Added to the status when the number in the reply is the expected one because the request's could not be trusted.
 UNSOLICITED = 0x80
-
-
-def reply_limit(max_payload: int) -> int:
-    """Greatest payload of a reply in octets: the same bound as for requests."""
-    return max_payload
