@@ -313,3 +313,5 @@ def test_words_must_lie_in_their_region():
         memories.read(RegionId.REGS, 0, 1)
     with pytest.raises(ValueError, match="region must be a memory, not REGS"):
         memories.write(RegionId.REGS, 0, [1])
+    with pytest.raises(ValueError, match="words must be integers of 8 bytes, not 18446744073709551616"):
+        memories.write(RegionId.PROGRAM, 0, [1 << 64])

@@ -219,9 +219,8 @@ def quantize(
     ``out`` may be ``x`` itself and must not overlap it otherwise.
     """
     flags = 0
-    if quant.mode is ExponentMode.STATIC:
-        if not fmt.exp_min <= quant.exp <= fmt.exp_max:
-            raise ValueError(f"exp must be in {fmt.exp_min}..{fmt.exp_max}, not {quant.exp}")
+    static = quant.mode is ExponentMode.STATIC
+    if static:
         peak: Any = max(x.max(), -x.min())
     else:
         peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
@@ -229,7 +228,7 @@ def quantize(
         x = np.nan_to_num(x, copy=True, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
         peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
         flags |= 1 << Flag.NONFINITE
-    if quant.mode is ExponentMode.STATIC:
+    if static:
         scale[...] = 2.0**quant.exp
         unit: Any = np.float32(2.0**quant.exp)
     else:
@@ -238,7 +237,6 @@ def quantize(
         np.maximum(power, 2.0**fmt.exp_min, out=power)
         scale[...] = power
         unit = power[..., None, :]
-    static = quant.mode is ExponentMode.STATIC
     limit = unit * np.float32(fmt.q_max)
     if static:
         np.minimum(x, limit + unit, out=out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.memmap import Region, RegionId, regions
+from concord.words import pack_words, to_bytes, to_integers, unpack_words
 
 
 class Memories:
@@ -83,27 +84,30 @@ class Memories:
     # Words of the link -------------------------------------------------------------------------
 
     def write(self, region: RegionId, addr: int, words: Sequence[int]) -> None:
-        """Store words of a region; ``ValueError`` if they do not fit or hold what no converter produces."""
+        """Store words of a region; ``ValueError`` if they do not fit."""
         at = self._span(region, addr, len(words))
         layout = self._regions[region].word
+        data = to_bytes(words, layout.nbytes)
         if region is RegionId.PROGRAM:
-            self.program[at] = words
-        elif region in _PACKERS:
-            fields = [layout.unpack(word) for word in words]
-            if fields:
-                _PACKERS[region](self, at, fields)
-        else:
-            raise ValueError(f"region must be a memory, not {region.name}")
+            self.program[at] = data.view("<u8")[:, 0]
+            return
+        fields = unpack_words(layout, data)
+        for array, values in zip(self._arrays_of(region), fields.values(), strict=True):
+            array[at] = values
+        if region is RegionId.MATRIX:
+            self._arrays_of(region)[1][at] += self.config.wgt_exp_min
 
     def read(self, region: RegionId, addr: int, count: int) -> list[int]:
         """Words of a region as they travel on the link."""
         at = self._span(region, addr, count)
-        layout = self._regions[region].word
         if region is RegionId.PROGRAM:
             return [int(word) for word in self.program[at]]
-        if region not in _UNPACKERS:
-            raise ValueError(f"region must be a memory, not {region.name}")
-        return [layout.pack(**fields) for fields in _UNPACKERS[region](self, at)]
+        layout = self._regions[region].word
+        values = [array[at] for array in self._arrays_of(region)]
+        if region is RegionId.MATRIX:
+            values[1] = values[1] - self.config.wgt_exp_min
+        names = [field.name for field in layout.fields]
+        return to_integers(pack_words(layout, **dict(zip(names, values, strict=True))))
 
     def region(self, region: RegionId) -> Region:
         """Description of a region."""
@@ -117,65 +121,22 @@ class Memories:
             )
         return slice(addr, addr + count)
 
-    def _rows(self) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-        """The matrix memory as rows, in the order of the link."""
-        return self.matrix_mant.reshape(-1, self.config.lanes), self.matrix_exp.reshape(-1)
+    def _arrays_of(self, region: RegionId) -> tuple[NDArray[Any], ...]:
+        """Views by address of the link, one for each field of a word."""
+        match region:
+            case RegionId.MATRIX:
+                return self.matrix_mant.reshape(-1, self.config.lanes), self.matrix_exp.reshape(-1)
+            case RegionId.NARROW:
+                return self.narrow_mant, self.narrow_exp
+            case RegionId.WIDE:
+                return (self.wide,)
+            case RegionId.TABLE:
+                return (self.table,)
+            case RegionId.SLOTS:
+                return tuple(self.slots.T)
+            case RegionId.FLAGS:
+                return (self.flags,)
+        raise ValueError(f"region must be a memory, not {region.name}")
 
-
-Fields = list[dict[str, Any]]
-
-
-def _put_matrix(memories: Memories, at: slice, fields: Fields) -> None:
-    mant, exp = memories._rows()
-    mant[at] = [f["mant"] for f in fields]
-    exp[at] = np.array([f["exp"] for f in fields]) + memories.config.wgt_exp_min
-
-
-def _get_matrix(memories: Memories, at: slice) -> Fields:
-    mant, exp = memories._rows()
-    codes = exp[at] - memories.config.wgt_exp_min
-    return [{"mant": m, "exp": e} for m, e in zip(mant[at].tolist(), codes.tolist(), strict=True)]
-
-
-def _put_narrow(memories: Memories, at: slice, fields: Fields) -> None:
-    memories.narrow_mant[at] = [f["mant"] for f in fields]
-    memories.narrow_exp[at] = [f["exp"] for f in fields]
-
-
-def _get_narrow(memories: Memories, at: slice) -> Fields:
-    pairs = zip(memories.narrow_mant[at].tolist(), memories.narrow_exp[at].tolist(), strict=True)
-    return [{"mant": m, "exp": e} for m, e in pairs]
-
-
-def _put_slots(memories: Memories, at: slice, fields: Fields) -> None:
-    memories.slots[at] = [list(f.values()) for f in fields]
-
-
-def _get_slots(memories: Memories, at: slice) -> Fields:
-    return [memories.slot(k) for k in range(at.start, at.stop)]
-
-
-def _scalar(
-    array: str, name: str
-) -> tuple[Callable[[Memories, slice, Fields], None], Callable[[Memories, slice], Fields]]:
-    def put(memories: Memories, at: slice, fields: Fields) -> None:
-        getattr(memories, array)[at] = [f[name] for f in fields]
-
-    def get(memories: Memories, at: slice) -> Fields:
-        return [{name: value} for value in getattr(memories, array)[at].tolist()]
-
-    return put, get
-
-
-_PAIRS = {
-    RegionId.MATRIX: (_put_matrix, _get_matrix),
-    RegionId.NARROW: (_put_narrow, _get_narrow),
-    RegionId.WIDE: _scalar("wide", "elem"),
-    RegionId.TABLE: _scalar("table", "value"),
-    RegionId.SLOTS: (_put_slots, _get_slots),
-    RegionId.FLAGS: _scalar("flags", "flags"),
-}
-_PACKERS = {region: pair[0] for region, pair in _PAIRS.items()}
-_UNPACKERS = {region: pair[1] for region, pair in _PAIRS.items()}
 
 assert max(Flag) < 8
