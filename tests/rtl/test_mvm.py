@@ -106,12 +106,12 @@ def drive(dut, jobs, *, gap=0.0, wait=0.0, hold=0, seed=0):
     seen, launched, most = [], [], [0]
 
     async def bench(ctx):
-        todo, outstanding, rest, words = list(reversed(steps)), 0, 0, [0] * dut.W_DELAY
+        waiting, outstanding, rest, words = list(reversed(steps)), 0, 0, [0] * dut.W_DELAY
         while len(launched) < wanted or len(seen) < launched[-1] + dut.LAUNCH_LATENCY + config.beats:
             now = len(seen)
-            credit = todo and not (todo[-1][0] and outstanding == dut.RESULT_SLOTS)
+            credit = waiting and not (waiting[-1][0] and outstanding == dut.RESULT_SLOTS)
             if credit and rng.random() >= gap:
-                begins, item = todo.pop()
+                begins, item = waiting.pop()
                 outstanding += begins
                 set_step(ctx, dut, item, words)
             else:
@@ -128,7 +128,7 @@ def drive(dut, jobs, *, gap=0.0, wait=0.0, hold=0, seed=0):
             )
             outstanding -= free
             seen.append((list(beat), acc_over, half_over))
-        assert outstanding == 0 and not todo
+        assert outstanding == 0 and not waiting
 
     simulate(dut, bench, cycles=20_000)
     return [seen[at + dut.LAUNCH_LATENCY :][: config.beats] for at in launched], launched, most[0]
