@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from concord.builder import ProgramBuilder
 from concord.image import Image, Port
-from concord.onnx_import import Dense, Network
+from concord.network import Dense, Network
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId

@@ -1,88 +1,21 @@
 """Read a multilayer perceptron from ONNX.
 
-Understands one data path of Flatten, Reshape, Identity, Gemm, MatMul with Add, Relu, Sigmoid and Tanh with constant
-weights. Everything else is listed at once, each node with the reason; nothing is dropped silently.
+Understands one data path of Flatten, Reshape, Identity, Gemm, MatMul, Relu, Sigmoid and Tanh with constant weights.
+Add, Mul and BatchNormalization behind a product become part of it. Everything else is listed at once, each node with
+the reason; nothing is dropped silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-
-#: What each activation computes, by its ONNX name.
-ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
-    "Relu": lambda x: np.maximum(x, 0.0),
-    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
-    "Tanh": np.tanh,
-}
-
-
-@dataclass(frozen=True)
-class Dense:
-    """One layer: ``activation(weight @ x + bias)``; ``weight`` is outputs by inputs."""
-
-    name: str
-    weight: Floats
-    bias: Floats
-    activation: str | None = None
-
-    @property
-    def inputs(self) -> int:
-        """Elements it reads."""
-        return int(self.weight.shape[1])
-
-    @property
-    def outputs(self) -> int:
-        """Elements it computes."""
-        return int(self.weight.shape[0])
-
-
-@dataclass(frozen=True)
-class Network:
-    """A multilayer perceptron in double precision: the float reference and the input of the compiler."""
-
-    name: str
-    layers: tuple[Dense, ...]
-
-    @property
-    def inputs(self) -> int:
-        """Elements of one sample."""
-        return self.layers[0].inputs
-
-    @property
-    def outputs(self) -> int:
-        """Elements of one result."""
-        return self.layers[-1].outputs
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates of one inference."""
-        return sum(layer.weight.size for layer in self.layers)
-
-    def trace(self, x: npt.ArrayLike) -> list[Floats]:
-        """Return the output of every layer for a batch (first axis), the last one being the result."""
-        value = np.asarray(x, dtype=np.float64)
-        value = value.reshape(len(value), -1)
-        if value.shape[1] != self.inputs:
-            raise ValueError(f"samples of {self.name} must have {self.inputs} elements, not {value.shape[1]}")
-        outputs = []
-        for layer in self.layers:
-            value = value @ layer.weight.T + layer.bias
-            if layer.activation is not None:
-                value = ACTIVATIONS[layer.activation](value)
-            outputs.append(value)
-        return outputs
-
-    def __call__(self, x: npt.ArrayLike) -> Floats:
-        """Return the result for a batch."""
-        return self.trace(x)[-1]
+from concord.network import ACTIVATIONS, Dense, Floats, Network
 
 
 class UnsupportedModel(ValueError):
@@ -95,27 +28,13 @@ class UnsupportedModel(ValueError):
 
 
 @dataclass
-class _Open:
-    """The layer under construction: bias and activation can still join it."""
-
-    name: str
-    weight: Floats
-    bias: Floats | None = None
-    activation: str | None = None
-
-    def close(self) -> Dense:
-        bias = np.zeros(len(self.weight)) if self.bias is None else self.bias
-        return Dense(self.name, self.weight, bias, self.activation)
-
-
-@dataclass
 class _Importer:
     """Walks the nodes in order. ``value`` is the name of the tensor at the end of the data path so far."""
 
     constants: dict[str, Floats]
     value: str
     reasons: list[str]
-    layers: list[_Open] = field(default_factory=list)
+    layers: list[Dense] = field(default_factory=list)
 
     def node(self, node: Any) -> None:
         """Take one node, or note why it cannot be taken; go on behind it, to find every reason."""
@@ -141,9 +60,11 @@ class _Importer:
     def _constant(self, node: Any) -> None:
         from onnx import numpy_helper
 
-        for attribute in node.attribute:
-            if attribute.name == "value":
-                self.constants[node.output[0]] = numpy_helper.to_array(attribute.t)
+        for name, value in _attributes(node).items():
+            if name == "value":
+                self.constants[node.output[0]] = numpy_helper.to_array(value)
+            elif name in ("value_float", "value_floats", "value_int", "value_ints"):
+                self.constants[node.output[0]] = np.asarray(value)
 
     def _other(self, node: Any) -> Floats | None:
         """The constant operand of a node with two inputs, as doubles."""
@@ -177,43 +98,62 @@ class _Importer:
         if weight is None or bias is None:
             return "weight and bias must be constant"
         weight = weight.astype(float) if attributes.get("transB", 0) else weight.astype(float).T
-        full = np.broadcast_to(bias.astype(float).reshape(-1), len(weight)) * attributes.get("beta", 1.0)
-        self.layers.append(_Open(node.name or node.output[0], weight * attributes.get("alpha", 1.0), full))
-        return self._check_width()
+        refused = self._product(node, weight * attributes.get("alpha", 1.0))
+        return refused or self._join(1.0, bias * attributes.get("beta", 1.0))
 
     def matmul(self, node: Any) -> str | None:
         """A layer whose bias may follow."""
         weight = self._other(node)
         if weight is None or weight.ndim != 2 or node.input[0] != self.value:
             return "the second operand must be a constant matrix"
-        self.layers.append(_Open(node.name or node.output[0], weight.T))
-        return self._check_width()
+        return self._product(node, weight.T)
 
-    def _check_width(self) -> str | None:
+    def _product(self, node: Any, weight: Floats) -> str | None:
+        """A new layer."""
+        self.layers.append(Dense(node.name or node.output[0], weight, np.zeros(len(weight))))
         if len(self.layers) < 2:
             return None
-        have, want = len(self.layers[-2].weight), self.layers[-1].weight.shape[1]
+        have, want = self.layers[-2].outputs, self.layers[-1].inputs
         return None if have == want else self._context(f"reads {want} elements, but the layer before gives {have}")
 
     def add(self, node: Any) -> str | None:
-        """The bias of the layer before."""
+        """A bias."""
         bias = self._other(node)
-        if bias is None:
-            return "only the addition of a constant bias is supported"
+        return "one operand must be constant" if bias is None else self._join(1.0, bias)
+
+    def mul(self, node: Any) -> str | None:
+        """A factor per output."""
+        factor = self._other(node)
+        return "one operand must be constant" if factor is None else self._join(factor, 0.0)
+
+    def batch_normalization(self, node: Any) -> str | None:
+        """Factor and bias per output, as in inference."""
+        attributes = _attributes(node)
+        names = node.input[1:5]
+        if attributes.get("training_mode", 0) or any(name not in self.constants for name in names):
+            return "must be for inference, with constant scale, bias, mean and variance"
+        scale, bias, mean, variance = (self.constants[name].astype(float) for name in names)
+        factor = scale / np.sqrt(variance + attributes.get("epsilon", 1e-5))
+        return self._join(factor, bias - factor * mean)
+
+    def _join(self, factor: npt.ArrayLike, bias: npt.ArrayLike) -> str | None:
+        """Make ``factor * y + bias`` part of the layer before; each is one number, or one per output."""
         if not self.layers or self.layers[-1].activation is not None:
             return self._context("must follow a matrix product")
         layer = self.layers[-1]
-        if bias.size not in (1, len(layer.weight)):
-            return self._context(f"bias must have {len(layer.weight)} elements, not {bias.size}")
-        full = np.broadcast_to(bias.reshape(-1), len(layer.weight))
-        layer.bias = full if layer.bias is None else layer.bias + full
+        full = []
+        for operand in (np.asarray(factor, dtype=float), np.asarray(bias, dtype=float)):
+            if operand.size not in (1, layer.outputs) or operand.shape[-1:] not in ((), (operand.size,)):
+                return self._context(f"constant must have 1 or {layer.outputs} elements, not {list(operand.shape)}")
+            full.append(np.broadcast_to(operand.reshape(-1), layer.outputs))
+        self.layers[-1] = replace(layer, weight=full[0][:, None] * layer.weight, bias=full[0] * layer.bias + full[1])
         return None
 
     def activation(self, node: Any) -> str | None:
         """The activation of the layer before."""
         if not self.layers or self.layers[-1].activation is not None:
             return self._context("must follow a matrix product")
-        self.layers[-1].activation = node.op_type
+        self.layers[-1] = replace(self.layers[-1], activation=node.op_type)
         return None
 
 
@@ -224,6 +164,8 @@ _HANDLERS: dict[str, Callable[[_Importer, Any], str | None]] = {
     "Gemm": _Importer.gemm,
     "MatMul": _Importer.matmul,
     "Add": _Importer.add,
+    "Mul": _Importer.mul,
+    "BatchNormalization": _Importer.batch_normalization,
     **dict.fromkeys(ACTIVATIONS, _Importer.activation),
 }
 
@@ -258,11 +200,27 @@ def import_onnx(model: str | Path | Any) -> Network:
         importer.node(node)
     if not reasons and importer.value != graph.output[0].name:
         reasons.append(f"output '{graph.output[0].name}' is not at the end of the data path")
-    if not reasons and not importer.layers:
-        reasons.append("there is no matrix product in it")
+    if not reasons:
+        reasons += _unfit(graph, inputs[0], importer.layers)
     if reasons:
         raise UnsupportedModel(name, reasons)
-    for k, layer in enumerate(importer.layers):
-        if layer.name in [other.name for other in importer.layers[:k]]:
-            layer.name = f"{layer.name}#{k}"
-    return Network(name, tuple(layer.close() for layer in importer.layers))
+    return Network(name, _distinct(importer.layers))
+
+
+def _unfit(graph: Any, name: str, layers: list[Dense]) -> list[str]:
+    """Why the layers do not go with the input of the graph, which may leave its shape open."""
+    if not layers:
+        return ["there is no matrix product in it"]
+    (value,) = (item for item in graph.input if item.name == name)
+    sample = [size.dim_value for size in value.type.tensor_type.shape.dim][1:]
+    if all(sample) and sample and int(np.prod(sample)) != layers[0].inputs:
+        return [f"{layers[0].name} reads {layers[0].inputs} elements, but a sample of '{name}' has the shape {sample}"]
+    return []
+
+
+def _distinct(layers: list[Dense]) -> tuple[Dense, ...]:
+    """The layers, with a number behind every name that was there before."""
+    names = [layer.name for layer in layers]
+    return tuple(
+        replace(layer, name=f"{layer.name}#{k}") if layer.name in names[:k] else layer for k, layer in enumerate(layers)
+    )

@@ -6,7 +6,7 @@ import pytest
 from concord.examples import conv1x1, conv3x3, depthwise3x3, gru, lstm, maxpool3x3, residual, softmax
 from concord.host import connect
 from concord.mlp import compile_mlp
-from concord.onnx_import import Dense, Network
+from concord.network import Dense, Network
 from concord.spec.config import TINY
 
 EXAMPLES = (

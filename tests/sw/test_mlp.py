@@ -5,7 +5,7 @@ import pytest
 
 from concord.emulator import Memories, ReferenceMachine
 from concord.mlp import OUTPUT, Narrow, choose_formats, compile_mlp, relative_error, static_exponent, tap_names
-from concord.onnx_import import Dense, Network
+from concord.network import Dense, Network
 from concord.sheet import CapacityError
 from concord.spec.config import ECP5_85F, TINY
 from concord.spec.isa import Trap

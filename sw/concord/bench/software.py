@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from concord.bench.results import Results
-from concord.onnx_import import Dense, Network
+from concord.network import Dense, Network
 from concord.spec.config import NpuConfig
 
 #: Widths of the perceptron of the demonstration.

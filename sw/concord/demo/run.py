@@ -22,7 +22,8 @@ from concord.golden.half import decode, encode
 from concord.host import connect
 from concord.image import Image
 from concord.mlp import INPUT, OUTPUT, CompiledMlp, Evidence, choose_formats, compile_mlp, relative_error
-from concord.onnx_import import Network, import_onnx
+from concord.network import Network
+from concord.onnx_import import import_onnx
 from concord.packing import to_vectors
 from concord.progress import load, run_batch
 from concord.spec.config import NpuConfig
