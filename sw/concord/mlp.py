@@ -243,7 +243,7 @@ def choose_formats(
         agreement = float(np.mean(best == reference.argmax(axis=1)))
         return Candidate(label, formats, relative_error(result, reference), accuracy, agreement)
 
-    candidates = [measure(label, formats, config) for label, formats in dict.fromkeys(proposals.items())]
+    candidates = [measure(label, formats, config) for label, formats in proposals.items()]
     candidates.sort(key=lambda c: (-(c.agreement if c.accuracy is None else c.accuracy), c.error))
     widths = tuple(
         (m, measure(f"{m} bits", proposals["dynamic"], config.replace(act_mant=m, wgt_mant=m))) for m in MANTISSAS

@@ -3,23 +3,11 @@
 import numpy as np
 import pytest
 
-from concord.examples import conv1x1, conv3x3, depthwise3x3, gru, lstm, maxpool3x3, residual, softmax
 from concord.host import connect
 from concord.mlp import compile_mlp
 from concord.network import Dense, Network
 from concord.spec.config import TINY
-
-EXAMPLES = (
-    lambda: lstm(TINY, hidden=8, inputs=4, steps=3),
-    lambda: lstm(TINY, hidden=4, inputs=4, steps=1),
-    lambda: gru(TINY, hidden=8, inputs=4, steps=3),
-    lambda: conv1x1(TINY, side=3, inputs=8, outputs=8),
-    lambda: conv3x3(TINY, side=3, inputs=4, outputs=4),
-    lambda: depthwise3x3(TINY, side=3, channels=8),
-    lambda: maxpool3x3(TINY, side=3, channels=8),
-    lambda: residual(TINY, side=3, channels=4),
-    lambda: softmax(TINY),
-)
+from small_examples import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +25,9 @@ def on_both(rtl, image, x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", EXAMPLES)
-def test_examples(rtl, make):
-    example = make()
+@pytest.mark.parametrize("name", SMALL)
+def test_examples(rtl, name):
+    example = SMALL[name]()
     x = example.samples(3)
     computed, expected, counted, counts = on_both(rtl, example.image(), x)
     assert computed.tobytes() == expected.tobytes()

@@ -2,53 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from concord.asm import assemble
-from concord.emulator import Memories, ReferenceMachine
-from concord.examples import EXAMPLES, conv1x1, conv3x3, depthwise3x3, gru, lstm, maxpool3x3, render, residual, softmax
+from concord.examples import EXAMPLES, lstm, render, softmax
 from concord.host import connect
 from concord.sheet import CapacityError
 from concord.spec.config import TINY, preset
 from concord.spec.formats import Flag
-from concord.spec.isa import Trap
-from concord.spec.memmap import RegionId
+from reference_runs import run_reference
+from small_examples import SMALL
 
 DOCS = Path(__file__).parents[2] / "docs" / "examples"
-
-SMALL = {
-    "lstm": lambda: lstm(TINY, hidden=8, inputs=4, steps=3),
-    "lstm-square": lambda: lstm(TINY, hidden=4, inputs=4, steps=1),
-    "gru": lambda: gru(TINY, hidden=8, inputs=4, steps=3),
-    "gru-square": lambda: gru(TINY, hidden=4, inputs=4, steps=1),
-    "conv1x1": lambda: conv1x1(TINY, side=3, inputs=8, outputs=8),
-    "conv3x3": lambda: conv3x3(TINY, side=3, inputs=4, outputs=4),
-    "conv3x3-even": lambda: conv3x3(TINY, side=4, inputs=4, outputs=4),
-    "depthwise3x3": lambda: depthwise3x3(TINY, side=3, channels=8),
-    "maxpool3x3": lambda: maxpool3x3(TINY, side=3, channels=8),
-    "residual": lambda: residual(TINY, side=3, channels=4),
-    "softmax": lambda: softmax(TINY),
-}
-
-
-def load(image):
-    """Memories with an image in them."""
-    memories = Memories(image.config)
-    memories.write(RegionId.PROGRAM, 0, list(image.program))
-    for part in image.segments:
-        memories.write(part.region, part.start, part.words())
-    return memories
-
-
-def reference_run(image, sample):
-    """One run on the reference machine: result and memories."""
-    config, (given,), (asked,) = image.config, image.inputs, image.outputs
-    memories = load(image)
-    memories.write(given.region, given.address, given.encode(sample, config))
-    assert ReferenceMachine(memories).run().trap is Trap.NONE
-    words = memories.read(asked.region, asked.address, asked.vectors(config))
-    return asked.decode(words, config), memories
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -56,8 +21,8 @@ def test_small_examples_are_close_to_float(name):
     example = SMALL[name]()
     x = example.samples(2)
     image = example.image()
-    results = np.stack([reference_run(image, sample)[0] for sample in x])
-    assert example.error(results, x) < example.tolerance
+    results, _ = run_reference(image, x)
+    assert example.error(results["y"], x) < example.tolerance
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -67,8 +32,7 @@ def test_emulator_agrees_with_the_reference_machine(name):
     with connect("emulator", TINY) as device:
         device.load(image)
         results = device.run(x)
-    for sample, result in zip(x, results, strict=True):
-        assert reference_run(image, sample)[0].tobytes() == result.tobytes()
+    assert run_reference(image, x)[0]["y"].tobytes() == results.tobytes()
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -84,7 +48,7 @@ def test_usual_sizes_are_close_to_float(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_examples_raise_no_flags(name):
     example = SMALL[name]()
-    flags = reference_run(example.image(), example.samples(1)[0])[1].flag_union()
+    flags = run_reference(example.image(), example.samples(1))[1].flag_union()
     assert not flags & (1 << Flag.ACC_OVERFLOW | 1 << Flag.HALF_OVERFLOW | 1 << Flag.NONFINITE)
 
 
@@ -93,8 +57,8 @@ def test_a_wrong_weight_shows(name):
     """The comparison can fail: negated results are out of tolerance."""
     example = SMALL[name]()
     x = example.samples(1)
-    result, _ = reference_run(example.image(), x[0])
-    assert example.error(-result[None], x) > example.tolerance
+    results, _ = run_reference(example.image(), x)
+    assert example.error(-results["y"], x) > example.tolerance
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -113,7 +77,7 @@ def test_text_is_fresh_and_assembles(name):
 def test_softmax_is_a_distribution():
     example = softmax(preset("ecp5-85f"))
     x = 4 * example.samples(1)
-    y, _ = reference_run(example.image(), x[0])
+    (y,) = run_reference(example.image(), x)[0]["y"]
     assert y.sum() == pytest.approx(1, abs=0.03)
     assert y.argmax() == x[0].argmax()
 

@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from concord.emulator import Memories, ReferenceMachine
 from concord.mlp import OUTPUT, Narrow, choose_formats, compile_mlp, relative_error, static_exponent, tap_names
 from concord.network import Dense, Network
 from concord.sheet import CapacityError
 from concord.spec.config import ECP5_85F, TINY
-from concord.spec.isa import Trap
-from concord.spec.memmap import RegionId
+from reference_runs import run_reference
 
 
 def network(*widths, activations=None, seed=0):
@@ -24,20 +22,8 @@ def network(*widths, activations=None, seed=0):
 
 
 def run(image, x):
-    """Every sample on the reference machine: outputs by name."""
-    memories = Memories(image.config)
-    memories.write(RegionId.PROGRAM, 0, list(image.program))
-    for part in image.segments:
-        memories.write(part.region, part.start, part.words())
-    results = {port.name: [] for port in image.outputs}
-    for sample in x:
-        port = image.inputs[0]
-        memories.write(port.region, port.address, port.encode(sample, image.config))
-        assert ReferenceMachine(memories).run().trap is Trap.NONE
-        for port in image.outputs:
-            words = memories.read(port.region, port.address, port.vectors(image.config))
-            results[port.name].append(port.decode(words, image.config))
-    return {name: np.stack(values) for name, values in results.items()}
+    """Outputs of the reference machine by name."""
+    return run_reference(image, x)[0]
 
 
 @pytest.mark.parametrize(

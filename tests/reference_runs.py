@@ -1,0 +1,29 @@
+"""Images on the reference machine."""
+
+import numpy as np
+
+from concord.emulator import Memories, ReferenceMachine
+from concord.spec.isa import Trap
+from concord.spec.memmap import RegionId
+
+
+def loaded(image):
+    """Memories with an image in them."""
+    memories = Memories(image.config)
+    memories.write(RegionId.PROGRAM, 0, list(image.program))
+    for part in image.segments:
+        memories.write(part.region, part.start, part.words())
+    return memories
+
+
+def run_reference(image, x):
+    """Run every sample, for an image with one input: outputs by name, and the memories after the last run."""
+    config, (given,), memories = image.config, image.inputs, loaded(image)
+    results = {port.name: [] for port in image.outputs}
+    for sample in x:
+        memories.write(given.region, given.address, given.encode(sample, config))
+        assert ReferenceMachine(memories).run().trap is Trap.NONE
+        for port in image.outputs:
+            words = memories.read(port.region, port.address, port.vectors(config))
+            results[port.name].append(port.decode(words, config))
+    return {name: np.stack(values) for name, values in results.items()}, memories
