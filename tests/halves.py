@@ -5,6 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from bench import simulate
+from concord.golden import half
+from concord_rtl.control import AddOp
+
+#: What the adder computes.
+SUMS = {
+    AddOp.NONE: lambda a, b: a,
+    AddOp.ADD: half.add,
+    AddOp.SUB: half.sub,
+    AddOp.RSUB: half.rsub,
+    AddOp.MAX: half.maximum,
+    AddOp.MIN: half.minimum,
+}
 
 #: Zeros, subnormals, powers of two and their neighbours, the largest number, infinities, NaNs of several kinds.
 CORNERS = np.array(

@@ -48,16 +48,12 @@ class NpuTop(wiring.Component):
         m = Module()
         m.submodules.messages = messages = MessageProcessor(self.config)
         m.submodules.core = core = NpuCore(self.config, self.contents)
-        wiring.connect(m, wiring.flipped(self.rx), messages.rx)
         m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
+        wiring.connect(m, wiring.flipped(self.rx), messages.rx)
+        wiring.connect(m, messages.tx, replies.w_stream)
+        wiring.connect(m, replies.r_stream, wiring.flipped(self.tx))
         wiring.connect(m, messages.bus, core.bus)
         m.d.comb += [
-            replies.w_en.eq(messages.tx.valid),
-            replies.w_data.eq(messages.tx.p),
-            messages.tx.ready.eq(replies.w_rdy),
-            self.tx.valid.eq(replies.r_rdy),
-            self.tx.p.eq(replies.r_data),
-            replies.r_en.eq(self.tx.ready),
             messages.busy.eq(core.busy),
             messages.status.eq(core.status),
             core.link_errors.eq(messages.errors),

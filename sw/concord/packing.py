@@ -11,7 +11,7 @@ from .golden import half
 from .golden.blocks import Quantized, quantize_float
 from .spec.config import NpuConfig
 from .spec.formats import Rounding
-from .words import pack_words, to_bytes, to_integers, unpack_words
+from .words import pack_words, to_integers
 
 Floats = NDArray[np.float64]
 
@@ -120,12 +120,6 @@ def to_vectors(values: NDArray[np.uint16], config: NpuConfig) -> NDArray[np.uint
 def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
     """Round floats ``[..., elements]`` to binary16; wide words, the last dimension padded to native vectors."""
     return to_integers(pack_words(config.wide_word, elem=to_vectors(half.encode(values), config)))
-
-
-def unpack_vectors(words: list[int], shape: tuple[int, ...], config: NpuConfig) -> Floats:
-    """Inverse of :func:`pack_vectors`: the values of wide words as an array of ``shape``, padding removed."""
-    elements = unpack_words(config.wide_word, to_bytes(words, config.wide_word.nbytes))["elem"]
-    return half.decode(from_vectors(elements.astype(np.uint16), shape, config))
 
 
 def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:

@@ -161,18 +161,6 @@ def standard_table(
     return build_table(name, config, low=low, high=high, scale=scale, **parameters)
 
 
-def compose(*steps: Function) -> Function:
-    """Several functions in a row as one, the first applied first; nothing is rounded in between."""
-
-    def chain(x: Fraction) -> Number:
-        value: Number = x
-        for step in steps:
-            value = step(Fraction(value))
-        return value
-
-    return chain
-
-
 class TableSet:
     """The tables of one program, in the table memory.
 

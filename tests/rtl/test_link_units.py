@@ -8,12 +8,11 @@ from bench import get, simulate, sink, source
 from concord.host.frames import Frame, FrameReader, enclose
 from concord.spec.config import TINY
 from concord.spec.link import ESCAPE, FLAG
-from concord_rtl.link.assembler import WordAssembler
 from concord_rtl.link.crc import PARAMETERS, Crc32
 from concord_rtl.link.deframer import Deframer
 from concord_rtl.link.framer import Framer
 from concord_rtl.link.replier import Replier
-from concord_rtl.link.splitter import WordSplitter
+from concord_rtl.link.words import WordAssembler, WordSplitter
 
 STALLS = [(0, 0), (0.5, 0), (0, 0.5), (0.4, 0.4)]
 CORNERS = [FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255]

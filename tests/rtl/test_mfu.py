@@ -7,17 +7,9 @@ from concord.golden import half, table
 from concord.spec.config import ECP5_85F, TINY, UP5K
 from concord_rtl.control import MFU_CTRL, Act, AddOp
 from concord_rtl.mfu import Mfu
-from halves import halves
+from halves import SUMS, halves
 
 CONFIGS = {"tiny": TINY, "one lane": UP5K, "ecp5-85f": ECP5_85F}
-ADDS = {
-    AddOp.NONE: lambda a, b: a,
-    AddOp.ADD: half.add,
-    AddOp.SUB: half.sub,
-    AddOp.RSUB: half.rsub,
-    AddOp.MAX: half.maximum,
-    AddOp.MIN: half.minimum,
-}
 SLOTS = [
     {"low": -128, "high": 127, "offset": 128, "scale": 4},
     {"low": 0, "high": 100, "offset": 17, "scale": -3},
@@ -49,7 +41,7 @@ def expected(entries, ctrl, x, f, g):
     if ctrl["mul"]:
         y = half.mul(x, f)
         over |= half.overflowed(y, x, f)
-    z = ADDS[ctrl["add"]](y, g)
+    z = SUMS[ctrl["add"]](y, g)
     if ctrl["add"] in (AddOp.ADD, AddOp.SUB, AddOp.RSUB):
         over |= half.overflowed(z, y, g)
     wild = np.zeros(len(x), dtype=bool)

@@ -6,7 +6,7 @@ import pytest
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize_float
 from concord.image import Port, pack_depthwise, pack_matrix, pack_vectors
-from concord.packing import depthwise_words, matrix_words, unpack_vectors
+from concord.packing import depthwise_words, matrix_words
 from concord.spec.config import ECP5_85F, PRESETS, TINY
 from concord.spec.memmap import RegionId
 from concord.words import pack_words, to_bytes, to_integers, unpack_words
@@ -123,8 +123,9 @@ def test_weight_errors():
 def test_vectors_are_padded_and_come_back(config, shape):
     values = half.decode(half.encode(np.random.default_rng(5).normal(size=shape)))
     words = pack_vectors(values, config)
-    assert np.array_equal(unpack_vectors(words, shape, config), values)
-    assert len(words) == Port("x", RegionId.WIDE, 0, shape).vectors(config)
+    port = Port("x", RegionId.WIDE, 0, shape)
+    assert np.array_equal(port.decode(words, config), values)
+    assert len(words) == port.vectors(config)
     first = config.wide_word.unpack(words[0])["elem"]
     last = shape[-1] if shape else 1
     assert first[min(last, config.native) :] == [0] * (config.native - min(last, config.native))

@@ -10,8 +10,7 @@ from concord.spec.memmap import regions
 
 from ..bus import ADDR_BITS, HostBus, word_bits
 from ..shapes import shape_of
-from .assembler import WordAssembler
-from .splitter import WordSplitter
+from .words import WordAssembler, WordSplitter
 
 
 class BusAccess(wiring.Component):

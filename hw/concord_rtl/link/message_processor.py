@@ -74,14 +74,8 @@ class MessageProcessor(wiring.Component):
         wiring.connect(m, access.bus, wiring.flipped(self.bus))
         # Between them the way back from whatever carries the bytes ends.
         m.submodules.octets = octets = SyncFIFO(width=Shape.cast(replier.o.p.shape()).width, depth=2)
-        m.d.comb += [
-            octets.w_en.eq(replier.o.valid),
-            octets.w_data.eq(replier.o.p),
-            replier.o.ready.eq(octets.w_rdy),
-            framer.i.valid.eq(octets.r_rdy),
-            framer.i.p.eq(octets.r_data),
-            octets.r_en.eq(framer.i.ready),
-        ]
+        wiring.connect(m, replier.o, octets.w_stream)
+        wiring.connect(m, octets.r_stream, framer.i)
         wiring.connect(m, framer.o, wiring.flipped(self.tx))
 
         frame = receiver.frame.p

@@ -102,11 +102,6 @@ class BlockFormat:
         """``m - 2``: the shared exponent lies this far below floor(log2) of the largest magnitude."""
         return self.mant - 2
 
-    @property
-    def max_value(self) -> float:
-        """Greatest representable magnitude."""
-        return float(self.q_max) * 2.0**self.exp_max
-
     def layout(self, exp_width: int, bias: int = 0) -> Layout:
         """Return the stored word: mantissas first, then the exponent minus ``bias`` (unsigned if there is a bias)."""
         exponent = Field("exp", exp_width, signed=bias == 0, doc="shared exponent")

@@ -1,0 +1,99 @@
+"""Words to bytes and back, the least significant byte first."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class _Words(wiring.Component):
+    """What both directions have in common: streams from ``i`` to ``o``, and the number of bytes of a word."""
+
+    def __init__(self, width: int, i: int, o: int):
+        if width < 1:
+            raise ValueError(f"width must be at least 1, not {width!r}")
+        self.width = width
+        self.nbytes = (width + 7) // 8
+        super().__init__(
+            {"size": In(range(self.nbytes + 1)), "i": In(stream.Signature(i)), "o": Out(stream.Signature(o))}
+        )
+
+
+class WordAssembler(_Words):
+    """Collect the bytes of a word; bits above the last byte are zero.
+
+    One byte per cycle, and one cycle in which the word waits on ``o``.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the widest word.
+
+    Members
+    -------
+    size : In
+        Bytes of a word, constant while a word is being collected.
+    i : In(stream)
+        Bytes.
+    o : Out(stream)
+        Words.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(width, 8, width)
+
+    def elaborate(self, platform):
+        m = Module()
+        index = Signal(range(self.nbytes))
+        m.d.comb += self.i.ready.eq(~self.o.valid)
+        with m.If(self.i.valid & self.i.ready):
+            for n in range(self.nbytes):
+                with m.If(index == n):
+                    part = self.o.payload[8 * n : 8 * (n + 1)]
+                    m.d.sync += part.eq(self.i.payload)
+            m.d.sync += index.eq(index + 1)
+            with m.If(index + 1 == self.size):
+                m.d.sync += [index.eq(0), self.o.valid.eq(1)]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [self.o.valid.eq(0), self.o.payload.eq(0)]
+        return m
+
+
+class WordSplitter(_Words):
+    """Send the bytes of a word.
+
+    Does not keep the word: it is taken from ``i`` with its last byte.
+
+    One byte per cycle, latency 1.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the widest word.
+
+    Members
+    -------
+    size : In
+        Bytes of a word, constant while a word is being sent.
+    i : In(stream)
+        Words.
+    o : Out(stream)
+        Bytes.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(width, width, 8)
+
+    def elaborate(self, platform):
+        m = Module()
+        index = Signal(range(self.nbytes))
+        free = Signal()
+        m.d.comb += free.eq(~self.o.valid | self.o.ready)
+        with m.If(free):
+            m.d.sync += self.o.valid.eq(self.i.valid)
+            m.d.sync += self.o.payload.eq(self.i.payload.word_select(index, 8))
+            with m.If(self.i.valid):
+                m.d.sync += index.eq(index + 1)
+                with m.If(index + 1 == self.size):
+                    m.d.comb += self.i.ready.eq(1)
+                    m.d.sync += index.eq(0)
+        return m
