@@ -10,10 +10,16 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+
+def sigmoid(x: Floats) -> Floats:
+    """``1 / (1 + exp(-x))``."""
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
+
+
 #: What each activation computes, by its ONNX name.
 ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "Relu": lambda x: np.maximum(x, 0.0),
-    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "Sigmoid": sigmoid,
     "Tanh": np.tanh,
 }
 

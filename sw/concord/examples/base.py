@@ -65,11 +65,6 @@ class Example:
         return float(np.abs(np.asarray(results) - reference).max() / np.abs(reference).max())
 
 
-def sigmoid(x: Floats) -> Floats:
-    """1 / (1 + exp(-x))."""
-    return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
-
 def chain(first: str, *rest: str) -> list[str]:
     """The lines of one chain, the first one less indented."""
     return [first, *(f"  {line}" for line in rest)]

@@ -6,9 +6,12 @@ dependent element-wise chains at the end of step t, so the tile engines work whi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from concord.examples.base import Example, Floats, chain, program, sigmoid
+from concord.examples.base import Example, Floats, chain, program
+from concord.network import sigmoid
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 
@@ -25,18 +28,9 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
         i = sigm(Wxi x + Whi h + Wci*c + bi)        f = sigm(Wxf x + Whf h + Wcf*c + bf)
         c' = f*c + i*tanh(Wxg x + Whg h + bg)       o = sigm(Wxo x + Who h + Wco*c' + bo)       h' = o*tanh(c')
     """
-    rng = np.random.default_rng(seed)
-    wx = {gate: rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in LSTM_GATES}
-    wh = {gate: rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in LSTM_GATES}
-    bias = {gate: rng.normal(0, 0.3, hidden) for gate in LSTM_GATES}
-    peep = {gate: rng.normal(0, 0.3, hidden) for gate in "iof"}
-    sheet = Sheet(config)
-    size = {"H": sheet.tiles(hidden), "X": sheet.tiles(inputs), "T": steps}
-    for gate in LSTM_GATES:
-        sheet.matrix(f"wx_{gate}", wx[gate], f"input weights of gate {gate}")
-        sheet.matrix(f"wh_{gate}", wh[gate], f"recurrent weights of gate {gate}")
-    for gate in LSTM_GATES:
-        sheet.constant(f"b_{gate}", bias[gate], f"bias of gate {gate}")
+    cell = _Cell(config, LSTM_GATES, hidden, inputs, steps, seed)
+    sheet, size, wx, wh, bias = cell.sheet, cell.size, cell.wx, cell.wh, cell.bias
+    peep = {gate: cell.rng.normal(0, 0.3, hidden) for gate in "iof"}
     for gate in "iof":
         sheet.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
     sheet.sigmoid_tables()
@@ -63,20 +57,39 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
             outputs.append(h)
         return np.stack(outputs, axis=1)
 
-    return Example(
-        name=f"lstm{hidden}",
-        title=f"LSTM cell with peepholes: {inputs} inputs, hidden {hidden}, {steps} steps.",
-        sheet=sheet,
-        text=_lstm_text(sheet, size),
-        reference=reference,
-        tolerance=_tolerance(config),
-        macs=steps * 4 * hidden * (hidden + inputs),
-    )
+    return cell.example("LSTM cell with peepholes", f"lstm{hidden}", _lstm_text(sheet, size), reference)
 
 
-def _tolerance(config: NpuConfig) -> float:
-    """The steps of the tables decide: two tables share the table memory."""
-    return 0.05 if config.table_depth >= 1024 else 0.15
+class _Cell:
+    """What cells have in common: random weights and biases of the gates, and their places in the memories."""
+
+    def __init__(self, config: NpuConfig, gates: str, hidden: int, inputs: int, steps: int, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.gates, self.hidden, self.inputs, self.steps = gates, hidden, inputs, steps
+        self.wx = {gate: self.rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in gates}
+        self.wh = {gate: self.rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in gates}
+        self.bias = {gate: self.rng.normal(0, 0.3, hidden) for gate in gates}
+        self.sheet = Sheet(config)
+        #: Native vectors of the state and of an input, and steps.
+        self.size = {"H": self.sheet.tiles(hidden), "X": self.sheet.tiles(inputs), "T": steps}
+        for gate in gates:
+            self.sheet.matrix(f"wx_{gate}", self.wx[gate], f"input weights of gate {gate}")
+            self.sheet.matrix(f"wh_{gate}", self.wh[gate], f"recurrent weights of gate {gate}")
+        for gate in gates:
+            self.sheet.constant(f"b_{gate}", self.bias[gate], f"bias of gate {gate}")
+
+    def example(self, kind: str, name: str, text: str, reference: Callable[[Floats], Floats]) -> Example:
+        """The finished example; ``reference`` as in :class:`Example`."""
+        return Example(
+            name=name,
+            title=f"{kind}: {self.inputs} inputs, hidden {self.hidden}, {self.steps} steps.",
+            sheet=self.sheet,
+            text=text,
+            reference=reference,
+            # The steps of the tables decide: two tables share the table memory.
+            tolerance=0.05 if self.sheet.config.table_depth >= 1024 else 0.15,
+            macs=self.steps * len(self.gates) * self.hidden * (self.hidden + self.inputs),
+        )
 
 
 def _input_part(gate: str) -> list[str]:
@@ -175,18 +188,9 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
         r = sigm(Wxr x + Whr h + br)     z = sigm(Wxz x + Whz h + bz)
         n = tanh(Wxn x + bn + r*(Whn h + bhn))                            h' = n + z*(h - n)
     """
-    rng = np.random.default_rng(seed)
-    wx = {gate: rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in GRU_GATES}
-    wh = {gate: rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in GRU_GATES}
-    bias = {gate: rng.normal(0, 0.3, hidden) for gate in GRU_GATES}
-    inner = rng.normal(0, 0.3, hidden)
-    sheet = Sheet(config)
-    size = {"H": sheet.tiles(hidden), "X": sheet.tiles(inputs), "T": steps}
-    for gate in GRU_GATES:
-        sheet.matrix(f"wx_{gate}", wx[gate], f"input weights of gate {gate}")
-        sheet.matrix(f"wh_{gate}", wh[gate], f"recurrent weights of gate {gate}")
-    for gate in GRU_GATES:
-        sheet.constant(f"b_{gate}", bias[gate], f"bias of gate {gate}")
+    cell = _Cell(config, GRU_GATES, hidden, inputs, steps, seed)
+    sheet, size, wx, wh, bias = cell.sheet, cell.size, cell.wx, cell.wh, cell.bias
+    inner = cell.rng.normal(0, 0.3, hidden)
     sheet.constant("b_hn", inner, "bias inside the reset gate")
     sheet.sigmoid_tables()
     sheet.input("x_in", (steps, inputs), "inputs, X vectors a step")
@@ -209,15 +213,7 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
             outputs.append(h)
         return np.stack(outputs, axis=1)
 
-    return Example(
-        name=f"gru{hidden}",
-        title=f"GRU cell: {inputs} inputs, hidden {hidden}, {steps} steps.",
-        sheet=sheet,
-        text=_gru_text(sheet, size),
-        reference=reference,
-        tolerance=_tolerance(config),
-        macs=steps * 3 * hidden * (hidden + inputs),
-    )
+    return cell.example("GRU cell", f"gru{hidden}", _gru_text(sheet, size), reference)
 
 
 def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
