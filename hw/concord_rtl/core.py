@@ -18,6 +18,7 @@ from .memories.vector_memory import VectorMemory
 from .pipe.pipe import ChainPipe
 from .registers import Registers
 from .sequencer.sequencer import Sequencer
+from .table import TableBank
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,14 @@ class NpuCore(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config, contents = self.config, self.contents
-        m.submodules.host = host = HostPort(config)
         m.submodules.registers = registers = Registers(config)
         m.submodules.sequencer = sequencer = Sequencer(config)
         m.submodules.pipe = pipe = ChainPipe(config, table_init=contents.table, slot_init=contents.slots)
         m.submodules.flags = flags = FlagMemory(config)
         m.submodules.program = program = VectorMemory(WORD_BITS, config.program_depth, contents.program)
         m.submodules.matrix = matrix = MatrixMemory(config, contents.matrix)
+        settle = max(matrix.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY, VectorMemory.LATENCY)
+        m.submodules.host = host = HostPort(config, settle=settle)
         m.submodules.narrow = narrow = VectorMemory(config.narrow_word.width, config.narrow_depth, contents.narrow)
         m.submodules.wide = wide = VectorMemory(config.wide_word.width, config.wide_depth, contents.wide)
         wiring.connect(m, wiring.flipped(self.bus), host.bus)

@@ -33,8 +33,10 @@ class FlagMemory(wiring.Component):
     host_en, host_addr, host_w_data : In
         Write of the host, while nothing else happens.
     host_data : Out
-        Word at ``host_addr`` of two cycles ago, while nothing else happens.
+        Word at ``host_addr``, ``HOST_LATENCY`` cycles later, while nothing else happens.
     """
+
+    HOST_LATENCY = VectorMemory.LATENCY
 
     def __init__(self, config: NpuConfig):
         self.config = config

@@ -8,16 +8,20 @@ from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 
 from .bus import ADDR_BITS, HostBus, word_bits
+from .memories.vector_memory import VectorMemory
 
 
 class HostPort(wiring.Component):
     """Turns bus requests into strobes and waits until the memory's port is free.
 
-    One access at a time; a read is answered ``LATENCY`` cycles after its grant. Regions are numbered by ``RegionId``.
+    One access at a time. Regions are numbered by ``RegionId``.
 
     Parameters
     ----------
     config : NpuConfig
+    settle : int
+        Cycles from ``read`` to the word, at the most, in the regions that keep it until the access is over; the word of
+        a vector memory is there after ``VectorMemory.LATENCY`` cycles and only then.
 
     Members
     -------
@@ -36,16 +40,14 @@ class HostPort(wiring.Component):
     write_free, read_free : In
         One bit per region: the access may take place in this cycle.
     answer : In
-        The word ``LATENCY`` cycles after ``read``, as chosen by ``region``.
+        The word, as chosen by ``region``.
     """
 
-    #: The word of a vector memory is there after 2 cycles and only then; other regions keep it until the access is
-    #: over.
-    LATENCY = 2
-    SETTLE = 8
-
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, settle: int):
+        if settle < VectorMemory.LATENCY:
+            raise ValueError(f"settle must be at least {VectorMemory.LATENCY}, not {settle!r}")
         self.config = config
+        self.settle = settle
         count, bits = len(RegionId), word_bits(config)
         super().__init__(
             {
@@ -65,7 +67,7 @@ class HostPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         request, reply = self.bus.req, self.bus.rsp
-        count = Signal(range(self.SETTLE + 1))
+        count = Signal(range(self.settle + 1))
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
@@ -81,7 +83,7 @@ class HostPort(wiring.Component):
                 with m.Elif(self.read_free.bit_select(request.p.region, 1)):
                     m.d.comb += self.read.eq(1 << request.p.region)
                     vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
-                    m.d.sync += count.eq(Mux(vector, self.LATENCY, self.SETTLE))
+                    m.d.sync += count.eq(Mux(vector, VectorMemory.LATENCY, self.settle))
                     m.next = "WAIT"
             with m.State("WAIT"):
                 m.d.sync += count.eq(count - 1)

@@ -4,10 +4,13 @@ import random
 
 import pytest
 
+from bench import simulate
 from concord.emulator import ReferenceMachine
 from concord.spec.config import TINY
-from concord.spec.memmap import Reg
-from core_bench import execute
+from concord.spec.memmap import Reg, RegionId
+from concord_rtl.core import NpuCore
+from concord_rtl.memories.matrix_memory import MatrixMemory
+from core_bench import contents, execute, read
 from program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
@@ -49,3 +52,33 @@ def test_the_comparison_notices_one_wrong_weight():
     memories.matrix_mant ^= 1
     ReferenceMachine(memories).run()
     assert memories.differences(after)
+
+
+def read_all(config, regions):
+    """Contents of regions before and after they were read over the bus."""
+    _, memories = random_program(config, random.Random(7), 4)
+    before, after = [], []
+
+    async def bench(ctx):
+        for region in regions:
+            for addr in range(0, memories.region(region).depth, 7):
+                before.append(memories.read(region, addr, 1)[0])
+                after.append(await read(ctx, dut, region, addr) & (1 << memories.region(region).word.width) - 1)
+
+    dut = NpuCore(config, contents(memories))
+    simulate(dut, bench, cycles=60_000)
+    return before, after
+
+
+@pytest.mark.parametrize("config", [TWO_ENGINES, WIDE], ids=["two engines", "eight"])
+def test_the_host_reads_what_is_there(config):
+    regions = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)
+    before, after = read_all(config, regions)
+    assert before == after and len(set(before)) > 50
+
+
+def test_the_host_waits_no_longer_than_the_matrix_memory_takes(monkeypatch):
+    latency = MatrixMemory.HOST_LATENCY.fget
+    monkeypatch.setattr(MatrixMemory, "HOST_LATENCY", property(lambda memory: latency(memory) - 1))
+    before, after = read_all(TWO_ENGINES, [RegionId.MATRIX])
+    assert before != after
