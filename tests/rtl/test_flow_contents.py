@@ -62,23 +62,23 @@ def test_rows_of_the_matrix_are_memories_of_their_own():
 
 def test_an_image_is_read(tmp_path):
     made = image(TINY, matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
-    made.save(tmp_path / "a.cimg")
-    got = contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+    made.save(tmp_path / "a.image")
+    got = contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
     assert got == Contents(program=list(made.program), matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
     assert contents.load(tmp_path / "hex", TINY, tmp_path / "unused") == got
     assert contents.load(None, TINY, tmp_path / "unused") == Contents()
 
 
 def test_an_image_for_another_configuration_is_refused(tmp_path):
-    image(TINY.replace(lanes=4)).save(tmp_path / "a.cimg")
+    image(TINY.replace(lanes=4)).save(tmp_path / "a.image")
     with pytest.raises(ValueError, match="for another configuration; image / NPU: lanes: 4 / 2"):
-        contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+        contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
 
 
 def test_a_damaged_image_is_refused(tmp_path):
-    (tmp_path / "a.cimg").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"a\.cimg is not an image"):
-        contents.load(tmp_path / "a.cimg", TINY, tmp_path / "hex")
+    (tmp_path / "a.image").write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match=r"a\.image is not an image"):
+        contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
 
 
 def failing(*arguments):

@@ -41,6 +41,17 @@ def test_old_pages_are_found_and_rewritten(tmp_path, capsys):
     assert page.read_text() == (docs.ROOT / "isa.md").read_text()
 
 
+def test_the_readme_lists_the_presets():
+    text = (docs.ROOT.parent / "README.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in text.splitlines() if line.startswith("| `")]
+    want = [[f"`{name}`", str(c.native), str(c.lanes), str(c.macs)] for name, c in PRESETS.items()]
+    assert rows[: len(want)] == want
+    large = PRESETS["ecp5-85f"]
+    weights = large.matrix_depth * large.rows * large.lanes
+    elements = (large.narrow_depth + large.wide_depth) * large.native
+    assert f"{weights:,} weights and {elements // 1024}K vector elements on chip" in text
+
+
 def test_unknown_tables_are_refused():
     with pytest.raises(ValueError, match=r"table must be one of .*, not 'foo'"):
         docs.render("<!-- table: foo -->\n<!-- end -->")

@@ -18,7 +18,6 @@ from concord.host import Link, LinkedDevice
 from concord.host.rtl import RtlTransport, find_library
 from concord.image import Image
 from concord.mlp import INPUT, compile_mlp
-from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 
 #: Sizes of the matrix-vector products: outputs, inputs.
@@ -86,14 +85,12 @@ def matrix_vector_products(rtl: Rtl, results: Results) -> None:
     group = "Matrix-vector products: share of the multipliers in use"
     for outputs, inputs in SIZES:
         for repeats in REPEATS:
-            try:
-                image = products(rtl.config, outputs, inputs, repeats)
-            except CapacityError:
-                continue
-            cycles = rtl.cycles(image)
-            share = image.metadata["macs"] / (cycles * rtl.config.macs)
             name = f"{outputs} x {inputs}" + (f", {repeats} times" if repeats > 1 else "")
-            results.add(group, name, 100 * share, f"% ({cycles} cycles)")
+            with results.if_it_fits(f"Product {name}"):
+                image = products(rtl.config, outputs, inputs, repeats)
+                cycles = rtl.cycles(image)
+                share = image.metadata["macs"] / (cycles * rtl.config.macs)
+                results.add(group, name, 100 * share, f"% ({cycles} cycles)")
 
 
 def chains(rtl: Rtl, results: Results) -> None:
@@ -117,29 +114,25 @@ def chains(rtl: Rtl, results: Results) -> None:
 def example_programs(rtl: Rtl, results: Results) -> None:
     """Cycles of the example programs."""
     for name, make in EXAMPLES.items():
-        try:
+        with results.if_it_fits(f"Example {name}"):
             example = make(rtl.config)
             cycles = rtl.cycles(example.image())
-        except CapacityError:
-            continue
-        share = 100 * example.macs / (cycles * rtl.config.macs)
-        note = f" ({share:.1f} % of the multipliers)" if share else ""
-        results.add("Example programs", name, cycles, f"cycles{note}")
+            share = 100 * example.macs / (cycles * rtl.config.macs)
+            note = f" ({share:.1f} % of the multipliers)" if share else ""
+            results.add("Example programs", name, cycles, f"cycles{note}")
 
 
 def recurrent_steps(rtl: Rtl, results: Results) -> None:
     """Cycles of one step of a recurrent cell, and how many of them are not tile steps."""
     for make in (lstm, gru):
         for hidden in HIDDEN:
-            try:
+            name = f"{make.__name__} {hidden}"
+            with results.if_it_fits(f"Cell {name}"):
                 few, many = (rtl.run(_cell(rtl.config, make, hidden, steps).image()) for steps in STEPS)
-            except CapacityError:
-                continue
-            step, busy = ((many[name] - few[name]) / (STEPS[1] - STEPS[0]) for name in ("CYCLES", "DENSE_STEPS"))
-            group = "One step of a recurrent cell, batch 1"
-            share = f"cycles ({100 * busy / step:.1f} % of the multipliers)"
-            results.add(group, f"{make.__name__} {hidden}", step, share)
-            results.add(group, f"{make.__name__} {hidden}, exposed latency", step - busy, "cycles")
+                step, busy = ((many[key] - few[key]) / (STEPS[1] - STEPS[0]) for key in ("CYCLES", "DENSE_STEPS"))
+                group = "One step of a recurrent cell, batch 1"
+                results.add(group, name, step, f"cycles ({100 * busy / step:.1f} % of the multipliers)")
+                results.add(group, f"{name}, exposed latency", step - busy, "cycles")
 
 
 def _cell(config: NpuConfig, make: Callable[..., Example], hidden: int, steps: int) -> Example:
@@ -159,15 +152,16 @@ def simulation_speed(rtl: Rtl, results: Results) -> None:
 
 def link_bytes(rtl: Rtl, results: Results) -> None:
     """Bytes on the link, framing included, for one inference of the perceptron."""
-    image = compile_mlp(perceptron(), rtl.config).image
-    rtl.device.load(image)
-    batch = np.random.default_rng(1).random((8, *image.inputs[0].shape))
-    sent, received = rtl.transport.sent, rtl.transport.received
-    rtl.device.run({INPUT: batch})
     group = "Host link, one inference of the perceptron"
-    results.add(group, "to the device", (rtl.transport.sent - sent) / 8, "bytes")
-    results.add(group, "from the device", (rtl.transport.received - received) / 8, "bytes")
-    results.add(group, "values in it", 2 * sum(p.elements for p in (*image.inputs, *image.outputs)), "bytes")
+    with results.if_it_fits(group):
+        image = compile_mlp(perceptron(), rtl.config).image
+        rtl.device.load(image)
+        batch = np.random.default_rng(1).random((8, *image.inputs[0].shape))
+        sent, received = rtl.transport.sent, rtl.transport.received
+        rtl.device.run({INPUT: batch})
+        results.add(group, "to the device", (rtl.transport.sent - sent) / 8, "bytes")
+        results.add(group, "from the device", (rtl.transport.received - received) / 8, "bytes")
+        results.add(group, "values in it", 2 * sum(p.elements for p in (*image.inputs, *image.outputs)), "bytes")
 
 
 RTL_MEASURES: tuple[Callable[[Rtl, Results], None], ...] = (

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from concord.sheet import CapacityError
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,14 @@ class Results:
     def skip(self, group: str, reason: str) -> None:
         """Note why a group is missing."""
         self.skipped[group] = reason
+
+    @contextmanager
+    def if_it_fits(self, what: str) -> Iterator[None]:
+        """Note ``what`` as skipped if it does not fit into the configuration."""
+        try:
+            yield
+        except CapacityError as error:
+            self.skip(what, str(error))
 
     def save(self, path: Path) -> None:
         """Write everything as JSON."""

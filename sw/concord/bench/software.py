@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from concord.bench.results import Results
+from concord.mlp import compile_mlp
 from concord.network import Dense, Network
 from concord.spec.config import NpuConfig
 
@@ -31,14 +32,23 @@ def perceptron(widths: tuple[int, ...] = WIDTHS) -> Network:
 
 def emulator_speed(config: NpuConfig, results: Results) -> None:
     """Inferences per second of one core, in a batch and one by one."""
+    group = "Emulator, one core"
+    with results.if_it_fits(group):
+        compile_mlp(perceptron(), config)
+        for batch, speed in _inferences_per_second(config).items():
+            name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
+            results.add(group, name, speed, "inferences/s")
+
+
+def _inferences_per_second(config: NpuConfig) -> dict[str, float]:
+    """Speed by size of the batch, measured in a process of its own."""
     one_core = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "concord.bench.worker", json.dumps(config.to_dict())]
     done = subprocess.run(command, env=os.environ | one_core, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring the emulator failed with code {done.returncode}; its messages are above")
-    for batch, speed in json.loads(done.stdout).items():
-        name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
-        results.add("Emulator, one core", name, speed, "inferences/s")
+    speeds: dict[str, float] = json.loads(done.stdout)
+    return speeds
 
 
 def synthesis(config: NpuConfig, results: Results, folder: Path = Path("build")) -> None:

@@ -1,5 +1,0 @@
-"""Measure and write the figures; ``concord bench`` is the same."""
-
-from concord.cli import bench
-
-bench()
