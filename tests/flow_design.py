@@ -21,10 +21,14 @@ def random_store(name, width, depth, seed):
 
 
 class Echo(wiring.Component):
-    """Echoes bytes; every byte also shifts into a register that addresses, writes and reads all memories."""
+    """Echoes bytes; every byte also shifts into a register that addresses, writes and reads all memories.
 
-    def __init__(self, stores):
+    ``stores`` become memories that synthesis finds itself; ``matrix`` is a :class:`MatrixMemory` or None.
+    """
+
+    def __init__(self, stores, matrix=None):
         self.stores = stores
+        self.matrix = matrix
         flags = {"done": Out(1), "trapped": Out(1), "busy": Out(1)}
         super().__init__({"rx": In(stream.Signature(8)), "tx": Out(stream.Signature(8))} | flags)
 
@@ -49,6 +53,14 @@ class Echo(wiring.Component):
             parity = Signal(name=f"parity{k}")
             m.d.comb += [read.addr.eq(seen >> 3), read.en.eq(1)]
             m.d.sync += [word.eq(read.data), parity.eq(word.xor() ^ total)]
+            total = parity
+        if self.matrix is not None:
+            m.submodules.matrix = matrix = self.matrix
+            m.d.comb += [matrix.read.addr.eq(seen), matrix.host.addr.eq(seen >> 2), matrix.host.row.eq(seen >> 16)]
+            m.d.comb += [matrix.host.sel.eq(seen[-2]), matrix.host.en.eq(seen[-1])]
+            m.d.comb += matrix.host.w_data.eq(Cat(seen, seen, seen))
+            parity = Signal(name="matrix_parity")
+            m.d.sync += parity.eq(Cat(matrix.read.data, matrix.host.data).xor() ^ total)
             total = parity
         m.submodules.multiplier = multiplier = Multiplier(8, 8)
         m.d.comb += [multiplier.a.eq(seen), multiplier.b.eq(seen >> 8), self.trapped.eq(multiplier.o.xor())]

@@ -1,13 +1,19 @@
 """The whole flow on a small design; block RAMs filled afterwards are as if built with the contents."""
 
+import random
+
 import pytest
 from rich.console import Console
 
+from concord.spec.config import TINY
+from concord.spec.memmap import RegionId
 from concord_boards import board_named
-from concord_rtl.flow import report
+from concord_rtl.core import Contents
+from concord_rtl.flow import contents, report
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.bram import BlockRams
+from concord_rtl.memories.matrix_memory import MatrixMemory
 from flow_design import Echo, random_store
 
 SHAPES = {
@@ -16,28 +22,27 @@ SHAPES = {
 }
 
 
-def build(folder, board, seed):
-    stores = [random_store(name, *shape, seed) for name, shape in SHAPES[board.name].items()]
+#: Weights in two banks of block RAM of different shapes, as in the preset ecp5-85f.
+WEIGHTS = TINY.replace(name="weights", matrix_depth=2560)
+
+
+def build(folder, board, seed, make):
+    """Flow and runs of the design that ``make()`` returns; ``seed`` tells designs apart."""
     flow = Flow(board, folder, Console(quiet=True))
     hz = board.oscillator_hz
-    flow.generate(lambda: BoardTop(Echo(stores), board, clock_hz=hz, baud=1_000_000), seed)
+    flow.generate(lambda: BoardTop(make(), board, clock_hz=hz, baud=1_000_000), seed)
     flow.synthesize()
-    return flow, stores, flow.place([1], hz)
+    return flow, flow.place([1], hz)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHAPES)
-def test_filled_equals_built_with_the_contents(name, tmp_path):
-    board = board_named(name)
-    flow, old, runs = build(tmp_path / "old", board, "old")
-    fresh, new, _ = build(tmp_path / "new", board, "new")
-
-    rams = BlockRams(board.family, flow.placed.read_text())
+def check_filled(flow, fresh, old, new):
+    """``new`` filled into ``flow``, which was built with ``old``, gives what was built with ``new``: ``fresh``."""
+    rams = BlockRams(flow.board.family, flow.placed.read_text())
     layout = rams.locate(old)
     assert not layout.missing
     layout.write(rams, new)
     assert rams.text() == fresh.placed.read_text()
-    assert layout.read(BlockRams(board.family, fresh.placed.read_text())) == new
+    assert layout.read(BlockRams(flow.board.family, fresh.placed.read_text())) == new
 
     flow.pack(flow.placed, flow.bitstream)
     fresh.pack(fresh.placed, fresh.bitstream)
@@ -47,11 +52,36 @@ def test_filled_equals_built_with_the_contents(name, tmp_path):
     flow.pack(filled, flow.bitstream)
     assert flow.bitstream.read_bytes() == fresh.bitstream.read_bytes()
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_filled_equals_built_with_the_contents(name, tmp_path):
+    board = board_named(name)
+    old, new = ([random_store(key, *shape, seed) for key, shape in SHAPES[name].items()] for seed in ("old", "new"))
+    flow, runs = build(tmp_path / "old", board, "old", lambda: Echo(old))
+    check_filled(flow, build(tmp_path / "new", board, "new", lambda: Echo(new))[0], old, new)
+
     used = report.utilisation(runs[1], board.family)
     assert used["EBR"]["used"] > 0
     assert all(entry["met"] for entry in report.clocks(runs[1], board.oscillator_hz))
     assert not all(entry["met"] for entry in report.clocks(runs[1], 1e9))
 
     stamp = flow.placed.stat().st_size, (flow.folder / "seed1.json").stat().st_mtime_ns
-    build(tmp_path / "old", board, "old")
+    build(tmp_path / "old", board, "old", lambda: Echo(old))
     assert stamp == (flow.placed.stat().st_size, (flow.folder / "seed1.json").stat().st_mtime_ns)
+
+
+@pytest.mark.slow
+def test_weights_in_instantiated_block_rams(tmp_path):
+    board, regions = board_named("ulx3s-25f"), [RegionId.MATRIX]
+    rng = random.Random(1)
+    given = [contents.noise(WEIGHTS, RegionId.MATRIX)]
+    given.append([rng.getrandbits(WEIGHTS.matrix_row.width) for _ in given[0]])
+    built = [
+        build(tmp_path / str(k), board, str(k), lambda rows=rows: Echo([], MatrixMemory(WEIGHTS, rows)))
+        for k, rows in enumerate(given)
+    ]
+    (flow, runs), (fresh, _) = built
+    check_filled(flow, fresh, *(contents.stores(WEIGHTS, Contents(matrix=rows), regions) for rows in given))
+    # Of a row of 20 bits, 2048 words take three block RAMs 9 bits wide, and 512 words one 36 bits wide.
+    assert report.utilisation(runs[1], board.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
