@@ -19,6 +19,8 @@ from concord.asm import assemble, disassemble
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.image import Image
+from concord.mlp import compile_mlp
+from concord.onnx_import import import_onnx
 from concord.progress import run_batch
 from concord.spec.config import PRESETS
 from concord.spec.memmap import RegionId, regions
@@ -29,6 +31,9 @@ R = TypeVar("R")
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+
+npu = click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
 
 
 def readable(command: Callable[P, R]) -> Callable[P, R]:
@@ -78,9 +83,7 @@ def presets() -> None:
 
 @main.command()
 @click.argument("file", type=EXISTING)
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to the terminal."
-)
+@text_output
 @readable
 def asm(file: Path, output: Path | None) -> None:
     """Assemble FILE to words in hexadecimal, one per line."""
@@ -89,12 +92,13 @@ def asm(file: Path, output: Path | None) -> None:
 
 @main.command()
 @click.argument("file", type=EXISTING)
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here, not to the terminal."
-)
+@text_output
 @readable
 def disasm(file: Path, output: Path | None) -> None:
-    """Disassemble FILE: an image, or words in hexadecimal as `concord asm` writes them."""
+    """Disassemble FILE.
+
+    FILE is an image, or words in hexadecimal as `concord asm` writes them.
+    """
     _emit(disassemble(_words(file)), output)
 
 
@@ -123,11 +127,39 @@ def _emit(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
 
 
+@main.command(name="compile")
+@click.argument("model", type=EXISTING)
+@npu
+@click.option("--calibration", type=EXISTING, help="npz file: samples x, and labels y where there are any.")
+@click.option("-o", "--output", type=FILE, help="Image to write; default: MODEL with the suffix .image.")
+@readable
+def compile_model(model: Path, preset: str, calibration: Path | None, output: Path | None) -> None:
+    """Compile an ONNX MODEL to an image.
+
+    With --calibration, formats are chosen by what they do to these samples; without, all exponents are dynamic.
+    """
+    from concord.calibration import choose_formats, emulate
+
+    network, config, formats = import_onnx(model), PRESETS[preset], None
+    if calibration is not None:
+        with np.load(calibration) as file:
+            if "x" not in file:
+                raise ValueError(f"{calibration} must have the samples x, not {', '.join(file.files) or 'nothing'}")
+            samples, labels = file["x"].astype(np.float64), file["y"] if "y" in file else None
+        evidence = choose_formats(network, config, emulate, samples, labels)
+        Console().print(evidence.table())
+        formats = evidence.chosen.formats
+    compiled = compile_mlp(network, config, formats)
+    target = output or model.with_suffix(".image")
+    compiled.image.save(target)
+    click.echo(f"{target}: {len(network.layers)} layers, {network.macs:,} MACs, {len(compiled.words)} instructions")
+
+
 @main.command()
 @click.argument("image", type=EXISTING)
 @readable
 def inspect(image: Path) -> None:
-    """Show what is in an IMAGE: configuration, memories, inputs and outputs."""
+    """Show what is in an IMAGE: its NPU, memories, inputs and outputs."""
     loaded = _load(image)
     config, memories = loaded.config, regions(loaded.config)
     console = Console()
@@ -156,8 +188,8 @@ def inspect(image: Path) -> None:
 
 @main.command()
 @click.argument("image", type=EXISTING)
-@click.option("--input", "inputs", type=EXISTING, required=True, help="npz file: one batch per input of the image.")
-@click.option("--output", type=FILE, required=True, help="npz file for the results.")
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
 @readable
 def run(image: Path, inputs: Path, output: Path, on: str) -> None:
@@ -174,12 +206,15 @@ def run(image: Path, inputs: Path, output: Path, on: str) -> None:
 
 
 @main.command()
-@click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+@npu
 @click.option("--output", default=Path("build/demo"), show_default=True, type=FOLDER, help="Folder for the results.")
 @click.option("--images", default=64, show_default=True, type=click.IntRange(min=1), help="Images on the RTL.")
 @readable
 def demo(preset: str, output: Path, images: int) -> None:
-    """Train a network, compile it, and compare the emulator with the RTL to the last bit."""
+    """Train and compile a network, and compare emulator and RTL.
+
+    They are compared to the last bit, and the command fails if they differ.
+    """
     from concord.demo.run import run_demo
 
     if not run_demo(PRESETS[preset], output, images, Console()):
@@ -187,12 +222,15 @@ def demo(preset: str, output: Path, images: int) -> None:
 
 
 @main.command()
-@click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+@npu
 @click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")
 @click.option("--docs", type=FILE, help="Also write them as a page of the documentation.")
 @readable
 def bench(preset: str, output: Path, docs: Path | None) -> None:
-    """Measure cycles, speed and sizes: the figures of the documentation."""
+    """Measure cycles, speed and sizes.
+
+    These are the figures of the documentation, and take a few minutes.
+    """
     from concord.bench import Results, measure
 
     console = Console()

@@ -1,17 +1,14 @@
 """Compiler for multilayer perceptrons: the straight road from a network to an image.
 
-Every layer is one chain: product, bias, activation, conversion to narrow; the last one writes wide. Formats are chosen
-with evidence: every candidate is compiled and run in the emulator on calibration data.
+Every layer is one chain: product, bias, activation, conversion to narrow; the last one writes wide.
+:mod:`concord.calibration` chooses the formats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-
-import numpy as np
-import numpy.typing as npt
 
 from concord.builder import ProgramBuilder
 from concord.image import Image, Port
@@ -20,15 +17,8 @@ from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-#: Runs an image on a batch and returns its outputs by name.
-Runner = Callable[[Image, Floats], dict[str, Floats]]
-
 INPUT, OUTPUT = "x", "y"
 _TABLES = {"Sigmoid": "sigm", "Tanh": "tanh"}
-#: Widths of the mantissas that are compared on the calibration data.
-MANTISSAS = (4, 5, 6, 8, 10)
 
 
 @dataclass(frozen=True)
@@ -159,94 +149,3 @@ def _set_quant(builder: ProgramBuilder, narrow: Narrow) -> None:
         builder.set_quant(mode="dynamic")
     else:
         builder.set_quant(mode="static", exp=narrow.exponent)
-
-
-# Formats with evidence -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to store the tensors, and what came of it on the calibration data.
-
-    Parameters
-    ----------
-    label : str
-        Short name.
-    formats : tuple of Narrow
-        What was compiled.
-    error : float
-        Root mean square error of the result, relative to the reference.
-    accuracy : float or None
-        Share of samples with the right label, where there are labels.
-    agreement : float
-        Share of samples whose largest output is the same as in the reference.
-    """
-
-    label: str
-    formats: tuple[Narrow, ...]
-    error: float
-    accuracy: float | None
-    agreement: float
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Why the formats are what they are: the candidates, the chosen one first, and other widths of the mantissas."""
-
-    candidates: tuple[Candidate, ...]
-    mantissas: tuple[tuple[int, Candidate], ...]
-    reference_accuracy: float | None
-
-    @property
-    def chosen(self) -> Candidate:
-        """The best candidate."""
-        return self.candidates[0]
-
-
-def relative_error(computed: Floats, reference: Floats) -> float:
-    """Root mean square error relative to the root mean square of the reference."""
-    return float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
-
-
-def static_exponent(largest: float, config: NpuConfig) -> int:
-    """The least static exponent that saturates nothing up to ``largest``."""
-    exponent = int(np.frexp(largest)[1]) - 1 - config.act.headroom if largest > 0 else config.act.exp_min
-    if largest > config.act.q_max * 2.0**exponent:
-        exponent += 1
-    return min(max(exponent, config.act.exp_min), config.act.exp_max)
-
-
-def choose_formats(
-    network: Network, config: NpuConfig, run: Runner, x: Floats, labels: Integers | None = None
-) -> Evidence:
-    """Compile and run the candidates on calibration data and rank them.
-
-    The best has the highest accuracy (agreement with the reference if there are no labels), then the least error.
-    Static exponents are set so that no calibration value saturates, or one lower so that the largest do.
-    """
-    reference = network(x)
-    inputs = [x.reshape(len(x), -1), *network.trace(x)[:-1]]
-    static = [static_exponent(float(np.abs(values).max()), config) for values in inputs]
-    tight = [max(exponent - 1, config.act.exp_min) for exponent in static]
-    proposals: dict[str, tuple[Narrow, ...]] = {
-        "dynamic": (Narrow(),) * len(inputs),
-        "static": tuple(map(Narrow, static)),
-        "static, one bit tighter": tuple(map(Narrow, tight)),
-        "static input, dynamic layers": (Narrow(static[0]), *(Narrow(),) * (len(inputs) - 1)),
-        "dynamic input, static layers": (Narrow(), *map(Narrow, static[1:])),
-    }
-
-    def measure(label: str, formats: tuple[Narrow, ...], config: NpuConfig) -> Candidate:
-        result = run(compile_mlp(network, config, formats).image, x)[OUTPUT]
-        best = result.argmax(axis=1)
-        accuracy = None if labels is None else float(np.mean(best == labels))
-        agreement = float(np.mean(best == reference.argmax(axis=1)))
-        return Candidate(label, formats, relative_error(result, reference), accuracy, agreement)
-
-    candidates = [measure(label, formats, config) for label, formats in proposals.items()]
-    candidates.sort(key=lambda c: (-(c.agreement if c.accuracy is None else c.accuracy), c.error))
-    widths = tuple(
-        (m, measure(f"{m} bits", proposals["dynamic"], config.replace(act_mant=m, wgt_mant=m))) for m in MANTISSAS
-    )
-    right = None if labels is None else float(np.mean(reference.argmax(axis=1) == labels))
-    return Evidence(tuple(candidates), widths, right)

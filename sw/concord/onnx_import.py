@@ -183,11 +183,17 @@ def import_onnx(model: str | Path | Any) -> Network:
     ------
     UnsupportedModel
         With every node that cannot be compiled and the reason.
+    ValueError
+        If the file is none of ONNX.
     """
     import onnx
+    from google.protobuf.message import DecodeError  # onnx brings it
     from onnx import numpy_helper
 
-    proto = onnx.load(model) if isinstance(model, str | Path) else model
+    try:
+        proto = onnx.load(model) if isinstance(model, str | Path) else model
+    except DecodeError as error:
+        raise ValueError(f"{model} must be an ONNX file: {error}") from error
     graph = proto.graph
     constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
     inputs = [item.name for item in graph.input if item.name not in constants]

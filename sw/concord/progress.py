@@ -21,7 +21,7 @@ def bars(console: Console) -> Progress:
     return Progress(*columns, console=console)
 
 
-def load(device: Device, image: Image, console: Console, what: str = "load the image") -> None:
+def load(device: Device, image: Image, console: Console, what: str = "load the image (bytes)") -> None:
     """Load an image; over a link with a bar that counts its bytes."""
     if not isinstance(device, LinkedDevice):
         device.load(image)

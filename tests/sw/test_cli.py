@@ -8,11 +8,19 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli import main
+from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
 from concord.image import Image
+from concord.onnx_import import import_onnx
 from concord.spec.config import PRESETS, TINY
+from networks import network
 
 TEXT = "set_shape 2, 1\nv_rd wide, 0, row=1\n  v_relu\n  v_wr wide, 2, row=1\nhalt\n"
+
+
+def layers_of(net):
+    """Weights and biases as the demonstration exports them."""
+    return [(layer.weight, layer.bias) for layer in net.layers]
 
 
 def run(*arguments):
@@ -120,6 +128,48 @@ def test_run_refuses_an_unknown_device(image, tmp_path):
 
 def test_images_survive_the_round_trip(image):
     assert Image.load(image).program == softmax(TINY).image().program
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "net.onnx"
+    export_onnx(layers_of(network(64, 8, 3)), TrainSettings(), path)
+    return path
+
+
+def test_compile_and_run(model, tmp_path):
+    code, output = run("compile", model, "--preset", "tiny")
+    image = tmp_path / "net.image"
+    assert code == 0 and output.startswith(f"{image}: 2 layers, 536 MACs, ")
+    x = np.random.default_rng(1).normal(0, 1, (5, 64))
+    np.savez(tmp_path / "x.npz", x=x)
+    assert run("run", image, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
+    reference = import_onnx(model)(x)
+    assert np.abs(np.load(tmp_path / "y.npz")["y"] - reference).max() < 0.05 * np.abs(reference).max()
+
+
+def test_compile_chooses_formats_by_samples(model, tmp_path):
+    x = np.random.default_rng(1).normal(0, 1, (20, 8, 8))
+    np.savez(tmp_path / "x.npz", x=x, y=import_onnx(model)(x).argmax(axis=1))
+    image = tmp_path / "other.image"
+    code, output = run("compile", model, "--preset", "tiny", "--calibration", tmp_path / "x.npz", "-o", image)
+    assert code == 0 and "Formats on the calibration data" in output and "double precision" in output
+    assert Image.load(image).metadata["macs"] == 536
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("net.onnx", "--preset", "tiny", "--calibration", "z.npz"), "z.npz must have the samples x, not z"),
+        (("z.npz",), "z.npz must be an ONNX file"),
+        (("large.onnx", "--preset", "tiny"), "does not fit into tiny: matrix memory has 256 words"),
+    ],
+)
+def test_compile_says_what_is_wrong(model, tmp_path, arguments, message):
+    np.savez(tmp_path / "z.npz", z=np.zeros(3))
+    export_onnx(layers_of(network(64, 64, 3)), TrainSettings(), tmp_path / "large.onnx")
+    code, output = run("compile", *(tmp_path / a if "." in a else a for a in arguments))
+    assert code == 1 and message in output and "Traceback" not in output
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])

@@ -3,22 +3,12 @@
 import numpy as np
 import pytest
 
-from concord.mlp import OUTPUT, Narrow, choose_formats, compile_mlp, relative_error, static_exponent, tap_names
-from concord.network import Dense, Network
+from concord.calibration import relative_error
+from concord.mlp import OUTPUT, Narrow, compile_mlp, tap_names
 from concord.sheet import CapacityError
 from concord.spec.config import ECP5_85F, TINY
+from networks import network
 from reference_runs import run_reference
-
-
-def network(*widths, activations=None, seed=0):
-    """A random network; ReLU between layers unless told otherwise."""
-    rng = np.random.default_rng(seed)
-    kinds = activations or ["Relu"] * (len(widths) - 2) + [None]
-    layers = [
-        Dense(f"fc{k}", rng.normal(0, 1 / np.sqrt(a), (b, a)), rng.normal(0, 0.2, b), kind)
-        for k, (a, b, kind) in enumerate(zip(widths[:-1], widths[1:], kinds, strict=True), 1)
-    ]
-    return Network("random", tuple(layers))
 
 
 def run(image, x):
@@ -61,13 +51,6 @@ def test_static_exponents():
     assert image.metadata["layers"][0] == {"name": "fc1", "input": "static exponent -5"}
 
 
-@pytest.mark.parametrize(
-    ("largest", "exponent"), [(1.0, -6), (127 / 64, -6), (127.5 / 64, -5), (2.0, -5), (0.0, -15), (1e9, 9)]
-)
-def test_static_exponent_saturates_nothing(largest, exponent):
-    assert static_exponent(largest, TINY) == exponent
-
-
 def test_everything_that_does_not_fit_is_named():
     with pytest.raises(CapacityError) as caught:
         compile_mlp(network(64, 400, 400, 10), TINY)
@@ -81,28 +64,6 @@ def test_everything_that_does_not_fit_is_named():
 def test_formats_must_match_the_layers():
     with pytest.raises(ValueError, match="formats must be 2, one for the input of every layer, not 1"):
         compile_mlp(network(4, 4, 4), TINY, (Narrow(),))
-
-
-def test_evidence_ranks_the_candidates():
-    net = network(6, 8, 3)
-    x = np.random.default_rng(4).normal(0, 1, (24, net.inputs))
-    labels = net(x).argmax(axis=1)
-    evidence = choose_formats(net, TINY, run, x, labels)
-    assert evidence.reference_accuracy == 1.0
-    assert len({candidate.label for candidate in evidence.candidates}) == 5
-    ranks = [(-candidate.accuracy, candidate.error) for candidate in evidence.candidates]
-    assert ranks == sorted(ranks)
-    assert evidence.chosen is evidence.candidates[0]
-    errors = [candidate.error for _, candidate in evidence.mantissas]
-    assert errors == sorted(errors, reverse=True), "more bits, less error"
-
-
-def test_evidence_without_labels_uses_agreement():
-    net = network(6, 3)
-    x = np.random.default_rng(5).normal(0, 1, (8, net.inputs))
-    evidence = choose_formats(net, TINY, run, x)
-    assert evidence.chosen.accuracy is None and evidence.reference_accuracy is None
-    assert evidence.chosen.agreement == 1.0
 
 
 def test_large_preset_compiles_an_autoencoder():

@@ -147,6 +147,13 @@ def test_inputs_are_counted():
         import_onnx(model([helper.make_node("Add", ["x", "z"], ["y"])], {}, inputs=("x", "z")))
 
 
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("# A page\n")
+    with pytest.raises(ValueError, match=r"page\.md must be an ONNX file"):
+        import_onnx(path)
+
+
 def test_wrong_sample_size():
     network = import_onnx(model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": floats(4, 2)}))
     with pytest.raises(ValueError, match="must have 4 elements, not 5"):

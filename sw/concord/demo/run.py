@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from concord.calibration import Evidence, choose_formats, emulate, relative_error
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.train import Digits, ensure_model, load_digits
@@ -21,7 +22,7 @@ from concord.golden.blocks import quantize
 from concord.golden.half import decode, encode
 from concord.host import connect
 from concord.image import Image
-from concord.mlp import INPUT, OUTPUT, CompiledMlp, Evidence, choose_formats, compile_mlp, relative_error
+from concord.mlp import INPUT, OUTPUT, CompiledMlp, compile_mlp
 from concord.network import Network
 from concord.onnx_import import import_onnx
 from concord.packing import to_vectors
@@ -67,14 +68,6 @@ class Outcome:
     def utilisation(self) -> float:
         """Multiply-accumulates of the network per multiply-accumulate the NPU could have done in that time."""
         return self.network.macs / (self.cycles * self.compiled.config.macs)
-
-
-def emulate(image: Image, x: Floats) -> dict[str, Floats]:
-    """Run a batch on the emulator: outputs by name."""
-    with connect("emulator", image.config) as device:
-        device.load(image)
-        outputs: dict[str, Floats] = device.run({INPUT: x})
-        return outputs
 
 
 def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> bool:
@@ -144,7 +137,7 @@ def _run_rtl(image: Image, x: Floats, console: Console) -> tuple[dict[str, npt.N
 
 def show(outcome: Outcome, console: Console) -> None:
     """Print the evidence for the formats, the error of the layers, and the results."""
-    console.print(_candidates(outcome.evidence))
+    console.print(outcome.evidence.table())
     layers = Table(title="Layers", box=box.SIMPLE_HEAD, title_justify="left")
     for column in ("layer", "size", "input stored with", "error of its output"):
         layers.add_column(column)
@@ -160,22 +153,6 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print(results)
     colour = "bold green" if outcome.comparison.passed else "bold red"
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
-
-
-def _candidates(evidence: Evidence) -> Table:
-    table = Table(title="Formats on the calibration images", box=box.SIMPLE_HEAD, title_justify="left")
-    for column in ("candidate", "accuracy", "error of the result"):
-        table.add_column(column, justify="left" if column == "candidate" else "right")
-    if evidence.reference_accuracy is not None:
-        table.add_row("double precision", f"{100 * evidence.reference_accuracy:.2f} %", "")
-    width = [(f"mantissas of {m} bits, dynamic", candidate) for m, candidate in evidence.mantissas]
-    for label, candidate in [(c.label, c) for c in evidence.candidates] + width:
-        accuracy = candidate.agreement if candidate.accuracy is None else candidate.accuracy
-        chosen = candidate is evidence.chosen
-        table.add_row(
-            label, f"{100 * accuracy:.2f} %", f"{100 * candidate.error:.2f} %", style="bold" if chosen else None
-        )
-    return table
 
 
 def _headline(outcome: Outcome) -> tuple[tuple[str, str], ...]:
