@@ -108,6 +108,13 @@ def _load(file: Path) -> Image:
     return Image.load(file)
 
 
+def _arrays(file: Path) -> dict[str, Any]:
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an npz file, and is none")
+    with np.load(file) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
 def _words(file: Path) -> list[int]:
     if zipfile.is_zipfile(file):
         return list(_load(file).program)
@@ -142,11 +149,10 @@ def compile_model(model: Path, preset: str, calibration: Path | None, output: Pa
 
     network, config, formats = import_onnx(model), PRESETS[preset], None
     if calibration is not None:
-        with np.load(calibration) as file:
-            if "x" not in file:
-                raise ValueError(f"{calibration} must have the samples x, not {', '.join(file.files) or 'nothing'}")
-            samples, labels = file["x"].astype(np.float64), file["y"] if "y" in file else None
-        evidence = choose_formats(network, config, emulate, samples, labels)
+        arrays = _arrays(calibration)
+        if "x" not in arrays:
+            raise ValueError(f"{calibration} must have the samples x, not {', '.join(arrays) or 'nothing'}")
+        evidence = choose_formats(network, config, emulate, arrays["x"].astype(np.float64), arrays.get("y"))
         Console().print(evidence.table())
         formats = evidence.chosen.formats
     compiled = compile_mlp(network, config, formats)
@@ -165,7 +171,10 @@ def inspect(image: Path) -> None:
     console = Console()
     console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}")
     for key, value in loaded.metadata.items():
-        console.print(f"  {key}: {value}")
+        entries = value if isinstance(value, list) else [value]
+        for entry in entries:
+            text = ", ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, dict) else str(entry)
+            console.print(f"  {key}: {text}", highlight=False, soft_wrap=True)
     ports = Table(title="Inputs and outputs", box=box.SIMPLE_HEAD)
     for column in ("direction", "name", "shape", "type", "memory", "address"):
         ports.add_column(column)
@@ -195,8 +204,7 @@ def inspect(image: Path) -> None:
 def run(image: Path, inputs: Path, output: Path, on: str) -> None:
     """Run an IMAGE on a batch of inputs."""
     loaded = _load(image)
-    with np.load(inputs) as file:
-        batch = check_batch(loaded.inputs, {name: file[name] for name in file.files})[0]
+    batch = check_batch(loaded.inputs, _arrays(inputs))[0]
     with connect(on, loaded.config) as device:
         device.load(loaded)
         results = run_batch(device, batch, Console(stderr=True))

@@ -101,11 +101,12 @@ def test_damaged_image_is_refused(image):
     [
         ({"z": np.zeros((1, 10))}, "inputs must have the names ['x'], not ['z']"),
         ({"x": np.zeros((2, 9))}, "x must have shape [batch, 10], not [2, 9]"),
+        (None, "x.npz must be an npz file, and is none"),
     ],
 )
 def test_run_checks_inputs(image, tmp_path, arrays, message):
     given = tmp_path / "x.npz"
-    np.savez(given, **arrays)
+    given.write_text("text") if arrays is None else np.savez(given, **arrays)
     code, output = run("run", image, "--input", given, "--output", tmp_path / "y.npz")
     assert code == 1 and message in output
 
@@ -140,6 +141,7 @@ def model(tmp_path):
 def test_compile_and_run(model, tmp_path):
     code, output = run("compile", model, "--preset", "tiny")
     image = tmp_path / "net.image"
+    assert "layers: input dynamic exponent, name fc2\n" in run("inspect", image)[1]
     assert code == 0 and output.startswith(f"{image}: 2 layers, 536 MACs, ")
     x = np.random.default_rng(1).normal(0, 1, (5, 64))
     np.savez(tmp_path / "x.npz", x=x)
