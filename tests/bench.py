@@ -6,6 +6,9 @@ import random
 
 from amaranth.sim import Simulator
 
+#: Cycles that a sink goes on watching.
+QUIET = 16
+
 
 def simulate(dut, *benches, cycles=10_000, vcd=None):
     """Run ``benches`` to completion, or fail after ``cycles``."""
@@ -65,7 +68,7 @@ def source(stream, payloads, *, stall=0.0, seed=0):
 
 
 def sink(stream, expected, *, stall=0.0, seed=0):
-    """A testbench that receives and compares ``expected``, stalling likewise."""
+    """A testbench that receives and compares ``expected``, stalling likewise; nothing may follow soon after."""
 
     async def bench(ctx):
         rng = random.Random(seed)
@@ -74,5 +77,10 @@ def sink(stream, expected, *, stall=0.0, seed=0):
                 await ctx.tick()
             got = await get(ctx, stream)
             assert got == want, f"transfer {n}: got {got!r}, want {want!r}"
+        ctx.set(stream.ready, 1)
+        for _ in range(QUIET):
+            *_, more = await ctx.tick().sample(stream.valid)
+            assert not more, f"transfer {len(expected)}: nothing must follow"
+        ctx.set(stream.ready, 0)
 
     return bench

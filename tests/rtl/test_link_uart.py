@@ -6,7 +6,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from bench import get, simulate, sink, source
+from bench import QUIET, get, simulate, sink, source
 from concord_rtl.link.uart import Uart
 
 DATA = bytes([0x00, 0xFF, 0x55, 0xAA, 0x01, 0x80, 0x7E, 0x7D])
@@ -56,7 +56,7 @@ def test_both_ways_at_once(divisor):
 
 def test_bytes_follow_each_other_without_a_pause():
     dut = Loopback([8, 8])
-    simulate(dut, source(dut.i[0], DATA), sink(dut.o[1], DATA), cycles=8 * 10 * len(DATA) + 20)
+    simulate(dut, source(dut.i[0], DATA), sink(dut.o[1], DATA), cycles=8 * 10 * len(DATA) + 20 + QUIET)
 
 
 @pytest.mark.parametrize("exact", [0.96, 0.98, 1.02, 1.04])
