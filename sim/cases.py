@@ -54,11 +54,11 @@ CASES = {
     "deframer": Case("test_link_units", "test_deframer_on_arbitrary_bytes"),
     "crc": Case("test_link_units", "test_crc"),
     "uart": Case("test_link_uart", "test_both_ways_at_once", {"divisor": 5}),
-    "messages": Case("test_message_processor", "test_random_traffic_with_faults"),
+    "messages": Case("test_message_faults", "test_random_traffic_with_faults"),
     "messages stalled": Case(
         "test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
     ),
-    "messages truncated": Case("test_message_processor", "test_truncation_at_every_byte", {"closed": False}),
+    "messages truncated": Case("test_message_faults", "test_truncation_at_every_byte", {"closed": False}),
     "core": Case("test_core", "test_tiny", {"seed": 0}),
     "top": Case("top_bench", "traffic", {"config": TINY, "seed": 1, "stall": 0.0}),
     "top stalled": Case("top_bench", "traffic", {"config": TINY, "seed": 2, "stall": 0.3}),

@@ -284,34 +284,3 @@ def test_codes_no_converter_produces_are_refused():
         emulator.run_batch({}, outputs, narrow={0: (np.full((1, 1, 4), -128), np.zeros((1, 1), int))})
     with pytest.raises(ValueError, match="lanes must be at least 1, not 0"):
         Emulator(TINY, lanes=0)
-
-
-# Memories ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("region", [r for r in RegionId if r is not RegionId.REGS], ids=lambda r: r.name.lower())
-def test_words_of_every_region_survive(region):
-    config = CONFIGS["two engines"]
-    full = memories_with("nop\nhalt", config, seed=4)
-    full.flags[:] = np.arange(config.program_depth) % 16
-    depth = full.region(region).depth
-    copy = Memories(config)
-    words = full.read(region, 0, depth)
-    copy.write(region, 0, words[:3])
-    copy.write(region, 3, words[3:])
-    assert copy.read(region, 0, depth) == words
-    found = {text.partition("[")[0] for text in copy.differences(full)}
-    assert not [name for name in found if name.startswith(region.name.lower())]
-    assert found
-
-
-def test_words_must_lie_in_their_region():
-    memories = Memories(TINY)
-    with pytest.raises(ValueError, match=r"words must lie in the 64 of wide, not at 63\.\.64"):
-        memories.write(RegionId.WIDE, 63, [0, 0])
-    with pytest.raises(ValueError, match="region must be a memory, not REGS"):
-        memories.read(RegionId.REGS, 0, 1)
-    with pytest.raises(ValueError, match="region must be a memory, not REGS"):
-        memories.write(RegionId.REGS, 0, [1])
-    with pytest.raises(ValueError, match="words must be integers of 8 bytes, not 18446744073709551616"):
-        memories.write(RegionId.PROGRAM, 0, [1 << 64])
