@@ -16,20 +16,20 @@ import concord.spec
 import concord_boards
 import concord_rtl
 from concord.spec.config import PRESETS, NpuConfig, preset
+from concord.spec.link import BAUD
 from concord.spec.memmap import RegionId
 
 from .core import Contents
 from .flow import contents as memories
 from .flow import report
 from .flow.bitstream import Flow
-from .flow.board_top import BoardTop
+from .flow.board_top import BoardTop, divisor_of
 from .flow.bram import BlockRams
 from .flow.cache import Stage, digest, sources
 from .flow.clocking import clock_of
 from .flow.tools import ToolError
 from .top import NpuTop
 
-BAUD = 1_000_000
 CONSOLE = Console()
 
 board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
@@ -65,7 +65,7 @@ def _seeds(context: click.Context, option: click.Parameter, text: str) -> list[i
     return list(dict.fromkeys(seeds))
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Generate the NPU as Verilog or as a bitstream."""
 
@@ -111,11 +111,15 @@ def bitstream(
     jobs: int,
     partial: bool,
 ) -> None:
-    """Synthesis, place and route, bitstream, and a report; fails if the clock is not reached."""
+    """Make a bitstream and a report; fails if the clock is not reached."""
     board = concord_boards.board_named(board_name)
     config = preset(preset_name or board.preset)
     wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
-    hz, _ = clock_of(board, wanted)
+    try:
+        hz, _ = clock_of(board, wanted)
+        divisor_of(hz, baud)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     flow = Flow(board, _folder(build, board, config), CONSOLE)
     given = _given(image, config, flow)
     fixed = memories.fixed(config, board.family, given)
@@ -152,7 +156,10 @@ def bitstream(
 def patch(
     board_name: str, preset_name: str | None, image: Path | None, build: Path, output: Path, partial: bool
 ) -> None:
-    """Put other contents into a built bitstream, without place and route; without --image, zeros."""
+    """Put other contents into a built bitstream.
+
+    Takes seconds, without place and route; without --image, the contents are zeros.
+    """
     board = concord_boards.board_named(board_name)
     config = preset(preset_name or board.preset)
     flow = Flow(board, _folder(build, board, config), CONSOLE)

@@ -2,7 +2,7 @@ import pytest
 
 from concord.spec.config import PRESETS
 from concord_boards import BOARDS, board_named
-from concord_rtl.flow.board_top import BoardTop
+from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.pll import ECP5_PFD_MIN, ECP5_VCO, ICE40_PFD, ICE40_VCO, ecp5_pll, ice40_pll
 from flow_design import Echo
 
@@ -44,6 +44,19 @@ def test_top_has_pins_and_clock(name, clock):
         assert f'"{pin}"' in pins or f" {pin}\n" in pins
     has_pll = "PLL" in files["npu.il"]
     assert has_pll == (clock != board.oscillator_hz)
+
+
+@pytest.mark.parametrize(("hz", "baud", "divisor"), [(50e6, 1_000_000, 50), (12e6, 3_000_000, 4), (50e6, 115_200, 434)])
+def test_bit_rate_of_a_clock(hz, baud, divisor):
+    assert divisor_of(hz, baud) == divisor
+
+
+@pytest.mark.parametrize(("hz", "baud"), [(25e6, 3_000_000), (12e6, 4_000_000), (50e6, 0), (50e6, -9600)])
+def test_bit_rates_that_the_clock_does_not_give_are_refused(hz, baud):
+    with pytest.raises(
+        ValueError, match=rf"baud must be within 2 % of {hz / 1e6:g} MHz / n with n of at least 4, not {baud}"
+    ):
+        divisor_of(hz, baud)
 
 
 @pytest.mark.parametrize("mhz", [10, 12, 33.3, 50, 62.5, 80, 100, 133, 200])

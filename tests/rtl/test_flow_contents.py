@@ -91,6 +91,11 @@ def test_command_line_refuses(tmp_path):
     assert "must be numbers separated by commas, not '1,x'" in failing(
         "bitstream", "--board", "icebreaker", "--seeds", "1,x", "--build", str(tmp_path)
     )
+    for option, message in (
+        ("--clock=9999", "clock must be a frequency the PLL can make"),
+        ("--baud=0", "baud must be"),
+    ):
+        assert message in failing("bitstream", "--board", "ulx3s-25f", option, "--build", str(tmp_path))
     assert "'de10' is not one of" in failing("bitstream", "--board", "de10")
     output = str(tmp_path / "out.bit")
     arguments = ["patch", "--board", "ulx3s-85f", "--build", str(tmp_path), "-o", output]

@@ -6,6 +6,18 @@ from amaranth.lib import io, wiring
 from ..link.uart import Uart
 from .clocking import Clocking
 
+#: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
+BAUD_ERROR = 0.02
+
+
+def divisor_of(hz: float, baud: int) -> int:
+    """Clock cycles per bit; ``ValueError`` if the bit rate cannot be made of the clock."""
+    divisor = round(hz / baud) if baud > 0 else 0
+    if divisor < Uart.LEAST_DIVISOR or abs(hz / divisor / baud - 1) > BAUD_ERROR:
+        rates = f"{hz / 1e6:g} MHz / n with n of at least {Uart.LEAST_DIVISOR}"
+        raise ValueError(f"baud must be within {100 * BAUD_ERROR:g} % of {rates}, not {baud!r}")
+    return divisor
+
 
 class BoardTop(wiring.Component):
     """Core, serial port, clock and LEDs on a board.
@@ -34,7 +46,7 @@ class BoardTop(wiring.Component):
         self.board = board
         self.clocking = Clocking(board, clock_hz)
         self.hz = self.clocking.hz
-        self.divisor = round(self.hz / baud)
+        self.divisor = divisor_of(self.hz, baud)
         super().__init__({})
 
     def elaborate(self, platform):

@@ -98,7 +98,7 @@ class Uart(wiring.Component):
     Parameters
     ----------
     divisor : int
-        Clock cycles per bit, at least 4.
+        Clock cycles per bit, at least ``LEAST_DIVISOR``.
 
     Members
     -------
@@ -114,9 +114,11 @@ class Uart(wiring.Component):
         A received byte was dropped: it had no stop bit, or the one before it had not been taken.
     """
 
+    LEAST_DIVISOR = 4
+
     def __init__(self, divisor: int):
-        if not isinstance(divisor, int) or divisor < 4:
-            raise ValueError(f"divisor must be an integer of at least 4, not {divisor!r}")
+        if not isinstance(divisor, int) or divisor < self.LEAST_DIVISOR:
+            raise ValueError(f"divisor must be an integer of at least {self.LEAST_DIVISOR}, not {divisor!r}")
         self.divisor = divisor
         super().__init__(
             {

@@ -14,14 +14,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..spec.config import NpuConfig
+from ..spec.link import BAUD
 from .device import Device
 from .errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
 from .link import Link
 from .linked import LinkedDevice
 from .transport import Transport
-
-#: Bit rate that the boards are built for.
-BAUD = 1_000_000
 
 
 def connect(
@@ -78,7 +76,6 @@ def _over_link(transport: Transport, config: NpuConfig | None) -> LinkedDevice:
 
 
 __all__ = [
-    "BAUD",
     "Device",
     "DeviceError",
     "Link",

@@ -40,6 +40,8 @@ class Kind(IntEnum):
     WAIT = 3  #: payload WAIT_CYCLES; replies with the STATUS register (4 bytes) when not busy or after that many cycles
 
 
+#: Bits per second of serial ports, unless told otherwise.
+BAUD = 1_000_000
 #: First bytes of the payload of READ and WRITE.
 TARGET = Layout((Field("region", 8), Field("addr", 24)))
 #: Rest of the payload of READ: words to read.
