@@ -111,7 +111,10 @@ def bitstream(
     jobs: int,
     partial: bool,
 ) -> None:
-    """Make a bitstream and a report; fails if the clock is not reached."""
+    """Make a bitstream and a report.
+
+    Fails if the clock is not reached.
+    """
     board = concord_boards.board_named(board_name)
     config = preset(preset_name or board.preset)
     wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
