@@ -20,10 +20,10 @@ CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
 PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
 SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
 
-#: Before synthesis: banks of :class:`concord_rtl.memories.vector_memory.VectorMemory` need no emulation of reads that
-#: collide with writes (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
+#: Before synthesis: block RAMs, all named *store*, need no emulation of reads that collide with writes, which are
+#: undefined (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
 PREPARE = (
-    "rename -hide */w:*\\[*; setparam -set COLLISION_X_MASK 1'1 */t:$memrd_v2 */r:CLK_ENABLE=1 %i */r:MEMID=*bank* %i"
+    "rename -hide */w:*\\[*; setparam -set COLLISION_X_MASK 1'1 */t:$memrd_v2 */r:CLK_ENABLE=1 %i */r:MEMID=*store* %i"
 )
 
 
