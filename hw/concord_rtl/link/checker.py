@@ -76,7 +76,9 @@ class RequestChecker(wiring.Component):
         access = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1, "excess": 1}))
         limit = Signal.like(self.words)  # words that fit into a reply
         depth = Signal(range(max(region.depth for region in self.regions.values()) + 1))
-        after = Signal(TARGET["addr"].width + 1)  # address after the last word
+        low = self.target.addr[: len(depth)]
+        after = Signal(max(len(low), len(self.words)) + 1)  # address after the last word, without the bits in `far`
+        far = Signal()
         bits, addend = Signal.like(self.size), Signal.like(self.length)
         with m.FSM():
             with m.State("IDLE"):
@@ -85,10 +87,15 @@ class RequestChecker(wiring.Component):
                     m.next = "LOOK_UP"
             with m.State("LOOK_UP"):
                 self._look_up(m, access, depth, limit, bits)
-                m.d.sync += [after.eq(self.target.addr + self.words), addend.eq(self.words), self.length.eq(0)]
+                m.d.sync += [
+                    after.eq(low + self.words),
+                    far.eq(self.target.addr[len(low) :].any()),
+                    addend.eq(self.words),
+                    self.length.eq(0),
+                ]
                 m.next = "MULTIPLY"
             with m.State("MULTIPLY"):  # length = words * size, a bit of size per cycle
-                m.d.sync += [access.beyond.eq(after > depth), access.excess.eq(self._count() > limit)]
+                m.d.sync += [access.beyond.eq(far | (after > depth)), access.excess.eq(self._count() > limit)]
                 m.d.sync += [addend.eq(addend << 1), bits.eq(bits >> 1)]
                 with m.If(bits[0]):
                     m.d.sync += self.length.eq(self.length + addend)

@@ -54,7 +54,7 @@ class LoopStack(wiring.Component):
         size = self.config.loop_levels
         level = Signal(range(size + 1))
         left = [Signal.like(self.count, name=f"left_{k}") for k in range(size)]
-        start = [Signal(16, name=f"start_{k}") for k in range(size)]
+        start = [Signal(range(self.config.program_depth + 1), name=f"start_{k}") for k in range(size)]
         m.d.comb += [self.full.eq(level == size), self.empty.eq(level == 0)]
         with m.If(self.close & ~self.again):
             m.d.sync += level.eq(level - 1)
