@@ -34,6 +34,46 @@ CONVERT = 4
 BLOCK = data.StructLayout({"base": FIELD_BITS, "static": 1, "rounding": 2, "wild": 1})
 
 
+def offset(config: NpuConfig) -> int:
+    """Exponent field of the greatest element minus exponent of the block."""
+    return BIAS + config.act.headroom
+
+
+def finite(x):
+    """Infinities count as the greatest number, NaNs as +0."""
+    limited = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])
+    return Mux(is_nan(x), 0, Cat(limited[:MAGNITUDE], x[MAGNITUDE]))
+
+
+def convert(m, config: NpuConfig, name, x, blocks, noise):
+    """Shift, round and limit one finite element: four cycles, the last one without its registers.
+
+    ``blocks`` are the blocks that the element belongs to in these cycles. Returns whether it was limited, and the code.
+    """
+    mant = config.act_mant
+    bias = UNIT_BIAS - offset(config)  # base + bias - exponent: places to shift right for the mantissa
+    exp = register(m, exponent(x) - bias, f"exp_{name}")
+    sign = delay(m, x[MAGNITUDE], CONVERT, f"sign_{name}")
+    sig = delay(m, significand(x), 2, f"sig_{name}")
+
+    right = blocks[0].base - exp
+    count = register(m, Mux(right[FIELD_BITS], (1 << FIELD_BITS) - 1, right)[:FIELD_BITS], f"count_{name}")
+    # Only normal numbers come here, and with one place to the left they exceed every mantissa.
+    large = delay(m, right < 0, 3, f"large_{name}")
+
+    fine = register(m, Cat(Const(0, NOISE_BITS), sig) >> count, f"fine_{name}")
+    stochastic = (blocks[2].rounding == Rounding.STOCHASTIC) & config.stochastic
+    away = blocks[2].rounding == Rounding.NEAREST_AWAY
+    even = ~stochastic & ~away
+    addend = Mux(stochastic, noise, Cat(even.replicate(NOISE_BITS - 1), away))
+    total = Cat(Const(1, 1), fine) + Cat(even & fine[NOISE_BITS], addend)
+    code = register(m, total[NOISE_BITS + 1 :], f"code_{name}")
+
+    outside = large | code[mant - 1 :].any()
+    magnitude = Mux(outside, config.act.q_max, code)[: mant - 1]
+    return outside, (Cat(magnitude ^ sign.replicate(mant - 1), sign) + sign)[:mant]
+
+
 class Quantizer(wiring.Component):
     """Converts native vectors of binary16 numbers to blocks with one exponent.
 
@@ -88,18 +128,13 @@ class Quantizer(wiring.Component):
         """Cycles from the last beat of a vector to ``done``."""
         return 5 + max_tree_stages(self.config.mfu_lanes) + self.config.beats
 
-    @property
-    def offset(self):
-        """Exponent field of the greatest element minus exponent of the block."""
-        return BIAS + self.config.act.headroom
-
     def elaborate(self, platform):
         m = Module()
         config = self.config
         collect = 1 + max_tree_stages(config.mfu_lanes)
         valid = delay(m, self.valid, collect, "valid", reset_less=False)
         first = delay(m, self.valid & self.first, collect, "first", reset_less=False)
-        lanes = [register(m, self._finite(x), f"finite_{p}") for p, x in enumerate(self.i)]
+        lanes = [register(m, finite(x), f"finite_{p}") for p, x in enumerate(self.i)]
         wild = register(m, Cat(is_special(x) for x in self.i).any(), "wild_1")
         peak = max_tree(m, [x[FRACTION:MAGNITUDE] for x in lanes], "peak")
 
@@ -113,23 +148,17 @@ class Quantizer(wiring.Component):
             blocks.append(data.View(BLOCK, register(m, blocks[-1], f"block_{k}")))
         noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
         lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
-        codes = [self._convert(m, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
+        codes = [convert(m, config, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
         begin = delay(m, last, CONVERT, "begin", reset_less=False)
         end = delay(m, last, config.beats + CONVERT - 1, "end", reset_less=False)
         self._emit(m, codes, begin, end, blocks[-1])
         return m
 
-    @staticmethod
-    def _finite(x):
-        """Infinities count as the greatest number, NaNs as +0."""
-        limited = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])
-        return Mux(is_nan(x), 0, Cat(limited[:MAGNITUDE], x[MAGNITUDE]))
-
     def _block(self, m, valid, first, last, peak, wild, ctrl):
         """What is known of a block after its last beat, held while it is converted."""
         ctrl = data.View(QUANT_CTRL, ctrl)
         best, seen = Signal(FIELD_BITS), Signal()
-        floor = self.config.act_exp_min + self.offset
+        floor = self.config.act_exp_min + offset(self.config)
         before = Mux(first, floor, best)
         greatest = Mux(before < peak, peak, before)
         any_wild = wild | (seen & ~first)
@@ -139,7 +168,7 @@ class Quantizer(wiring.Component):
         static = ctrl.mode == ExponentMode.STATIC
         with m.If(last):
             m.d.sync += [
-                block.base.eq(Mux(static, ctrl.exp + self.offset, greatest)),
+                block.base.eq(Mux(static, ctrl.exp + offset(self.config), greatest)),
                 block.static.eq(static),
                 block.rounding.eq(ctrl.rounding),
                 block.wild.eq(any_wild),
@@ -154,31 +183,6 @@ class Quantizer(wiring.Component):
         m.d.comb += noise.step.eq(active & (block.rounding == Rounding.STOCHASTIC))
         return noise.noise
 
-    def _convert(self, m, p, x, blocks, noise):
-        """Shift, round and limit one element: four cycles, the last one without its registers."""
-        mant = self.config.act_mant
-        bias = UNIT_BIAS - self.offset  # base + bias - exponent: places to shift right for the mantissa
-        exp = register(m, exponent(x) - bias, f"exp_{p}")
-        sign = delay(m, x[MAGNITUDE], CONVERT, f"sign_{p}")
-        sig = delay(m, significand(x), 2, f"sig_{p}")
-
-        right = blocks[0].base - exp
-        count = register(m, Mux(right[FIELD_BITS], (1 << FIELD_BITS) - 1, right)[:FIELD_BITS], f"count_{p}")
-        # Only normal numbers come here, and with one place to the left they exceed every mantissa.
-        large = delay(m, right < 0, 3, f"large_{p}")
-
-        fine = register(m, Cat(Const(0, NOISE_BITS), sig) >> count, f"fine_{p}")
-        stochastic = (blocks[2].rounding == Rounding.STOCHASTIC) & self.config.stochastic
-        away = blocks[2].rounding == Rounding.NEAREST_AWAY
-        even = ~stochastic & ~away
-        addend = Mux(stochastic, noise, Cat(even.replicate(NOISE_BITS - 1), away))
-        total = Cat(Const(1, 1), fine) + Cat(even & fine[NOISE_BITS], addend)
-        code = register(m, total[NOISE_BITS + 1 :], f"code_{p}")
-
-        outside = large | code[mant - 1 :].any()
-        magnitude = Mux(outside, self.config.act.q_max, code)[: mant - 1]
-        return outside, (Cat(magnitude ^ sign.replicate(mant - 1), sign) + sign)[:mant]
-
     def _emit(self, m, codes, begin, end, block):
         """Collect the mantissas; the last beat completes the word."""
         native, lanes = self.config.native, self.config.mfu_lanes
@@ -186,5 +190,5 @@ class Quantizer(wiring.Component):
         mant = self.word.mant
         m.d.sync += [mant[k].eq(mant[k + lanes]) for k in range(native - lanes)]
         m.d.sync += [mant[native - lanes + p].eq(code) for p, (_, code) in enumerate(codes)]
-        m.d.sync += [self.word.exp.eq(block.base - self.offset), self.nonfinite.eq(block.wild)]
+        m.d.sync += [self.word.exp.eq(block.base - offset(self.config)), self.nonfinite.eq(block.wild)]
         m.d.sync += [self.saturated.eq(outside | (self.saturated & ~begin)), self.done.eq(end)]

@@ -7,8 +7,20 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH
 
-from .arith.helpers import MAGNITUDE, below, delay, exponent, is_nan, is_special, register, round_up, significand
+from .arith.helpers import (
+    MAGNITUDE,
+    below,
+    delay,
+    exponent,
+    is_nan,
+    is_special,
+    register,
+    round_up,
+    significand,
+    stages,
+)
 from .control import SLOT_BITS
+from .memories.column_memory import ColumnMemory
 from .memories.vector_memory import VectorMemory
 from .shapes import shape_of
 
@@ -51,6 +63,9 @@ class TableBank(wiring.Component):
         Gives P, depth and slots.
     table_init, slot_init : list of int
         Initial contents.
+    held : bool
+        Slot and arguments are held for ``SLOT_LEAD + LATENCY + 1`` cycles and until the entries have been used. The
+        descriptors are in block RAM then.
 
     Members
     -------
@@ -78,8 +93,9 @@ class TableBank(wiring.Component):
     SLOT_LEAD = 1
     HOST_LATENCY = VectorMemory.LATENCY
 
-    def __init__(self, config: NpuConfig, table_init=(), slot_init=()):
+    def __init__(self, config: NpuConfig, table_init=(), slot_init=(), *, held=False):
         self.config = config
+        self.held = held
         self.table_init = list(table_init)
         self.slot_init = list(slot_init)
         for name, limit in [("table_init", config.table_depth), ("slot_init", config.table_slots)]:
@@ -97,7 +113,7 @@ class TableBank(wiring.Component):
         )
 
     def elaborate(self, platform):
-        m = Module()
+        m = stages(self.held)
         scale, bounds, ends = self._slots(m)
         for p, x in enumerate(self.i):
             address = self._clamped(m, p, *self._fine(m, p, x, scale), bounds, ends)
@@ -118,8 +134,11 @@ class TableBank(wiring.Component):
         for name, part in [("scales", scales), ("bounds", members)]:
             layout = data.StructLayout(part)
             init = [{key: getattr(row, key) for key in part} for row in rows]
-            m.submodules[name] = mem = memory.Memory(shape=layout, depth=self.config.table_slots, init=init)
-            write, read = mem.write_port(), mem.read_port(domain="comb")
+            block = {"ram_style": "block"} if self.held else {}
+            m.submodules[name] = mem = memory.Memory(
+                shape=layout, depth=self.config.table_slots, init=init, attrs=block
+            )
+            write, read = mem.write_port(), mem.read_port(domain="sync" if self.held else "comb")
             m.d.comb += [write.en.eq(self.slot_write.en), write.addr.eq(self.slot_write.addr)]
             m.d.comb += [write.data[key].eq(self.slot_write.data[key]) for key in part]
             slot = delay(m, self.slot, len(views), f"slot_{name}")
@@ -159,7 +178,12 @@ class TableBank(wiring.Component):
         return Mux(under, ends[0], Mux(over, ends[1], inside))
 
     def _memory(self, m, p, address):
-        m.submodules[f"table_{p}"] = table = VectorMemory(HALF_WIDTH, self.config.table_depth, self.table_init)
+        depth = self.config.table_depth
+        if self.held:
+            table = ColumnMemory([HALF_WIDTH], depth, self.table_init)
+        else:
+            table = VectorMemory(HALF_WIDTH, depth, self.table_init)
+        m.submodules[f"table_{p}"] = table
         m.d.comb += [
             table.write.en.eq(self.write.en),
             table.write.addr.eq(self.write.addr),

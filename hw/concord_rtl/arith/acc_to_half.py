@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_INF, HALF_PRECISION
 
-from .helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up
+from .helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
 LOWEST = HALF_EXP_MIN - HALF_PRECISION
@@ -30,6 +30,8 @@ class AccToHalf(wiring.Component):
     ----------
     config : NpuConfig
         Gives the width of the register, W and F.
+    held : bool
+        Inputs are held for ``LATENCY`` cycles and until the result has been used.
 
     Members
     -------
@@ -45,14 +47,15 @@ class AccToHalf(wiring.Component):
 
     LATENCY = 5
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
+        self.held = held
         super().__init__(
             {"acc": In(signed(config.acc_bits)), "o": Out(16), "acc_overflow": Out(1), "half_overflow": Out(1)}
         )
 
     def elaborate(self, platform):
-        m = Module()
+        m = stages(self.held)
         negative, over, magnitude = self._magnitude(m)
         huge, grid, lost = self._place(m, negative, over, magnitude)
         coarse, grid = self._coarse(m, grid)

@@ -7,7 +7,18 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.formats import HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
 
 from ..dsp import Multiplier
-from .helpers import FRACTION, MAGNITUDE, below, exponent, is_normal, is_special, leading_zeros, register, round_up
+from .helpers import (
+    FRACTION,
+    MAGNITUDE,
+    below,
+    exponent,
+    is_normal,
+    is_special,
+    leading_zeros,
+    register,
+    round_up,
+    stages,
+)
 from .helpers import significand as significand_of
 
 #: Bits of the exact product of two significands.
@@ -28,6 +39,11 @@ class HalfMul(wiring.Component):
     significands are multiplied in one :class:`concord_rtl.dsp.Multiplier`, unnormalised, and one shifter serves normal
     and subnormal results.
 
+    Parameters
+    ----------
+    held : bool
+        Inputs are held for ``LATENCY`` cycles and until the result has been used.
+
     Members
     -------
     a, b : In(16)
@@ -42,11 +58,12 @@ class HalfMul(wiring.Component):
 
     LATENCY = 4
 
-    def __init__(self):
+    def __init__(self, *, held=False):
+        self.held = held
         super().__init__({"a": In(16), "b": In(16), "skip": In(1), "o": Out(16), "overflow": Out(1)})
 
     def elaborate(self, platform):
-        m = Module()
+        m = stages(self.held)
         product = self._multiply(m)
         low, high, special, value = self._stage_1_2(m)
         count = Mux(low < high, low, high)[: len(high)]

@@ -9,9 +9,35 @@ from concord.spec.formats import HALF_NAN, HALF_PRECISION, HALF_WIDTH
 FRACTION = HALF_PRECISION - 1
 MAGNITUDE = HALF_WIDTH - 1
 
+#: Parts of signals.
+_Slice = type(Signal(2)[:1])
+
+
+def stages(held):
+    """Return the module of a unit that takes new inputs every cycle, or, if ``held``, keeps them until it is done.
+
+    If inputs are held, what is only passed from stage to stage needs no registers; what is computed has them still, so
+    that the unit is as fast and its results are there as late as in a pipeline.
+    """
+    m = Module()
+    m.held = held
+    return m
+
+
+def _is_stored(value):
+    """Whether a value is a signal or a part of one: no logic stands before it."""
+    value = Value.cast(value)
+    return _is_stored(value.value) if isinstance(value, _Slice) else isinstance(value, Signal)
+
 
 def delay(m, value, cycles, name, *, reset_less=True):
-    """Return ``value`` as it was ``cycles`` clock cycles ago. Data need no reset; strobes do (``reset_less=False``)."""
+    """Return ``value`` as it was ``cycles`` clock cycles ago. Data need no reset; strobes do (``reset_less=False``).
+
+    In a module with held inputs (see :func:`stages`) values are delayed by one register at most, and by none if no
+    logic stands before it.
+    """
+    if getattr(m, "held", False):
+        cycles = min(cycles, 0 if _is_stored(value) else 1)
     for k in range(cycles):
         later = Signal(Value.cast(value).shape(), name=f"{name}_{k + 1}", reset_less=reset_less)
         m.d.sync += later.eq(value)

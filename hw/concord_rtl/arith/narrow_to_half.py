@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MIN
 
-from .helpers import FRACTION, MAGNITUDE, leading_zeros, register
+from .helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
 
 
 class NarrowToHalf(wiring.Component):
@@ -20,6 +20,8 @@ class NarrowToHalf(wiring.Component):
     ----------
     config : NpuConfig
         Gives the activation format.
+    held : bool
+        Inputs are held for ``LATENCY`` cycles and until the result has been used.
 
     Members
     -------
@@ -33,12 +35,13 @@ class NarrowToHalf(wiring.Component):
 
     LATENCY = 3
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
+        self.held = held
         super().__init__({"mant": In(signed(config.act_mant)), "exp": In(signed(config.act_exp_width)), "o": Out(16)})
 
     def elaborate(self, platform):
-        m = Module()
+        m = stages(self.held)
         width = self.config.act_mant - 1
         field_bits = MAGNITUDE - FRACTION
         negative = register(m, self.mant[-1], "negative")

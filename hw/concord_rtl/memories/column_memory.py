@@ -1,0 +1,65 @@
+"""Memory for serial configurations: whole words are read, columns of them are written."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class ColumnMemory(wiring.Component):
+    """Words of several columns in block RAM without output registers: one read port, one write port.
+
+    Does not forward: a read in the cycle of a write to the same address gives an undefined word. Data appears
+    ``LATENCY`` cycle after its address, one word per cycle, and a write is seen by reads from the next cycle on.
+
+    Parameters
+    ----------
+    columns : list of int
+        Bits of each column, the least significant first.
+    depth : int
+        Words.
+    init : list
+        Initial words, as integers; zeros beyond its end.
+
+    Members
+    -------
+    read : In(addr, data)
+        Address, and the word ``LATENCY`` cycle later.
+    write : In(en, addr, data)
+        Writes the columns of ``data`` whose bit of ``en`` is set at the edge.
+    """
+
+    LATENCY = 1
+
+    def __init__(self, columns, depth, init=()):
+        if len(init) > depth:
+            raise ValueError(f"init must have at most depth={depth} words, not {len(init)}")
+        self.columns = list(columns)
+        self.depth = depth
+        self.init = [int(word) for word in init]
+        width, addr = sum(self.columns), range(depth)
+        super().__init__(
+            {
+                "read": In(wiring.Signature({"addr": Out(addr), "data": In(width)})),
+                "write": In(wiring.Signature({"en": Out(len(self.columns)), "addr": Out(addr), "data": Out(width)})),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        at = 0
+        for k, width in enumerate(self.columns):
+            column = slice(at, at + width)
+            init = [word >> at & (1 << width) - 1 for word in self.init]
+            m.submodules[f"store{k}"] = store = memory.Memory(
+                shape=unsigned(width), depth=self.depth, init=init, attrs={"ram_style": "block"}
+            )
+            read, write = store.read_port(), store.write_port()
+            m.d.comb += [
+                read.addr.eq(self.read.addr),
+                self.read.data[column].eq(read.data),
+                write.en.eq(self.write.en[k]),
+                write.addr.eq(self.write.addr),
+                write.data.eq(self.write.data[column]),
+            ]
+            at += width
+        return m
