@@ -7,17 +7,22 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_WIDTH
 from concord.spec.isa import WORD_BITS
 from concord.spec.memmap import RegionId
 
 from .bus import HostBus
 from .flags import FlagMemory
 from .host_port import HostPort
+from .memories.column_memory import ColumnMemory
 from .memories.matrix_memory import MatrixMemory
+from .memories.row_memory import RowMemory
 from .memories.vector_memory import VectorMemory
 from .pipe.pipe import ChainPipe
 from .registers import Registers
 from .sequencer.sequencer import Sequencer
+from .serial.pipe import SerialPipe
+from .serial.sequencer import SerialSequencer
 from .table import TableBank
 
 
@@ -77,15 +82,28 @@ class NpuCore(wiring.Component):
         m = Module()
         config, contents = self.config, self.contents
         m.submodules.registers = registers = Registers(config)
-        m.submodules.sequencer = sequencer = Sequencer(config)
-        m.submodules.pipe = pipe = ChainPipe(config, table_init=contents.table, slot_init=contents.slots)
         m.submodules.flags = flags = FlagMemory(config)
-        m.submodules.program = program = VectorMemory(WORD_BITS, config.program_depth, contents.program)
-        m.submodules.matrix = matrix = MatrixMemory(config, contents.matrix)
-        settle = max(matrix.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY, VectorMemory.LATENCY)
-        m.submodules.host = host = HostPort(config, settle=settle)
-        m.submodules.narrow = narrow = VectorMemory(config.narrow_word.width, config.narrow_depth, contents.narrow)
-        m.submodules.wide = wide = VectorMemory(config.wide_word.width, config.wide_depth, contents.wide)
+        tables = {"table_init": contents.table, "slot_init": contents.slots}
+        if config.serial:
+            m.submodules.sequencer = sequencer = SerialSequencer(config)
+            m.submodules.pipe = pipe = SerialPipe(config, **tables)
+            m.submodules.matrix = matrix = RowMemory(config, contents.matrix)
+            program = ColumnMemory([WORD_BITS], config.program_depth, contents.program)
+            mantissas = [config.act_mant] * config.native
+            narrow = ColumnMemory([*mantissas, config.act_exp_width], config.narrow_depth, contents.narrow)
+            wide = ColumnMemory([HALF_WIDTH] * config.native, config.wide_depth, contents.wide)
+            wiring.connect(m, sequencer.enter, pipe.enter)
+        else:
+            m.submodules.sequencer = sequencer = Sequencer(config)
+            m.submodules.pipe = pipe = ChainPipe(config, **tables)
+            m.submodules.matrix = matrix = MatrixMemory(config, contents.matrix)
+            program = VectorMemory(WORD_BITS, config.program_depth, contents.program)
+            narrow = VectorMemory(config.narrow_word.width, config.narrow_depth, contents.narrow)
+            wide = VectorMemory(config.wide_word.width, config.wide_depth, contents.wide)
+            m.d.comb += pipe.reset_noise.eq(registers.start)
+        m.submodules.program, m.submodules.narrow, m.submodules.wide = program, narrow, wide
+        waits = (matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
+        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=max(*waits, program.LATENCY))
         wiring.connect(m, wiring.flipped(self.bus), host.bus)
         wiring.connect(m, sequencer.chains, pipe.chains)
         self._control(m, registers, sequencer, pipe, flags)
@@ -99,7 +117,6 @@ class NpuCore(wiring.Component):
             sequencer.start.eq(registers.start),
             sequencer.pc.eq(registers.pc),
             sequencer.drained.eq(pipe.drained),
-            pipe.reset_noise.eq(registers.start),
             flags.clear.eq(registers.clear_flags),
             flags.retired.eq(pipe.retired),
             flags.pc.eq(pipe.retired_pc),
@@ -129,11 +146,11 @@ class NpuCore(wiring.Component):
             m.d.comb += [
                 memory.read.addr.eq(Mux(port.read, port.read_addr, host.addr)),
                 port.read_data.eq(memory.read.data),
-                memory.write.en.eq(port.write | host.write[region]),
-                memory.write.addr.eq(Mux(port.write, port.write_addr, host.addr)),
-                memory.write.data.eq(Mux(port.write, port.write_data, host.data)),
+                memory.write.en.eq(port.write | host.write[region].replicate(len(port.write))),
+                memory.write.addr.eq(Mux(port.write.any(), port.write_addr, host.addr)),
+                memory.write.data.eq(Mux(port.write.any(), port.write_data, host.data)),
                 host.read_free[region].eq(~port.read),
-                host.write_free[region].eq(~port.write),
+                host.write_free[region].eq(~port.write.any()),
             ]
 
     def _other_memories(self, m, host, registers, sequencer, pipe, flags, program, matrix):

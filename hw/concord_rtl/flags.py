@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
+from .arith.helpers import delay, stages
 from .memories.vector_memory import VectorMemory
 from .pipe.layouts import program_addr_bits
 
@@ -14,7 +15,8 @@ from .pipe.layouts import program_addr_bits
 class FlagMemory(wiring.Component):
     """ORs the flags of retired vectors into one word per instruction address.
 
-    Vectors must be at least two cycles apart, which N/P >= 2 guarantees.
+    Vectors must be at least two cycles apart, which N/P >= 2 guarantees. In a serial configuration they are four apart,
+    and ``pc`` and ``flags`` are held for three cycles.
 
     Parameters
     ----------
@@ -57,22 +59,18 @@ class FlagMemory(wiring.Component):
         )
 
     def elaborate(self, platform):
-        m = Module()
+        m = stages(held=self.config.serial)
         depth = self.config.program_depth
         m.submodules.memory = memory = VectorMemory(len(Flag), depth)
-        update = [Signal(name=f"update_{k}") for k in range(2)]
-        pc = [Signal.like(self.pc, name=f"pc_{k}") for k in range(2)]
-        flags = [Signal.like(self.flags, name=f"flags_{k}") for k in range(2)]
-        m.d.sync += [
-            update[0].eq(self.retired), update[1].eq(update[0]),
-            pc[0].eq(self.pc), pc[1].eq(pc[0]),
-            flags[0].eq(self.flags), flags[1].eq(flags[0]),
-        ]  # fmt: skip
+        earlier, update = Signal(), Signal()
+        m.d.sync += [earlier.eq(self.retired), update.eq(earlier)]
+        pc, flags = delay(m, self.pc, memory.LATENCY, "pc"), delay(m, self.flags, memory.LATENCY, "flags")
         # The write of the vector before may coincide with the read: its result is kept.
         known, known_pc, known_flags = Signal(), Signal.like(self.pc), Signal.like(self.flags)
         result = Signal.like(self.flags)
+        coincides = known & (known_pc == pc) & (not self.config.serial)
         m.d.comb += [
-            result.eq(flags[1] | Mux(known & (known_pc == pc[1]), known_flags, memory.read.data)),
+            result.eq(flags | Mux(coincides, known_flags, memory.read.data)),
             memory.read.addr.eq(Mux(self.retired, self.pc, self.host_addr)),
             self.host_data.eq(memory.read.data),
         ]
@@ -84,9 +82,9 @@ class FlagMemory(wiring.Component):
             m.d.sync += [cell.eq(cell + 1), known.eq(0), self.union.eq(0)]
             with m.If(cell == depth - 1):
                 m.d.sync += self.clearing.eq(0)
-        with m.Elif(update[1]):
-            m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(pc[1]), memory.write.data.eq(result)]
-            m.d.sync += [known.eq(1), known_pc.eq(pc[1]), known_flags.eq(result)]
+        with m.Elif(update):
+            m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(pc), memory.write.data.eq(result)]
+            m.d.sync += [known.eq(1), known_pc.eq(pc), known_flags.eq(result)]
         with m.Elif(self.host_en):
             m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(self.host_addr)]
             m.d.comb += memory.write.data.eq(self.host_w_data)

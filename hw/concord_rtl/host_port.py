@@ -8,7 +8,6 @@ from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 
 from .bus import ADDR_BITS, HostBus, word_bits
-from .memories.vector_memory import VectorMemory
 
 
 class HostPort(wiring.Component):
@@ -19,9 +18,10 @@ class HostPort(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
+    latency : int
+        Cycles from ``read`` to the word of a vector memory, which is there only then.
     settle : int
-        Cycles from ``read`` to the word, at the most, in the regions that keep it until the access is over; the word of
-        a vector memory is there after ``VectorMemory.LATENCY`` cycles and only then.
+        Cycles from ``read`` to the word, at the most, in the regions that keep it until the access is over.
 
     Members
     -------
@@ -43,10 +43,11 @@ class HostPort(wiring.Component):
         The word, as chosen by ``region``.
     """
 
-    def __init__(self, config: NpuConfig, *, settle: int):
-        if settle < VectorMemory.LATENCY:
-            raise ValueError(f"settle must be at least {VectorMemory.LATENCY}, not {settle!r}")
+    def __init__(self, config: NpuConfig, *, latency: int, settle: int):
+        if settle < latency:
+            raise ValueError(f"settle must be at least latency={latency}, not {settle!r}")
         self.config = config
+        self.latency = latency
         self.settle = settle
         count, bits = len(RegionId), word_bits(config)
         super().__init__(
@@ -83,7 +84,7 @@ class HostPort(wiring.Component):
                 with m.Elif(self.read_free.bit_select(request.p.region, 1)):
                     m.d.comb += self.read.eq(1 << request.p.region)
                     vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
-                    m.d.sync += count.eq(Mux(vector, VectorMemory.LATENCY, self.settle))
+                    m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"
             with m.State("WAIT"):
                 m.d.sync += count.eq(count - 1)

@@ -8,6 +8,7 @@ from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
 
+from .serial.counters import TURN, CounterBank
 from .shapes import shape_of
 
 #: Counters of a run and the strobe each counts.
@@ -32,7 +33,7 @@ class Registers(wiring.Component):
     write : In(1)
         Write ``w_data`` to the register at ``addr``; only CONTROL listens.
     addr, w_data, r_data : In, In, Out
-        Register number and contents; ``r_data`` follows ``addr`` one cycle later.
+        Register number and contents; ``r_data`` follows ``addr`` ``HOST_LATENCY`` cycles later.
     start, clear_flags, pc : Out
         Effect of a write to CONTROL.
     busy, done, trapped, trap, trap_pc, clearing, flags, link_errors : In
@@ -45,6 +46,7 @@ class Registers(wiring.Component):
 
     def __init__(self, config: NpuConfig):
         self.config = config
+        self.HOST_LATENCY = 1 + TURN if config.serial else 1
         super().__init__(
             {
                 "write": In(1),
@@ -100,16 +102,31 @@ class Registers(wiring.Component):
         m.d.comb += [trap.code.eq(self.trap), trap.pc.eq(self.trap_pc)]
         values[Reg.TRAP] = Value.cast(trap)
 
-        cycles = Signal(64)
-        values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
-        with m.If(self.start):
-            m.d.sync += cycles.eq(0)
-        with m.Elif(self.busy):
-            m.d.sync += cycles.eq(cycles + 1)
-        for reg, name in COUNTERS.items():
-            values[reg] = self._counter(m, name)
-        m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[self.addr])
+        if self.config.serial:
+            valid = self._bank(m, values)
+        else:
+            valid = 1
+            cycles = Signal(64)
+            values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
+            with m.If(self.start):
+                m.d.sync += cycles.eq(0)
+            with m.Elif(self.busy):
+                m.d.sync += cycles.eq(cycles + 1)
+            for reg, name in COUNTERS.items():
+                values[reg] = self._counter(m, name)
+        with m.If(valid):
+            m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[self.addr])
         return m
+
+    def _bank(self, m, values):
+        """Counters in block RAM; returns when the value of the one at ``addr`` is there."""
+        names = {Reg.CYCLES: "cycle", Reg.CYCLES_HIGH: "cycle_high", **COUNTERS}
+        first = min(names)
+        m.submodules.bank = bank = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
+        m.d.comb += [bank.clear.eq(self.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.busy)]
+        m.d.comb += [getattr(bank, name).eq(getattr(self, name)) for name in COUNTERS.values()]
+        values |= dict.fromkeys(names, bank.data)
+        return bank.valid
 
     def _counter(self, m, name):
         """Count the events ``name`` of a run."""

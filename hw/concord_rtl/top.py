@@ -10,7 +10,7 @@ from concord.spec.config import NpuConfig
 from .core import Contents, NpuCore
 from .link.message_processor import MessageProcessor
 
-#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake.
+#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
 REPLY_BYTES = 4
 
 
@@ -48,10 +48,13 @@ class NpuTop(wiring.Component):
         m = Module()
         m.submodules.messages = messages = MessageProcessor(self.config)
         m.submodules.core = core = NpuCore(self.config, self.contents)
-        m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
         wiring.connect(m, wiring.flipped(self.rx), messages.rx)
-        wiring.connect(m, messages.tx, replies.w_stream)
-        wiring.connect(m, replies.r_stream, wiring.flipped(self.tx))
+        if self.config.serial:
+            wiring.connect(m, messages.tx, wiring.flipped(self.tx))
+        else:
+            m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
+            wiring.connect(m, messages.tx, replies.w_stream)
+            wiring.connect(m, replies.r_stream, wiring.flipped(self.tx))
         wiring.connect(m, messages.bus, core.bus)
         m.d.comb += [
             messages.busy.eq(core.busy),

@@ -6,7 +6,7 @@ import pytest
 
 from bench import simulate
 from concord.emulator import ReferenceMachine
-from concord.spec.config import TINY
+from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import Reg, RegionId
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
@@ -15,11 +15,13 @@ from program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
 WIDE = TINY.replace(native=8, lanes=4, mfu_lanes=2)
+SERIAL = UP5K.replace(matrix_depth=256, narrow_depth=64, wide_depth=64, program_depth=128)
+SERIAL_PARTS = SERIAL.replace(native=8, lanes=2, act_mant=5, wgt_mant=9, act_exp_min=-12, acc_width=43, loop_levels=2)
 
 
-def check(config, seed, size=4):
+def check(config, seed, size=4, cycles=60_000):
     _, memories = random_program(config, random.Random(seed), size)
-    registers, after = execute(memories)
+    registers, after = execute(memories, cycles=cycles)
     want = memories.copy()
     run = ReferenceMachine(want).run()
     assert want.differences(after) == []
@@ -43,6 +45,12 @@ def test_two_engines(seed):
 @pytest.mark.parametrize("seed", range(200, 202))
 def test_native_eight(seed):
     check(WIDE, seed)
+
+
+@pytest.mark.parametrize("config", [SERIAL, SERIAL_PARTS], ids=["lanes are a vector", "parts of a vector"])
+def test_serial(config):
+    registers = check(config, 5, cycles=200_000)
+    assert registers[Reg.HAZARD_STALLS] == 0 and registers[Reg.CYCLES] > registers[Reg.VECTORS]
 
 
 def test_the_comparison_notices_one_wrong_weight():
@@ -70,7 +78,7 @@ def read_all(config, regions):
     return before, after
 
 
-@pytest.mark.parametrize("config", [TWO_ENGINES, WIDE], ids=["two engines", "eight"])
+@pytest.mark.parametrize("config", [TWO_ENGINES, WIDE, SERIAL], ids=["two engines", "eight", "serial"])
 def test_the_host_reads_what_is_there(config):
     regions = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)
     before, after = read_all(config, regions)

@@ -14,7 +14,9 @@ from concord.spec.config import ECP5_85F, TINY
 from concord.spec.config import UP5K as UP5K_CONFIG
 from concord_rtl.dsp import ECP5, UP5K
 from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.memories.row_memory import RowMemory
 from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
 from netlist import run_netlist
@@ -247,12 +249,17 @@ def test_block_rams_used_on_ecp5(monkeypatch, width, depth, count):
 
 def test_spram_is_used_on_up5k_only(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    row = RowMemory(UP5K_CONFIG)
+    assert verilog.convert(row, platform=UP5K).count("SB_SPRAM256KA") == -(-row.host.data.shape().width // Spram.WIDTH)
+    assert "SPRAM" not in verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=ECP5)
     small = UP5K_CONFIG.replace(matrix_depth=16)
     assert verilog.convert(MatrixMemory(small), platform=UP5K).count("SB_SPRAM256KA") == Spram.COUNT
     assert "SB_SPRAM256KA" not in verilog.convert(MatrixMemory(small))
 
 
 def test_spram_cannot_be_initialised():
+    with pytest.raises(ValueError, match="init must be empty on iCE40 UP"):
+        verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=UP5K)
     with pytest.raises(ValueError, match="init must be empty on iCE40 UP"):
         verilog.convert(MatrixMemory(UP5K_CONFIG, [1]), platform=UP5K)
 
@@ -266,3 +273,5 @@ def test_constructors_reject_nonsense():
         VectorMemory(unsigned(4), 4, [0] * 5)
     with pytest.raises(ValueError, match="init must have at most 40960 rows, not 40961"):
         MatrixMemory(ECP5_85F, [0] * 40961)
+    with pytest.raises(ValueError, match="init must have at most depth=2 words, not 3"):
+        ColumnMemory([4], 2, [0] * 3)

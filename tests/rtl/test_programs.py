@@ -9,7 +9,7 @@ from concord.host import TrapError, connect
 from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import isa
-from concord.spec.config import TINY
+from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId
 from program_gen import random_program
 
@@ -28,9 +28,14 @@ WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 
 
+@pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
+def config(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def device():
-    with connect("rtl", TINY, library=find_library(TINY)) as device:
+def device(config):
+    with connect("rtl", config, library=find_library(config)) as device:
         yield device
 
 
@@ -57,34 +62,34 @@ def compare(device, memories):
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))
-def test_random_programs(device, seed):
+def test_random_programs(device, config, seed):
     for k in range(10):
-        _, memories = random_program(TINY, random.Random(seed + k), 8)
+        _, memories = random_program(config, random.Random(seed + k), 8)
         load(device, memories)
         device.start(0)
         device.wait()
         compare(device, memories)
 
 
-def damaged(rng):
+def damaged(config, rng):
     """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap."""
-    words, memories = random_program(TINY, rng, 6)
+    words, memories = random_program(config, rng, 6)
     at = rng.randrange(len(words))
     words[at] = rng.choice([words[at] ^ 1 << rng.randrange(64), rng.getrandbits(64), 0, isa.encode(isa.Op.END_LOOP)])
     memories.program[:] = 0
     memories.program[: len(words)] = words
     try:
-        found = trace(words, TINY, limit=2000)
+        found = trace(words, config, limit=2000)
     except ValueError:
         return None
     steps = sum(chain.vectors * chain.window.taps * chain.cols for chain in found.chains)
     return memories if found.trap and steps < 20_000 else None
 
 
-def test_illegal_words_trap_and_the_device_stays_usable(device):
+def test_illegal_words_trap_and_the_device_stays_usable(device, config):
     rng, traps = random.Random(5), set()
     for _ in range(60):
-        memories = damaged(rng)
+        memories = damaged(config, rng)
         if memories is None:
             continue
         load(device, memories)
@@ -98,15 +103,15 @@ def test_illegal_words_trap_and_the_device_stays_usable(device):
         assert (caught.value.trap, caught.value.pc) == (run.trap, run.pc)
         traps.add(run.trap)
     assert len(traps) >= 3
-    _, memories = random_program(TINY, rng, 4)
+    _, memories = random_program(config, rng, 4)
     load(device, memories)
     device.start(0)
     device.wait()
     compare(device, memories)
 
 
-def test_the_comparison_notices_one_wrong_bit(device):
-    _, memories = random_program(TINY, random.Random(0), 12)
+def test_the_comparison_notices_one_wrong_bit(device, config):
+    _, memories = random_program(config, random.Random(0), 12)
     load(device, memories)
     device.start(0)
     device.wait()

@@ -53,6 +53,21 @@ def test_wrong_values_are_named(name, value, rule):
         TINY.replace(**{name: value})
 
 
+SERIAL_WRONG = [
+    ("engines", 2, "1 in a serial configuration"),
+    ("mfu_lanes", 2, "1 in a serial configuration"),
+    ("stochastic", True, "False in a serial configuration"),
+    ("wgt_exp_min", -12, "at most -13 in a serial configuration"),
+    ("acc_width", 41, "at least 42 in a serial configuration"),
+]
+
+
+@pytest.mark.parametrize("name, value, rule", SERIAL_WRONG)
+def test_wrong_values_of_a_serial_configuration_are_named(name, value, rule):
+    with pytest.raises(ValueError, match=f"^{name} must be {re.escape(rule)}, not {value}$"):
+        PRESETS["up5k"].replace(**{name: value})
+
+
 def test_every_row_of_the_matrix_memory_has_a_link_address():
     wide = TINY.replace(native=64, engines=8, matrix_depth=1 << 15, max_payload=256)
     assert regions(wide)[RegionId.MATRIX].depth == 1 << 24
@@ -75,7 +90,7 @@ def test_it_is_frozen():
 def test_derived_numbers_of_the_presets(config):
     n = config.native
     assert config.beats * config.mfu_lanes == n and config.steps * config.lanes == n
-    assert config.macs == config.engines * n * config.lanes
+    assert config.macs == config.lanes * (1 if config.serial else config.engines * n)
     assert config.acc_frac == -(config.act_exp_min + config.wgt_exp_min)
     # The hardware accumulator holds the greatest sum there can be; one bit less would not.
     greatest = n * config.act.q_max * config.wgt.q_max
@@ -104,7 +119,7 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 
 def test_every_parameter_is_covered_here():
-    assert set(CHANGES) == {field.name for field in dataclasses.fields(NpuConfig)}
+    assert set(CHANGES) | {"serial"} == {field.name for field in dataclasses.fields(NpuConfig)}
     assert {name for name, _, _ in WRONG} | {"name", "stochastic", "clock_hz"} == set(CHANGES)
 
 
@@ -115,9 +130,14 @@ def test_the_fingerprint_covers_what_matters(name):
     assert 0 <= other.fingerprint < 1 << 64
 
 
+def test_the_fingerprint_covers_serial():
+    serial = PRESETS["up5k"]
+    assert serial.replace(serial=False).fingerprint != serial.fingerprint
+
+
 def test_fingerprints_are_stable():
     """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
-    assert f"{TINY.fingerprint:016x}" == "4f5dbcfc195dbec4"
+    assert f"{TINY.fingerprint:016x}" == "805edd58d94e35f9"
 
 
 def test_difference_is_readable():

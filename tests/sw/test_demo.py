@@ -12,7 +12,7 @@ from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.train import TrainSettings, ensure_model, export_onnx, is_current, load_digits, train
 from concord.mlp import OUTPUT
 from concord.onnx_import import import_onnx
-from concord.spec.config import ECP5_85F
+from concord.spec.config import ECP5_85F, UP5K
 
 QUICK = TrainSettings(hidden=(16,), epochs=15)
 
@@ -135,6 +135,13 @@ def test_whole_run(emulated_rtl, tmp_path):
         assert any(label in line for line in lines)
     assert (tmp_path / "report.png").stat().st_size > 20_000
     assert (tmp_path / "digits_mlp.onnx").exists()
+
+
+@pytest.mark.slow
+def test_the_serial_preset_gives_the_same_on_the_rtl(tmp_path):
+    text = io.StringIO()
+    assert demo.run_demo(UP5K, tmp_path, 2, Console(file=text, width=100))
+    assert "emulator = RTL: PASS (340 values)" in text.getvalue()
 
 
 def test_a_wrong_value_fails_the_run(emulated_rtl, tmp_path):

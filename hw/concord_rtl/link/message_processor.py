@@ -72,10 +72,12 @@ class MessageProcessor(wiring.Component):
         wiring.connect(m, deframer.o, receiver.i)
         wiring.connect(m, receiver.body, access.i)
         wiring.connect(m, access.bus, wiring.flipped(self.bus))
-        # Between them the way back from whatever carries the bytes ends.
-        m.submodules.octets = octets = SyncFIFO(width=Shape.cast(replier.o.p.shape()).width, depth=2)
-        wiring.connect(m, replier.o, octets.w_stream)
-        wiring.connect(m, octets.r_stream, framer.i)
+        if self.config.serial:
+            wiring.connect(m, replier.o, framer.i)
+        else:  # between them the way back from whatever carries the bytes ends
+            m.submodules.octets = octets = SyncFIFO(width=Shape.cast(replier.o.p.shape()).width, depth=2)
+            wiring.connect(m, replier.o, octets.w_stream)
+            wiring.connect(m, octets.r_stream, framer.i)
         wiring.connect(m, framer.o, wiring.flipped(self.tx))
 
         frame = receiver.frame.p

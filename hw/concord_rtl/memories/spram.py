@@ -8,11 +8,16 @@ from ..dsp import primitives_of
 
 
 class Spram(wiring.Component):
-    """Words of 16 bits in one ``SB_SPRAM256KA``, with a registered output.
+    """Words of 16 bits in one ``SB_SPRAM256KA``.
 
     Cannot be initialised: the contents are undefined until written. Reads and writes share the address; data appears
-    ``LATENCY`` cycles after its address, and is undefined for the cycle of a write. On other platforms than iCE40 UP
-    this is plain memory.
+    ``LATENCY`` cycles after its address, one less if not ``registered``, and is undefined for the cycle of a write. On
+    other platforms than iCE40 UP this is plain memory.
+
+    Parameters
+    ----------
+    registered : bool
+        Whether there is an output register; without it ``r_en`` has no effect.
 
     Members
     -------
@@ -34,7 +39,8 @@ class Spram(wiring.Component):
     #: Memories in a device.
     COUNT = 4
 
-    def __init__(self):
+    def __init__(self, *, registered=True):
+        self.registered = registered
         super().__init__(
             {
                 "addr": In(range(self.DEPTH)),
@@ -48,10 +54,13 @@ class Spram(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         word = Signal(self.WIDTH)
-        register = Signal(self.WIDTH, reset_less=True)
-        enabled = Signal()
-        m.d.sync += [enabled.eq(self.r_en), register.eq(Mux(enabled, word, 0))]
-        m.d.comb += self.data.eq(register)
+        if self.registered:
+            register = Signal(self.WIDTH, reset_less=True)
+            enabled = Signal()
+            m.d.sync += [enabled.eq(self.r_en), register.eq(Mux(enabled, word, 0))]
+            m.d.comb += self.data.eq(register)
+        else:
+            m.d.comb += self.data.eq(word)
         if primitives_of(platform) == "up5k":
             m.submodules.ram = Instance(
                 "SB_SPRAM256KA",

@@ -30,15 +30,15 @@ JOBS = 4
 
 
 class VectorPort(wiring.Signature):
-    """One read and one write per cycle of a vector memory, seen from the pipe."""
+    """One read and one write per cycle of a vector memory, seen from the pipe; ``write`` has a bit per column."""
 
-    def __init__(self, addr, word):
+    def __init__(self, addr, word, columns=1):
         super().__init__(
             {
                 "read": Out(1),
                 "read_addr": Out(addr),
                 "read_data": In(word),
-                "write": Out(1),
+                "write": Out(columns),
                 "write_addr": Out(addr),
                 "write_data": Out(word),
             }

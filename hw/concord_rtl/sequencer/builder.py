@@ -111,15 +111,20 @@ class ChainBuilder(wiring.Component):
         with m.If(self.clear):
             m.d.sync += open_.eq(0)
 
-    def _address_registers(self, m, opcode):
-        """The registers, and the value of the one that the word names."""
-        registers = [Signal(isa.MATRIX_ADDR_BITS, name=f"areg_{k}") for k in range(1, isa.ADDR_REGS)]
-        selected, number = Signal(isa.MATRIX_ADDR_BITS), Signal(isa.ADDR_REG_BITS)
+    def _register_number(self, m, opcode):
+        """The address register that the word names."""
+        number = Signal(isa.ADDR_REG_BITS)
         m.d.comb += number.eq(view(Op.V_RD, self.word)["reg"])
         with m.If(opcode == Op.MV_MUL):
             m.d.comb += number.eq(view(Op.MV_MUL, self.word)["reg"])
         with m.Elif((opcode == Op.SET_ADDR) | (opcode == Op.INC_ADDR)):
             m.d.comb += number.eq(view(Op.SET_ADDR, self.word)["reg"])
+        return number
+
+    def _address_registers(self, m, opcode):
+        """The registers, and the value of the one that the word names."""
+        registers = [Signal(isa.MATRIX_ADDR_BITS, name=f"areg_{k}") for k in range(1, isa.ADDR_REGS)]
+        selected, number = Signal(isa.MATRIX_ADDR_BITS), self._register_number(m, opcode)
         m.d.comb += selected.eq(Array([Const(0, isa.MATRIX_ADDR_BITS), *registers])[number])
         for k, register in enumerate(registers, start=1):
             with m.If(self.execute & (number == k)):
@@ -145,9 +150,9 @@ class ChainBuilder(wiring.Component):
         fields = view(op, self.word)
         m.d.sync += [target.eq(fields[name]) for name, target in self._targets(op, chain)]
 
-    def _address(self, m, target, op, register):
+    def _address(self, m, name, op, register):
         """Resolve the address of a vector operand."""
-        fields = view(op, self.word)
+        fields, target = view(op, self.word), self.chains.p[name]
         m.d.sync += target.addr.eq(fields["addr"] + register)
         m.d.sync += [target[name].eq(fields[name]) for name in ("row", "inner", "outer")]
 
@@ -165,7 +170,7 @@ class ChainBuilder(wiring.Component):
                     chain.to_narrow.eq(0),
                     *(Value.cast(unit).eq(0) for unit in units),
                 ]
-                self._address(m, chain.source, Op.V_RD, register)
+                self._address(m, "source", Op.V_RD, register)
             for op, reduction in REDUCTIONS.items():
                 with m.Case(op):
                     m.d.sync += chain.reduction.eq(reduction)
@@ -195,10 +200,10 @@ class ChainBuilder(wiring.Component):
         self._unit(m, chain, op, **{station: value})
         for number in range(2):
             with m.If(view(op, self.word)["unit"] == number):
-                self._address(m, chain[f"{station}{number}"], op, register)
+                self._address(m, f"{station}{number}", op, register)
 
     def _destination(self, m, chain, register):
         for mem, name in ((isa.Mem.WIDE, "wide"), (isa.Mem.NARROW, "narrow")):
             with m.If(view(Op.V_WR, self.word)["mem"] == mem):
                 m.d.sync += chain[f"to_{name}"].eq(1)
-                self._address(m, chain[name], Op.V_WR, register)
+                self._address(m, name, Op.V_WR, register)

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from .fields import Field, Layout
-from .formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_WIDTH, BlockFormat
+from .formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC, HALF_WIDTH, BlockFormat
 from .isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
 from .link import TARGET
 
@@ -64,6 +64,10 @@ class NpuConfig:
         Entries of the table memory (binary16 each) and number of tables it can be divided into.
     stochastic : bool
         Whether the converters offer stochastic rounding.
+    serial : bool
+        One element after the other goes all the way from read to write: for small devices. The same results with L
+        multiply-accumulates per cycle, without overlap, hazards or queues. Needs ``engines`` 1, ``mfu_lanes`` 1 and
+        ``stochastic`` False; ``inflight`` then means nothing.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -93,6 +97,7 @@ class NpuConfig:
     table_depth: int
     table_slots: int = 8
     stochastic: bool = True
+    serial: bool = False
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -118,6 +123,9 @@ class NpuConfig:
         self._require("engines", "1, 2, 4 or 8", self.engines in (1, 2, 4, 8))
         lanes_ok = 1 <= self.mfu_lanes <= n // 2 and n % self.mfu_lanes == 0
         self._require("mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
+        if self.serial:
+            for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
+                self._require(name, f"{value} in a serial configuration", getattr(self, name) == value)
 
     def _check_numbers(self) -> None:
         self._require("act_mant", "in 3..12, so that every code is a binary16 number", 3 <= self.act_mant <= 12)
@@ -130,6 +138,12 @@ class NpuConfig:
         self._require("wgt_exp_min", "at least -31", self.wgt_exp_min >= -31)
         self._require("wgt_exp_max", "at most 8", self.wgt_exp_max <= 8)
         self._require("acc_width", f"in 20..{self.acc_bits}", 20 <= self.acc_width <= self.acc_bits)
+        if self.serial:
+            # Sums of two binary16 numbers are on the same grid as products.
+            most = -HALF_FRAC - self.act_exp_min
+            self._require("wgt_exp_min", f"at most {most} in a serial configuration", self.wgt_exp_min <= most)
+            least = self.acc_frac + HALF_EXP_MAX + 3
+            self._require("acc_width", f"at least {least} in a serial configuration", self.acc_width >= least)
         self._require("max_terms", "a power of two in 1..4096", self.max_terms in {1 << k for k in range(13)})
 
     def _check_depths(self) -> None:
@@ -203,8 +217,8 @@ class NpuConfig:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates per cycle: T * N * L."""
-        return self.rows * self.lanes
+        """Multiply-accumulates per cycle: T * N * L, or L in a serial configuration."""
+        return self.lanes if self.serial else self.rows * self.lanes
 
     @property
     def act_exp_width(self) -> int:
@@ -296,9 +310,10 @@ TINY = NpuConfig(
     program_depth=128, table_depth=256, table_slots=4, max_terms=64, max_payload=128,
 )  # fmt: skip
 UP5K = NpuConfig(
-    name="up5k", native=4, lanes=2, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
-    program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128, inflight=4,
-    stochastic=False, clock_hz=12_000_000,
+    name="up5k", native=4, lanes=4, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
+    program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
+    act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-3, acc_width=42, loop_levels=1,
+    stochastic=False, serial=True, clock_hz=12_000_000,
 )  # fmt: skip
 ECP5_25F = NpuConfig(
     name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,

@@ -30,6 +30,8 @@ HALF_EXP_MIN = -14
 #: significand bits, the hidden one included
 HALF_PRECISION = 11
 HALF_WIDTH = 16
+#: Every finite binary16 number is a multiple of 2**-HALF_FRAC.
+HALF_FRAC = HALF_PRECISION - 1 - HALF_EXP_MIN
 
 
 class Rounding(IntEnum):

@@ -1,0 +1,94 @@
+"""Matrix memory of serial configurations: one row of a word at a time."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from ..dsp import primitives_of
+from ..shapes import shape_of
+from .column_memory import ColumnMemory
+from .spram import Spram
+
+
+class RowMemory(wiring.Component):
+    """Rows of L mantissas and an exponent, in the order of the matrix region of the memory map.
+
+    Does not arbitrate: while ``host.sel`` is set the address of the host is used. One row per cycle, ``LATENCY``
+    cycle after its address. On iCE40 UP all is in SPRAM if it fits; it cannot be initialised.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration.
+    init : list
+        Initial rows.
+
+    Members
+    -------
+    read.addr : In(range(matrix_depth * rows))
+        Address of a row.
+    read.data : Out(matrix_row)
+        The row.
+    host : In
+        As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.
+    """
+
+    LATENCY = 1
+    HOST_LATENCY = LATENCY
+
+    def __init__(self, config: NpuConfig, init=()):
+        self.config = config
+        self.depth = config.matrix_depth * config.rows
+        self.init = [int(row) for row in init]
+        width = config.matrix_row.width
+        host = {
+            "sel": Out(1),
+            "addr": Out(range(config.matrix_depth)),
+            "row": Out(range(config.rows)),
+            "en": Out(1),
+            "w_data": Out(width),
+            "data": In(width),
+        }
+        super().__init__(
+            {
+                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(shape_of(config.matrix_row))})),
+                "host": In(wiring.Signature(host)),
+            }
+        )
+
+    def elaborate(self, platform):
+        width = self.config.matrix_row.width
+        blocks = -(-width // Spram.WIDTH)
+        fits = blocks <= Spram.COUNT and self.depth <= Spram.DEPTH
+        in_spram = primitives_of(platform) == "up5k" and fits
+        if in_spram and self.init:
+            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
+        m = Module()
+        addr = Signal(range(self.depth))
+        enable = self.host.sel & self.host.en
+        m.d.comb += [
+            addr.eq(Mux(self.host.sel, Cat(self.host.row, self.host.addr), self.read.addr)),
+            self.host.data.eq(self.read.data),
+        ]
+        if in_spram:
+            for k in range(blocks):
+                m.submodules[f"spram{k}"] = ram = Spram(registered=False)
+                part = slice(k * Spram.WIDTH, min(width, (k + 1) * Spram.WIDTH))
+                m.d.comb += [
+                    ram.addr.eq(addr),
+                    ram.w_en.eq(enable),
+                    ram.w_data.eq(self.host.w_data[part]),
+                    self.read.data.as_value()[part].eq(ram.data),
+                ]
+            return m
+        m.submodules.rows = ram = ColumnMemory([width], self.depth, self.init)
+        m.d.comb += [
+            ram.read.addr.eq(addr),
+            ram.write.addr.eq(addr),
+            ram.write.en.eq(enable),
+            ram.write.data.eq(self.host.w_data),
+            self.read.data.as_value().eq(ram.read.data),
+        ]
+        return m

@@ -1,0 +1,94 @@
+"""Event counters in block RAM."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+#: Cycles in which one counter is read and written.
+TURN = 2
+
+
+class CounterBank(wiring.Component):
+    """Counts events in words of 32 bits, one word after the other.
+
+    Events wait in small counters for the turn of their word, so a word is up to ``settle`` cycles old.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the events; the word of an event has its number.
+    carries : dict
+        Events that are the overflow of another one's word: name of the event to name of the other.
+
+    Members
+    -------
+    clear : In(1)
+        All words begin again at zero.
+    NAME : In(1)
+        The event occurs in this cycle; not for those in ``carries``.
+    addr : In
+        Word wanted.
+    data : Out(32)
+        A word.
+    valid : Out(1)
+        ``data`` is the word that was wanted in the cycle before: at most ``TURN`` cycles after ``addr``.
+    """
+
+    def __init__(self, names, carries):
+        self.names = list(names)
+        self.carries = dict(carries)
+        # One word more is always zero: what a word reads as before its first turn.
+        self.words = 1 << len(self.names).bit_length()
+        attrs = {"ram_style": "block"}
+        self.store = memory.Memory(shape=unsigned(32), depth=self.words, init=[], attrs=attrs)
+        super().__init__(
+            {
+                "clear": In(1),
+                **{name: In(1) for name in self.names if name not in self.carries},
+                "addr": In(range(self.words)),
+                "data": Out(32),
+                "valid": Out(1),
+            }
+        )
+
+    @property
+    def settle(self) -> int:
+        """Cycles after which an event is in its word."""
+        return TURN * (self.words + 1)
+
+    def elaborate(self, platform):
+        m = Module()
+        zero = len(self.names)
+        m.submodules.store = store = self.store
+        read, write = store.read_port(), store.write_port()
+        turn, writes, fresh = Signal(range(self.words)), Signal(), Signal(self.words)
+        wanted = Mux(writes, self.addr, turn)
+        begins = Signal()  # the word was read as zero
+        m.d.sync += [writes.eq(~writes), begins.eq(fresh.bit_select(wanted, 1))]
+        with m.If(writes):
+            m.d.sync += turn.eq(turn + 1)
+        total, pending = Signal(33), Signal(range(self.settle))
+        m.d.comb += [
+            read.addr.eq(Mux(fresh.bit_select(wanted, 1), zero, wanted)),
+            self.data.eq(read.data),
+            self.valid.eq(~writes),
+            total.eq(read.data + pending),
+            write.addr.eq(turn),
+            write.data.eq(total),
+            write.en.eq(writes & (turn < zero)),
+        ]
+        for k, name in enumerate(self.names):
+            mine = writes & (turn == k)
+            if name in self.carries:
+                event = writes & (turn == self.names.index(self.carries[name])) & total[32]
+            else:
+                event = getattr(self, name)
+            waiting = Signal(range(self.settle), name=f"{name}_waiting")
+            with m.If(turn == k):
+                m.d.comb += pending.eq(waiting)
+            m.d.sync += waiting.eq(Mux(mine | self.clear, 0, waiting) + event)
+            with m.If(mine & begins):
+                m.d.sync += fresh[k].eq(0)
+        with m.If(self.clear):
+            m.d.sync += fresh.eq((1 << zero) - 1)
+        return m

@@ -1,0 +1,140 @@
+"""What happens to one element between source and destination in a serial configuration."""
+
+from amaranth import *
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_INF, HALF_NAN, HALF_WIDTH
+
+from ..arith.half_mul import HalfMul
+from ..arith.helpers import is_nan
+from ..arith.narrow_to_half import NarrowToHalf
+from ..control import SLOT_BITS, AddOp
+from ..table import TableBank, access_ports
+from .grid_adder import GridAdder
+
+#: binary16 pattern of -inf, where maxima start.
+LOWEST = 1 << HALF_WIDTH - 1 | HALF_INF
+
+
+class Take(enum.Enum, shape=3):
+    """What the element becomes."""
+
+    LOWEST = 0  #: -inf
+    SUM = 1  #: the accumulator
+    SOURCE = 2  #: ``other``, or the narrow element
+    MUL = 3  #: its product with ``other``
+    ADD = 4  #: its sum, difference, maximum or minimum with ``other``, or with the narrow element
+    RELU = 5
+    TABLE = 6
+
+
+class ElementUnit(wiring.Component):
+    """One element in a register, and all operations that it can go through.
+
+    All inputs are held for ``LATENCY`` cycles before the cycle of ``en``, the element is held too.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    table_init, slot_init : list of int
+        Initial contents of the table memory and of the table descriptors.
+
+    Members
+    -------
+    en, take : In
+        The element becomes what ``take`` says.
+    acc : In(signed(acc_bits))
+        Sum of a product.
+    mant, exp : In
+        Element of a narrow vector.
+    other : In(16)
+        Element of a wide vector.
+    narrow : In(1)
+        The narrow element stands for ``other``.
+    add, second, term, shift : In, In, Out, Out
+        Operation of ``Take.ADD``, and its terms, as in :class:`concord_rtl.serial.grid_adder.GridAdder`.
+    slot : In
+        Table.
+    o : Out(16)
+        The element.
+    acc_overflow, half_overflow, nonfinite : Out(1)
+        Flags, in the cycle of ``en``.
+    write, slot_write, host_sel, host_addr, host_data
+        As in :class:`concord_rtl.table.TableBank`.
+    """
+
+    #: The slowest are tables, whose descriptors are in block RAM.
+    LATENCY = max(GridAdder.LATENCY, HalfMul.LATENCY, NarrowToHalf.LATENCY, TableBank.SLOT_LEAD + TableBank.LATENCY + 1)
+
+    def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
+        self.config = config
+        self.tables = TableBank(config, table_init, slot_init, held=True)
+        self.adder = GridAdder(config)
+        super().__init__(
+            {
+                "en": In(1),
+                "take": In(Take),
+                "acc": In(signed(config.acc_bits)),
+                "mant": In(signed(config.act_mant)),
+                "exp": In(signed(config.act_exp_width)),
+                "other": In(HALF_WIDTH),
+                "narrow": In(1),
+                "add": In(AddOp),
+                "second": In(1),
+                "term": Out(self.adder.term.shape()),
+                "shift": Out(self.adder.shift.shape()),
+                "slot": In(SLOT_BITS),
+                "o": Out(HALF_WIDTH),
+                "acc_overflow": Out(1),
+                "half_overflow": Out(1),
+                "nonfinite": Out(1),
+                **access_ports(config),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.narrow = narrow = NarrowToHalf(self.config, held=True)
+        m.submodules.mul = mul = HalfMul(held=True)
+        m.submodules.adder = add = self.adder
+        m.submodules.tables = tables = self.tables
+        for name in ("write", "slot_write"):
+            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(tables, name))
+        other = Signal(HALF_WIDTH)
+        m.d.comb += [
+            add.acc.eq(self.acc),
+            add.second.eq(self.second),
+            self.term.eq(add.term),
+            self.shift.eq(add.shift),
+            narrow.mant.eq(self.mant),
+            narrow.exp.eq(self.exp),
+            other.eq(Mux(self.narrow, narrow.o, self.other)),
+            mul.a.eq(self.o),
+            mul.b.eq(self.other),
+            add.a.eq(self.o),
+            add.b.eq(other),
+            add.op.eq(self.add),
+            tables.i[0].eq(self.o),
+            tables.slot.eq(self.slot),
+            tables.host_sel.eq(self.host_sel),
+            tables.host_addr.eq(self.host_addr),
+            self.host_data.eq(tables.host_data),
+        ]
+        rectified = Mux(is_nan(self.o), HALF_NAN, Mux(self.o[-1], 0, self.o))
+        choices = {
+            Take.LOWEST: (LOWEST, []),
+            Take.SUM: (add.sum, [self.acc_overflow.eq(add.acc_overflow), self.half_overflow.eq(add.half_overflow)]),
+            Take.SOURCE: (other, []),
+            Take.MUL: (mul.o, [self.half_overflow.eq(mul.overflow)]),
+            Take.ADD: (add.o, [self.half_overflow.eq(add.overflow)]),
+            Take.RELU: (rectified, []),
+            Take.TABLE: (tables.o[0], [self.nonfinite.eq(tables.nonfinite)]),
+        }
+        with m.If(self.en), m.Switch(self.take):
+            for take, (value, flags) in choices.items():
+                with m.Case(take):
+                    m.d.sync += self.o.eq(value)
+                    m.d.comb += flags
+        return m

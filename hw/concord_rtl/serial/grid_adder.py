@@ -1,0 +1,112 @@
+"""Sums of binary16 numbers on the accumulator grid."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_FRAC, HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
+
+from ..arith.acc_to_half import AccToHalf
+from ..arith.helpers import MAGNITUDE, exponent, is_nan, is_special, significand
+from ..control import AddOp
+
+
+class GridAdder(wiring.Component):
+    """Sum, difference, maximum or minimum of two binary16 numbers, and the accumulator as binary16.
+
+    Every binary16 number is on the grid of a serial configuration, so a sum is two terms in the accumulator, exact
+    until it is rounded as every accumulator is. What is not finite is decided here. All inputs are held for
+    ``LATENCY`` cycles after both terms are in the accumulator.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    a, b : In(16)
+        Operands.
+    op : In(AddOp)
+        Operation, any but ``AddOp.NONE``.
+    second : In(1)
+        ``term`` is that of ``b``, not that of ``a``.
+    term, shift : Out
+        ``term << shift`` is to be added to the accumulator.
+    acc : In(signed(acc_bits))
+        Accumulator.
+    sum : Out(16)
+        The accumulator as binary16.
+    acc_overflow, half_overflow : Out(1)
+        Its flags.
+    o : Out(16)
+        Result of the operation.
+    overflow : Out(1)
+        Finite operands gave an infinity.
+    """
+
+    LATENCY = AccToHalf.LATENCY
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        self.max_shift = config.acc_frac - HALF_FRAC + 2 ** (MAGNITUDE - HALF_PRECISION + 1) - 2
+        super().__init__(
+            {
+                "a": In(HALF_WIDTH),
+                "b": In(HALF_WIDTH),
+                "op": In(AddOp),
+                "second": In(1),
+                "term": Out(signed(HALF_PRECISION + 1)),
+                "shift": Out(range(self.max_shift + 1)),
+                "acc": In(signed(config.acc_bits)),
+                "sum": Out(HALF_WIDTH),
+                "acc_overflow": Out(1),
+                "half_overflow": Out(1),
+                "o": Out(HALF_WIDTH),
+                "overflow": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.convert = convert = AccToHalf(self.config, held=True)
+        m.d.comb += [
+            convert.acc.eq(self.acc),
+            self.sum.eq(convert.o),
+            self.acc_overflow.eq(convert.acc_overflow),
+            self.half_overflow.eq(convert.half_overflow),
+        ]
+        a, b = self.a, self.b
+        # Signs of the terms.
+        minus_a, minus_b = a[MAGNITUDE] ^ (self.op == AddOp.RSUB), b[MAGNITUDE] ^ (self.op == AddOp.SUB)
+        chosen, minus = Signal(MAGNITUDE), Signal()
+        m.d.comb += [chosen.eq(Mux(self.second, b, a)), minus.eq(Mux(self.second, minus_b, minus_a))]
+        magnitude = significand(chosen)
+        m.d.comb += [
+            self.term.eq((magnitude ^ minus.replicate(HALF_PRECISION)) + Cat(minus) - (minus << HALF_PRECISION)),
+            self.shift.eq(exponent(chosen) + (self.config.acc_frac - HALF_FRAC - 1)),
+        ]
+        self._result(m, minus_a, minus_b)
+        return m
+
+    def _result(self, m, minus_a, minus_b):
+        a, b = self.a, self.b
+        special = [is_special(x) for x in (a, b)]
+        nan = Signal()
+        order = (self.op == AddOp.MAX) | (self.op == AddOp.MIN)
+        m.d.comb += nan.eq(is_nan(a) | is_nan(b) | (special[0] & special[1] & (minus_a ^ minus_b) & ~order))
+        less = a[:MAGNITUDE] < b[:MAGNITUDE]
+        a_below_b = Mux(a[MAGNITUDE], ~b[MAGNITUDE] | ~less, ~b[MAGNITUDE] & less)
+        take_b = a_below_b ^ (self.op == AddOp.MIN)
+        both_minus = ~(a[:MAGNITUDE].any() | b[:MAGNITUDE].any()) & minus_a & minus_b  # the sum is -0
+        with m.If(nan):
+            m.d.comb += self.o.eq(HALF_NAN)
+        with m.Elif(order):
+            m.d.comb += self.o.eq(Mux(take_b, b, a))
+        with m.Elif(special[0] | special[1]):
+            m.d.comb += self.o.eq(Cat(Const(HALF_INF, MAGNITUDE), Mux(special[0], minus_a, minus_b)))
+        with m.Else():
+            m.d.comb += [
+                self.o.eq(Cat(self.sum[:MAGNITUDE], self.sum[MAGNITUDE] | both_minus)),
+                self.overflow.eq(self.half_overflow),
+            ]

@@ -1,0 +1,167 @@
+"""The sequencer of a serial configuration: no instruction is fetched before the one in front of it is done."""
+
+from amaranth import *
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import isa
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Op, Trap
+
+from ..pipe.chain_walker import PORTS
+from ..pipe.layouts import chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
+from ..sequencer.builder import ChainBuilder
+from ..sequencer.decode import Decoder, view
+from ..sequencer.loops import LoopStack
+from .address_book import book_port
+
+#: Cycles from the address of a word to its execution: program memory, then address registers.
+FETCH = 2
+
+
+class SerialBuilder(ChainBuilder):
+    """Chain builder with address registers in block RAM, which enters vector operands in an address book.
+
+    ``word`` must be there one cycle before ``execute``. The descriptors have no addresses but that of the matrix.
+
+    Members
+    -------
+    enter : Out(book_port)
+        To the address book.
+    """
+
+    def __init__(self, config: NpuConfig):
+        super().__init__(config)
+        self.enter = book_port(config).create(path=("enter",))
+
+    def _address(self, m, name, op, register):
+        fields = view(op, self.word)
+        m.d.comb += [
+            self.enter.en.eq(1),
+            self.enter.port.eq(PORTS.index(name)),
+            self.enter.start.eq(fields["addr"]),
+            self.enter.offset.eq(register),
+            *(getattr(self.enter, step).eq(fields[step]) for step in ("row", "inner", "outer")),
+        ]
+
+    def _address_registers(self, m, opcode):
+        """The registers are as wide as addresses are; those not written since the start read as register 0."""
+        bits = max(matrix_addr_bits(self.config), vector_addr_bits(self.config))
+        number, written = self._register_number(m, opcode), Signal(isa.ADDR_REGS)
+        attrs = {"ram_style": "block"}
+        m.submodules.store = store = memory.Memory(shape=unsigned(bits), depth=isa.ADDR_REGS, init=[], attrs=attrs)
+        read, write = store.read_port(), store.write_port()
+        m.d.comb += [
+            read.addr.eq(Mux(written.bit_select(number, 1), number, 0)),
+            write.addr.eq(number),
+            write.data.eq(read.data + view(Op.INC_ADDR, self.word)["step"]),
+        ]
+        with m.If(opcode == Op.SET_ADDR):
+            m.d.comb += write.data.eq(view(Op.SET_ADDR, self.word)["value"])
+        changes = self.execute & ((opcode == Op.SET_ADDR) | (opcode == Op.INC_ADDR)) & (number != 0)
+        m.d.comb += write.en.eq(changes)
+        with m.If(changes):
+            m.d.sync += written.bit_select(number, 1).eq(1)
+        with m.If(self.clear):
+            m.d.sync += written.eq(0)
+        return read.data
+
+
+class SerialSequencer(wiring.Component):
+    """Runs a program: an instruction every 3 cycles, none while a chain is walked.
+
+    Behaves as :class:`concord_rtl.sequencer.sequencer.Sequencer` otherwise.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    start, pc, drained, busy, done, trapped, trap, trap_pc
+        As there.
+    addr, data : Out, In
+        Program memory, latency 1.
+    chains : Out(stream)
+        Chain descriptors without addresses, held until they are taken.
+    enter : Out(book_port)
+        Addresses of the chain that is being assembled.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "pc": In(16),
+                "addr": Out(program_addr_bits(config)),
+                "data": In(isa.WORD_BITS),
+                "chains": Out(stream.Signature(chain_layout(config))),
+                "enter": Out(book_port(config)),
+                "drained": In(1),
+                "busy": Out(1),
+                "done": Out(1),
+                "trapped": Out(1),
+                "trap": Out(range(max(Trap) + 1)),
+                "trap_pc": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.decoder = decoder = Decoder(self.config)
+        m.submodules.loops = loops = LoopStack(self.config)
+        m.submodules.builder = builder = SerialBuilder(self.config)
+        wiring.connect(m, wiring.flipped(self.chains), builder.chains)
+        wiring.connect(m, wiring.flipped(self.enter), builder.enter)
+        pc, age = Signal(16), Signal(range(FETCH + 1))
+        opcode = self.data[: isa.OPCODE_BITS]
+        is_halt, is_loop, is_end = opcode == Op.HALT, opcode == Op.LOOP, opcode == Op.END_LOOP
+        step, stopped, cause = Signal(), Signal(), Signal.like(self.trap)
+        ready = self.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
+        waits = is_halt | (opcode == Op.FENCE)
+        halted = step & is_halt & (cause == Trap.NONE)
+        finish = Mux(stopped, self.drained & ~builder.chains.valid, halted)
+        m.d.comb += [
+            step.eq(ready & (~waits | self.drained)),
+            self.addr.eq(pc),
+            decoder.word.eq(self.data),
+            loops.clear.eq(self.start),
+            loops.open.eq(step & is_loop),
+            loops.close.eq(step & is_end),
+            loops.count.eq(view(Op.LOOP, self.data)["count"]),
+            loops.after.eq(pc + 1),
+            builder.clear.eq(self.start),
+            builder.execute.eq(step),
+            builder.legal.eq(cause == Trap.NONE),
+            builder.word.eq(self.data),
+            builder.pc.eq(pc),
+            builder.is_chain.eq(decoder.is_chain),
+            builder.stage.eq(decoder.stage),
+            self.trap_pc.eq(Mux(self.trap == Trap.NONE, 0, pc)),
+        ]
+        with m.If(pc >= self.config.program_depth):
+            m.d.comb += cause.eq(Trap.PC_RANGE)
+        with m.Elif(decoder.trap != Trap.NONE):
+            m.d.comb += cause.eq(decoder.trap)
+        with m.Elif(builder.misplaced):
+            m.d.comb += cause.eq(Trap.CHAIN_ORDER)
+        with m.Elif((is_loop & loops.full) | (is_end & loops.empty)):
+            m.d.comb += cause.eq(Trap.LOOP_STACK)
+        self._state(m, step, stopped, finish, cause)
+
+        with m.If(age != FETCH):
+            m.d.sync += age.eq(age + 1)
+        with m.If(self.start):
+            m.d.sync += [pc.eq(self.pc), age.eq(0)]
+        with m.Elif(step & (cause == Trap.NONE)):
+            m.d.sync += [pc.eq(Mux(is_end & loops.again, loops.target, pc + 1)), age.eq(0)]
+        return m
+
+    def _state(self, m, step, stopped, finish, cause):
+        with m.If(self.start):
+            m.d.sync += [self.busy.eq(1), self.done.eq(0), self.trapped.eq(0), self.trap.eq(Trap.NONE), stopped.eq(0)]
+        with m.Elif(finish):
+            m.d.sync += [self.busy.eq(0), self.done.eq(~stopped), self.trapped.eq(stopped)]
+        with m.Elif(step & (cause != Trap.NONE)):
+            m.d.sync += [stopped.eq(1), self.trap.eq(cause)]

@@ -1,0 +1,69 @@
+"""The stations of the multifunction units in a serial configuration."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+
+from ..control import SLOT_BITS, Act, AddOp
+from ..pipe.chain_walker import PORTS
+from ..pipe.layouts import chain_layout
+from .element import Take
+
+#: Operations of the multifunction units, in order; each has an operand port or none.
+STATIONS = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))
+
+
+class Stations(wiring.Component):
+    """What a chain does at one station. Combinational.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    chain : In(chain_layout)
+        The chain.
+    number : In(range(len(STATIONS)))
+        The station.
+    last : Out(1)
+        It is the last one.
+    wanted : Out(1)
+        The chain uses it.
+    port : Out
+        Its operand, a number in ``PORTS``, if it has one.
+    take, add, slot : Out
+        To the element unit.
+    """
+
+    def __init__(self, config: NpuConfig):
+        super().__init__(
+            {
+                "chain": In(chain_layout(config)),
+                "number": In(range(len(STATIONS))),
+                "last": Out(1),
+                "wanted": Out(1),
+                "port": Out(range(len(PORTS))),
+                "take": Out(Take),
+                "add": Out(AddOp),
+                "slot": Out(SLOT_BITS),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.d.comb += self.last.eq(self.number == len(STATIONS) - 1)
+        with m.Switch(self.number):
+            for k, (kind, unit) in enumerate(STATIONS):
+                with m.Case(k):
+                    controls = self.chain[f"unit{unit}"]
+                    m.d.comb += [self.wanted.eq(Value.cast(controls[kind]).any())]
+                    if kind == "act":
+                        take = Mux(controls.act == Act.RELU, Take.RELU, Take.TABLE)
+                    else:
+                        take = Take[kind.upper()]
+                        m.d.comb += self.port.eq(PORTS.index(f"{kind}{unit}"))
+                    m.d.comb += [self.take.eq(take), self.add.eq(controls.add), self.slot.eq(controls.slot)]
+        return m

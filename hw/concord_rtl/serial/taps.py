@@ -1,0 +1,136 @@
+"""The inner loops of a chain in a serial configuration."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+
+from ..pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
+from .loops import IMAGE_BITS, near_shape
+
+
+class TapLoops(wiring.Component):
+    """Walks window taps, column tiles and parts of a tile for one element of a vector.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    chain : In(chain_layout)
+        The chain, held while it is walked.
+    start : In(1)
+        Begin the walk at ``source``, ``y``, ``x``.
+    source, y, x : In
+        Address and position of the first tap.
+    step : In(1)
+        Go to the next step.
+    rewind, proceed : In(1)
+        The weights of the walks to come are those at the beginning of the matrix, those behind the last walk.
+    addr, outside : Out
+        Vector address of the step, and whether the tap lies outside the image.
+    matrix, lane, half : Out
+        Word of the weights, lane of the tap in a depthwise product, part of the tile in a dense one.
+    last : Out(1)
+        The step is the last one.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        addr = vector_addr_bits(config)
+        super().__init__(
+            {
+                "chain": In(chain_layout(config)),
+                **{name: In(1) for name in ("start", "step", "rewind", "proceed")},
+                "source": In(addr),
+                "y": In(near_shape()),
+                "x": In(near_shape()),
+                "addr": Out(addr),
+                "outside": Out(1),
+                "matrix": Out(matrix_addr_bits(config)),
+                "lane": Out(clog2(config.lanes)),
+                "half": Out(clog2(config.steps)),
+                "last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        windowed, dense = Signal(), Signal()
+        m.d.comb += [
+            windowed.eq(self.chain.reduction != Reduction.NONE),
+            dense.eq((self.chain.reduction == Reduction.PRODUCT) & ~self.chain.depthwise),
+        ]
+        new_col, new_kx, new_ky, last_col, last_kx = self._counters(m, windowed, dense)
+        self._addresses(m, new_col, new_kx, new_ky, last_col, last_kx)
+        self._bounds(m, windowed, new_kx, new_ky)
+        self._weights(m)
+        return m
+
+    def _counters(self, m, windowed, dense):
+        """Parts of the tile, column tiles left, window columns left, window rows left."""
+        window = self.chain.window
+        cols, kx, ky = (Signal.like(window[name], name=f"{name}_left") for name in ("cols", "kw", "kh"))
+        last_half, last_col, last_kx, last_ky = Signal(), Signal(), Signal(), Signal()
+        new_col, new_kx, new_ky = Signal(), Signal(), Signal()
+        m.d.comb += [
+            last_half.eq(~dense | (self.half == self.config.steps - 1)),
+            last_col.eq(~dense | (cols == 1)),
+            last_kx.eq(~windowed | (kx == 1)),
+            last_ky.eq(~windowed | (ky == 1)),
+            new_col.eq(self.step & last_half),
+            new_kx.eq(new_col & last_col),
+            new_ky.eq(new_kx & last_kx),
+            self.last.eq(last_half & last_col & last_kx & last_ky),
+        ]
+        with m.If(self.start | self.step):
+            m.d.sync += self.half.eq(Mux(self.start | last_half, 0, self.half + 1))
+        with m.If(self.start | new_col):
+            m.d.sync += cols.eq(Mux(self.start | last_col, window.cols, cols - 1))
+        with m.If(self.start | new_kx):
+            m.d.sync += kx.eq(Mux(self.start | last_kx, window.kw, kx - 1))
+        with m.If(self.start | new_ky):
+            m.d.sync += ky.eq(Mux(self.start, window.kh, ky - 1))
+        return new_col, new_kx, new_ky, last_col, last_kx
+
+    def _addresses(self, m, new_col, new_kx, new_ky, last_col, last_kx):
+        """Vector address: now, at the start of the tap, at the start of the window row."""
+        window = self.chain.window
+        tap, row, following = (Signal.like(self.addr, name=name) for name in ("tap_addr", "row_addr", "following"))
+        place = Mux(last_col, Mux(last_kx, row, tap), self.addr)
+        step = Mux(last_col, Mux(last_kx, window.stride_y, window.stride_x), 1)
+        m.d.comb += following.eq(Mux(self.start, self.source, place + step))
+        for signal, moves in ((self.addr, new_col), (tap, new_kx), (row, new_ky)):
+            with m.If(self.start | moves):
+                m.d.sync += signal.eq(following)
+
+    def _bounds(self, m, windowed, new_kx, new_ky):
+        """Position of the tap and whether it lies outside the image."""
+        y, x = Signal(near_shape(), name="tap_y"), Signal(near_shape(), name="tap_x")
+        window = self.chain.window
+        with m.If(self.start | new_kx):
+            m.d.sync += x.eq(Mux(self.start | new_ky, self.x, x + window.dil_x))
+        with m.If(self.start | new_ky):
+            m.d.sync += y.eq(Mux(self.start, self.y, y + window.dil_y))
+        # The bits above an image's are set in negative positions too.
+        beyond = Cat(y[IMAGE_BITS:], x[IMAGE_BITS:]).any()
+        beyond = beyond | (y[:IMAGE_BITS] >= window.height) | (x[:IMAGE_BITS] >= window.width)
+        m.d.comb += self.outside.eq(windowed & (window.height != 0) & beyond)
+
+    def _weights(self, m):
+        """Lane of the tap (depthwise) and word in the matrix memory."""
+        first = Signal.like(self.matrix)
+        last_lane = Signal()
+        m.d.comb += last_lane.eq(~self.chain.depthwise | (self.lane == self.config.lanes - 1) | self.last)
+        with m.If(self.start):
+            m.d.sync += [self.lane.eq(0), self.matrix.eq(first)]
+        with m.Elif(self.step):
+            m.d.sync += self.lane.eq(Mux(last_lane, 0, self.lane + 1))
+            with m.If(last_lane):
+                m.d.sync += self.matrix.eq(self.matrix + 1)
+        with m.If(self.rewind):
+            m.d.sync += first.eq(self.chain.matrix)
+        with m.Elif(self.proceed):
+            m.d.sync += first.eq(self.matrix)

@@ -1,0 +1,86 @@
+"""The end of a vector in a serial configuration: its elements wait until its exponent is known."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_WIDTH, ExponentMode
+
+from ..arith.helpers import FRACTION, MAGNITUDE, is_special, stages
+from ..control import QUANT_CTRL
+from ..memories.column_memory import ColumnMemory
+from ..quantizer import BLOCK, CONVERT, FIELD_BITS, convert, finite, offset
+
+
+class VectorEnd(wiring.Component):
+    """Stores the elements of a vector, and gives them back with their codes.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    element : In(range(native))
+        Number of the element.
+    en, i : In
+        Store ``i``; elements are stored in order.
+    ctrl : In(QUANT_CTRL)
+        Conversion, held while codes are wanted.
+    wide : Out(16)
+        The element, one cycle after its number.
+    code, exp : Out
+        Its mantissa and the exponent of the block, ``LATENCY`` cycles after its number.
+    saturated, wild : Out(1)
+        Likewise: the mantissa was limited with a static exponent; the element was not finite.
+    """
+
+    LATENCY = ColumnMemory.LATENCY + CONVERT
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "element": In(range(config.native)),
+                "en": In(1),
+                "i": In(HALF_WIDTH),
+                "ctrl": In(QUANT_CTRL),
+                "wide": Out(HALF_WIDTH),
+                "code": Out(signed(config.act_mant)),
+                "exp": Out(signed(config.act_exp_width)),
+                "saturated": Out(1),
+                "wild": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = stages(held=True)
+        config = self.config
+        m.submodules.elements = elements = ColumnMemory([HALF_WIDTH], config.native)
+        m.d.comb += [
+            elements.read.addr.eq(self.element),
+            elements.write.addr.eq(self.element),
+            elements.write.en.eq(self.en),
+            elements.write.data.eq(self.i),
+            self.wide.eq(elements.read.data),
+        ]
+        peak, field = Signal(FIELD_BITS), finite(self.i)[FRACTION:MAGNITUDE]
+        before = Mux(self.element == 0, config.act_exp_min + offset(config), peak)
+        with m.If(self.en):
+            m.d.sync += peak.eq(Mux(before < field, field, before))
+
+        block = Signal(BLOCK)
+        static = self.ctrl.mode == ExponentMode.STATIC
+        m.d.comb += [
+            block.base.eq(Mux(static, self.ctrl.exp + offset(config), peak)),
+            block.static.eq(static),
+            block.rounding.eq(self.ctrl.rounding),
+            self.wild.eq(is_special(self.wide)),
+            self.exp.eq(block.base - offset(config)),
+        ]
+        value = Signal(HALF_WIDTH)
+        m.d.comb += value.eq(finite(self.wide))
+        outside, code = convert(m, config, 0, value, [block] * CONVERT, Const(0))
+        m.d.comb += [self.saturated.eq(outside & static), self.code.eq(code)]
+        return m

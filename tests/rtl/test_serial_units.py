@@ -1,0 +1,149 @@
+"""Units of serial configurations; programs on the whole are in test_core and test_programs."""
+
+import random
+
+import numpy as np
+
+from bench import simulate
+from concord.golden import half
+from concord.spec.config import UP5K
+from concord_rtl.arith.half_mul import HalfMul
+from concord_rtl.control import AddOp
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.serial.counters import CounterBank
+from concord_rtl.serial.grid_adder import GridAdder
+from halves import CORNERS, SUMS, check, pairs
+
+
+def add(a, b, ops, config=UP5K):
+    """Results and overflow flags of the grid adder, its terms added up here."""
+    dut = GridAdder(config)
+    found, flags = [], []
+
+    async def bench(ctx):
+        for x, y, op in zip(a.tolist(), b.tolist(), ops.tolist(), strict=True):
+            ctx.set(dut.a, x)
+            ctx.set(dut.b, y)
+            ctx.set(dut.op, AddOp(op))
+            total = 0
+            for second in (0, 1):
+                ctx.set(dut.second, second)
+                total += ctx.get(dut.term) << ctx.get(dut.shift)
+            ctx.set(dut.acc, total)
+            for _ in range(dut.LATENCY):
+                await ctx.tick()
+            found.append(ctx.get(dut.o))
+            flags.append(ctx.get(dut.overflow))
+
+    simulate(dut, bench, cycles=20 * len(a))
+    return np.array(found, dtype=np.uint16), np.array(flags)
+
+
+def compare(a, b, ops):
+    want = np.select([ops == op.value for op in SUMS], [f(a, b) for f in SUMS.values()]).astype(np.uint16)
+    o, overflow = add(a, b, ops)
+    check(o, want, a, b, ops)
+    sums = np.isin(ops, [op.value for op in (AddOp.ADD, AddOp.SUB, AddOp.RSUB)])
+    check(overflow, half.overflowed(want, a, b) & sums, a, b, ops)
+
+
+def test_sums_on_the_grid_are_those_of_binary16():
+    rng = np.random.default_rng(1)
+    a, b = pairs(rng, 4_000)
+    compare(a, b, rng.integers(1, 6, len(a)))
+
+
+def test_corners_of_sums_on_the_grid():
+    a, b = (x.ravel() for x in np.meshgrid(CORNERS[::3], CORNERS[1::5]))
+    for op in (AddOp.ADD, AddOp.SUB, AddOp.MAX):
+        compare(a, b, np.full(len(a), op.value))
+
+
+def test_a_product_of_held_factors_is_the_same():
+    a, b = pairs(np.random.default_rng(2), 1_500)
+    dut, found = HalfMul(held=True), []
+
+    async def bench(ctx):
+        for x, y in zip(a.tolist(), b.tolist(), strict=True):
+            ctx.set(dut.a, x)
+            ctx.set(dut.b, y)
+            for _ in range(dut.LATENCY):
+                await ctx.tick()
+            found.append(ctx.get(dut.o))
+
+    simulate(dut, bench, cycles=10 * len(a))
+    check(np.array(found, dtype=np.uint16), half.mul(a, b), a, b)
+
+
+def test_columns_are_written_alone():
+    rng = random.Random(3)
+    columns, depth = [3, 8, 5], 16
+    words = [rng.getrandbits(16) for _ in range(depth)]
+    dut = ColumnMemory(columns, depth, words)
+
+    async def bench(ctx):
+        for _ in range(200):
+            addr, enables, data = rng.randrange(depth), rng.randrange(8), rng.getrandbits(16)
+            for port, value in ((dut.write.addr, addr), (dut.write.en, enables), (dut.write.data, data)):
+                ctx.set(port, value)
+            await ctx.tick()
+            ctx.set(dut.write.en, 0)
+            mask = sum((1 << width) - 1 << sum(columns[:k]) for k, width in enumerate(columns) if enables >> k & 1)
+            words[addr] = words[addr] & ~mask | data & mask
+            addr = rng.choice([addr, rng.randrange(depth)])
+            ctx.set(dut.read.addr, addr)
+            await ctx.tick()
+            assert ctx.get(dut.read.data) == words[addr]
+
+    simulate(dut, bench)
+
+
+async def word(ctx, dut, number):
+    ctx.set(dut.addr, number)
+    await ctx.tick()
+    await ctx.tick()
+    while not ctx.get(dut.valid):
+        await ctx.tick()
+    return ctx.get(dut.data)
+
+
+def test_counters_count_from_the_last_clear():
+    rng = random.Random(4)
+    names = ["often", "high", "seldom", "never"]
+    dut = CounterBank(names, {"high": "often"})
+
+    async def bench(ctx):
+        for _ in range(6):
+            ctx.set(dut.clear, 1)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            want = dict.fromkeys(names, 0)
+            for _ in range(rng.randrange(300)):
+                for name, chance in (("often", 0.9), ("seldom", 0.1)):
+                    event = rng.random() < chance
+                    ctx.set(getattr(dut, name), event)
+                    want[name] += event
+                await ctx.tick()
+            for name in ("often", "seldom"):
+                ctx.set(getattr(dut, name), 0)
+            for _ in range(dut.settle):
+                await ctx.tick()
+            assert {name: await word(ctx, dut, k) for k, name in enumerate(names)} == want
+
+    simulate(dut, bench)
+
+
+def test_overflow_is_counted():
+    dut = CounterBank(["low", "high"], {"high": "low"})
+
+    async def bench(ctx):
+        ctx.set(dut.store.data[0], (1 << 32) - 3)
+        ctx.set(dut.low, 1)
+        for _ in range(5):
+            await ctx.tick()
+        ctx.set(dut.low, 0)
+        for _ in range(2 * dut.settle):
+            await ctx.tick()
+        assert [await word(ctx, dut, k) for k in range(2)] == [2, 1]
+
+    simulate(dut, bench)
