@@ -1,11 +1,12 @@
 """The whole flow on a small design; block RAMs filled afterwards are as if built with the contents."""
 
 import random
+import re
 
 import pytest
 from rich.console import Console
 
-from concord.spec.config import TINY
+from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId
 from concord_boards import board_named
 from concord_rtl.core import Contents
@@ -13,7 +14,9 @@ from concord_rtl.flow import contents, report
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.bram import BlockRams
+from concord_rtl.flow.tools import Job, run_jobs
 from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.top import NpuTop
 from flow_design import Echo, random_store
 
 SHAPES = {
@@ -26,10 +29,10 @@ SHAPES = {
 WEIGHTS = TINY.replace(name="weights", matrix_depth=2560)
 
 
-def build(folder, board, seed, make):
+def build(folder, board, seed, make, hz=None):
     """Flow and runs of the design that ``make()`` returns; ``seed`` tells designs apart."""
     flow = Flow(board, folder, Console(quiet=True))
-    hz = board.oscillator_hz
+    hz = hz or board.oscillator_hz
     flow.generate(lambda: BoardTop(make(), board, clock_hz=hz, baud=1_000_000), seed)
     flow.synthesize()
     return flow, flow.place([1], hz)
@@ -85,3 +88,28 @@ def test_weights_in_instantiated_block_rams(tmp_path):
     check_filled(flow, fresh, *(contents.stores(WEIGHTS, Contents(matrix=rows), regions) for rows in given))
     # Of a row of 20 bits, 2048 words take three block RAMs 9 bits wide, and 512 words one 36 bits wide.
     assert report.utilisation(runs[1], board.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
+
+
+@pytest.mark.slow
+def test_a_pll_takes_the_pin_of_the_oscillator(tmp_path):
+    board = board_named("icebreaker")
+    flow, runs = build(tmp_path, board, "pll", lambda: Echo([random_store("a", 8, 512, 0)]), hz=24_000_000)
+    assert all(entry["met"] for entry in report.clocks(runs[1], 24e6))
+    assert "SB_PLL40_PAD" in flow.file("il").read_text()
+
+
+@pytest.mark.slow
+def test_the_serial_preset_fits_its_board(tmp_path):
+    """Without place and route, which takes minutes: what nextpnr counts after packing."""
+    board = board_named("icebreaker")
+    flow = Flow(board, tmp_path, Console(quiet=True))
+    marked = contents.marked(UP5K, board.family, Contents())
+    flow.generate(lambda: BoardTop(NpuTop(UP5K, marked), board, clock_hz=UP5K.clock_hz, baud=1_000_000), "up5k")
+    flow.synthesize()
+    log = tmp_path / "pack.log"
+    files = ["--json", flow.file("json").name, "--pcf", flow.file("pcf").name, "--log", log.name]
+    args = [*board.place, *files, "--pack-only", "--quiet"]
+    run_jobs(flow.console, [Job("packing", "nextpnr-ice40", args, tmp_path, log)])
+    used = {name: (int(n), int(of)) for name, n, of in re.findall(r"(\w+): +(\d+)/ *(\d+) ", log.read_text())}
+    assert {"ICESTORM_LC", "ICESTORM_RAM", "ICESTORM_DSP", "ICESTORM_SPRAM"} <= set(used)
+    assert all(n <= of for n, of in used.values()), used

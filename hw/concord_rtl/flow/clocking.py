@@ -50,16 +50,18 @@ class Clocking(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.pad = pad = io.Buffer("i", platform.request(self.board.oscillator, dir="-"))
+        port = platform.request(self.board.oscillator, dir="-")
         m.domains.start = ClockDomain(reset_less=True, local=True)
         m.d.comb += ClockSignal("start").eq(self.clk)
         pll_locked = Signal()
-        if self.pll is None:
-            m.d.comb += [self.clk.eq(pad.i), pll_locked.eq(1)]
-        elif self.board.family == "ecp5":
-            self._ecp5(m, pad.i, pll_locked)
+        if self.pll is not None and self.board.family == "ice40":
+            self._ice40(m, port.io, pll_locked)
         else:
-            self._ice40(m, pad.i, pll_locked)
+            m.submodules.pad = pad = io.Buffer("i", port)
+            if self.pll is None:
+                m.d.comb += [self.clk.eq(pad.i), pll_locked.eq(1)]
+            else:
+                self._ecp5(m, pad.i, pll_locked)
 
         locked = Signal()
         m.submodules.synchronizer = cdc.FFSynchronizer(pll_locked, locked, o_domain="start")
@@ -108,14 +110,15 @@ class Clocking(wiring.Component):
         )
 
     def _ice40(self, m, pin, locked):
+        # The pin of the oscillator belongs to the PLL: nothing else can read it.
         m.submodules.pll = Instance(
-            "SB_PLL40_CORE",
+            "SB_PLL40_PAD",
             p_FEEDBACK_PATH="SIMPLE",
             p_DIVR=Const(self.pll.divr, 4),
             p_DIVF=Const(self.pll.divf, 7),
             p_DIVQ=Const(self.pll.divq, 3),
             p_FILTER_RANGE=Const(self.pll.filter_range, 3),
-            i_REFERENCECLK=pin,
+            i_PACKAGEPIN=pin,
             i_RESETB=Const(1),
             i_BYPASS=Const(0),
             o_PLLOUTGLOBAL=self.clk,
