@@ -28,7 +28,8 @@ def add(a, b, ops, config=UP5K):
             total = 0
             for second in (0, 1):
                 ctx.set(dut.second, second)
-                total += ctx.get(dut.term) << ctx.get(dut.shift)
+                *_, term, shift = await ctx.tick().sample(dut.term, dut.shift)
+                total += term << shift
             ctx.set(dut.acc, total)
             for _ in range(dut.LATENCY):
                 await ctx.tick()
