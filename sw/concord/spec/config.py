@@ -313,7 +313,7 @@ UP5K = NpuConfig(
     name="up5k", native=4, lanes=4, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
     program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
     act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-3, acc_width=42, loop_levels=1,
-    stochastic=False, serial=True, clock_hz=12_000_000,
+    stochastic=False, serial=True, clock_hz=18_000_000,
 )  # fmt: skip
 ECP5_25F = NpuConfig(
     name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
