@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
-from .arith.helpers import delay, stages
+from .arith.helpers import delay, register, stages
 from .memories.vector_memory import VectorMemory
 from .pipe.layouts import program_addr_bits
 
@@ -64,13 +64,14 @@ class FlagMemory(wiring.Component):
         m.submodules.memory = memory = VectorMemory(len(Flag), depth)
         earlier, update = Signal(), Signal()
         m.d.sync += [earlier.eq(self.retired), update.eq(earlier)]
-        pc, flags = delay(m, self.pc, memory.LATENCY, "pc"), delay(m, self.flags, memory.LATENCY, "flags")
+        next_pc = delay(m, self.pc, memory.LATENCY - 1, "next_pc")
+        pc, flags = register(m, next_pc, "pc_now"), delay(m, self.flags, memory.LATENCY, "flags_now")
         # The write of the vector before may coincide with the read: its result is kept.
         known, known_pc, known_flags = Signal(), Signal.like(self.pc), Signal.like(self.flags)
+        same = register(m, known & (known_pc == next_pc), "same") & (not self.config.serial)
         result = Signal.like(self.flags)
-        coincides = known & (known_pc == pc) & (not self.config.serial)
         m.d.comb += [
-            result.eq(flags | Mux(coincides, known_flags, memory.read.data)),
+            result.eq(flags | Mux(same, known_flags, memory.read.data)),
             memory.read.addr.eq(Mux(self.retired, self.pc, self.host_addr)),
             self.host_data.eq(memory.read.data),
         ]

@@ -13,7 +13,7 @@ from .bus import ADDR_BITS, HostBus, word_bits
 class HostPort(wiring.Component):
     """Turns bus requests into strobes and waits until the memory's port is free.
 
-    One access at a time. Regions are numbered by ``RegionId``.
+    One access at a time; a write takes two cycles. Regions are numbered by ``RegionId``.
 
     Parameters
     ----------
@@ -72,15 +72,19 @@ class HostPort(wiring.Component):
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
-            self.active.eq(request.valid),
             self.addr.eq(request.p.addr),
             self.data.eq(request.p.data),
         ]
-        with m.FSM():
-            with m.State("IDLE"), m.If(request.valid):
+        with m.FSM() as fsm:
+            m.d.comb += self.active.eq(fsm.ongoing("ACCESS") | fsm.ongoing("WAIT"))
+            with m.State("IDLE"):
+                with m.If(request.valid):
+                    m.next = "ACCESS"
+            with m.State("ACCESS"):
                 with m.If(request.p.write):
                     with m.If(self.write_free.bit_select(request.p.region, 1)):
                         m.d.comb += [request.ready.eq(1), self.write.eq(1 << request.p.region)]
+                        m.next = "IDLE"
                 with m.Elif(self.read_free.bit_select(request.p.region, 1)):
                     m.d.comb += self.read.eq(1 << request.p.region)
                     vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
@@ -89,10 +93,11 @@ class HostPort(wiring.Component):
             with m.State("WAIT"):
                 m.d.sync += count.eq(count - 1)
                 with m.If(count == 1):
+                    m.d.comb += request.ready.eq(1)
                     m.d.sync += reply.p.eq(self.answer)
                     m.next = "REPLY"
             with m.State("REPLY"):
-                m.d.comb += [reply.valid.eq(1), request.ready.eq(reply.ready)]
+                m.d.comb += reply.valid.eq(1)
                 with m.If(reply.ready):
                     m.next = "IDLE"
         return m

@@ -128,4 +128,4 @@ def test_reads_pass_at_full_rate_when_nothing_is_pending():
                 cycles.append(n)
 
     simulate(dut, bench)
-    assert cycles == list(range(2, 20))
+    assert cycles == list(range(HazardGate.LATENCY, 20))

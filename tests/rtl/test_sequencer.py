@@ -249,3 +249,24 @@ def test_comparison_notices_a_wrong_descriptor():
     other[1] = isa.encode(Op.V_WR, mem=Mem.WIDE, addr=6, last=1)
     with pytest.raises(AssertionError):
         compare(chains[0], trace(other, TINY).chains[0])
+
+
+def test_a_taken_end_loop_takes_the_cycles_it_says():
+    def cycles(turns):
+        words = [isa.encode(Op.LOOP, count=turns), isa.encode(Op.NOP), isa.encode(Op.END_LOOP), isa.encode(Op.HALT)]
+        harness, busy = Harness(TINY, words), 0
+
+        async def control(ctx):
+            nonlocal busy
+            ctx.set(harness.start, 1)
+            ctx.set(harness.sequencer.drained, 1)
+            await ctx.tick()
+            ctx.set(harness.start, 0)
+            while ctx.get(harness.busy):
+                busy += 1
+                await ctx.tick()
+
+        simulate(harness, control)
+        return busy
+
+    assert cycles(9) - cycles(8) == 1 + Sequencer.LOOP_CYCLES

@@ -65,10 +65,12 @@ class HalfMul(wiring.Component):
     def elaborate(self, platform):
         m = stages(self.held)
         product = self._multiply(m)
-        low, high, special, value = self._stage_1_2(m)
+        low, zeros, special, value = self._stage_1_2(m)
+        high = (zeros + NEUTRAL)[:5]
         count = Mux(low < high, low, high)[: len(high)]
         field = register(m, Mux(low < high, 0, low - high)[: len(low)], "field")  # of a leading one in bit 20, minus 1
-        self._stage_3_4(m, product, register(m, count, "count"), self._sticky_mask(m, count), field, special, value)
+        mask = self._sticky_mask(m, low, zeros)
+        self._stage_3_4(m, product, register(m, count, "count"), mask, field, special, value)
         return m
 
     def _multiply(self, m):
@@ -79,11 +81,12 @@ class HalfMul(wiring.Component):
     def _stage_1_2(self, m):
         """Exponents and special values, up to the third cycle."""
         a, b = self.a, self.b
-        # The shift that brings the result to the least exponent, and the one that normalises; the lesser is right.
-        # If both factors are subnormal the former is 0, so the zeros of the two may be mixed.
+        # The shift that brings the result to the least exponent, and the leading zeros, of which all but NEUTRAL have
+        # to be shifted out to normalise it; the lesser shift is right. If both factors are subnormal the former is 0,
+        # so the zeros of the two may be mixed.
         low = register(m, (exponent(a) + exponent(b) - 2)[:6], "low")
-        zeros = [Mux(is_normal(x), 0, leading_zeros(x[:FRACTION]) + 1) for x in (a, b)]
-        high = register(m, ((zeros[0] | zeros[1])[:4] + NEUTRAL)[:5], "high")
+        counts = [Mux(is_normal(x), 0, leading_zeros(x[:FRACTION]) + 1)[:4] for x in (a, b)]
+        zeros = register(m, counts[0], "zeros_a") | register(m, counts[1], "zeros_b")
 
         top = [register(m, is_special(x), f"top_{n}") for n, x in [("a", a), ("b", b)]]
         rest = [register(m, x[:FRACTION].any(), f"rest_{n}") for n, x in [("a", a), ("b", b)]]
@@ -95,11 +98,12 @@ class HalfMul(wiring.Component):
         special = register(m, skip | top[0] | top[1], "special_2")
         # Without a special value only the sign matters.
         value = register(m, Mux(skip, kept, Mux(top[0] | top[1], known, Cat(Const(0, MAGNITUDE), sign))), "value_2")
-        return low, high, special, value
+        return low, zeros, special, value
 
-    def _sticky_mask(self, m, count):
-        """Which bits of the product fall below the window when it is shifted by ``count``."""
-        return register(m, Cat(below(count, LOWEST - k) for k in range(PRODUCT)), "mask")
+    def _sticky_mask(self, m, low, zeros):
+        """Which bits of the product fall below the window when it is shifted by the lesser of the two counts."""
+        limits = [LOWEST - k for k in range(PRODUCT)]
+        return register(m, Cat(below(low, n) | below(zeros, n - NEUTRAL) for n in limits), "mask")
 
     def _stage_3_4(self, m, product, count, mask, field, special, value):
         window = register(m, (product << count)[LOWEST : LOWEST + WINDOW], "window")

@@ -64,7 +64,8 @@ def leading_zeros(bits):
 
 def below(count, limit):
     """Whether ``count`` is less than a constant, as a table: shallower than a carry chain for few bits."""
-    return (Const((1 << limit) - 1, 1 << len(count)) >> count)[0]
+    size = 1 << len(count)
+    return (Const((1 << min(max(limit, 0), size)) - 1, size) >> count)[0]
 
 
 def is_special(x):

@@ -78,23 +78,24 @@ class BusAccess(wiring.Component):
         req = self.bus.req
         addr = Signal(min(clog2(max(region.depth for region in regions(self.config).values())), ADDR_BITS))
         left = Signal.like(self.words)
+        more = Signal()  # some are left
         pending = Signal()  # a read has not been answered yet
         m.d.comb += [
             req.p.region.eq(self.target.region),
             req.p.addr.eq(addr),
             req.p.write.eq(self.write),
             req.p.data.eq(assembler.o.payload),
-            self.done.eq(left == 0),
+            self.done.eq(~more),
         ]
         with m.If(~self.run):
-            m.d.sync += [addr.eq(self.target.addr), left.eq(self.words), pending.eq(0)]
+            m.d.sync += [addr.eq(self.target.addr), left.eq(self.words), more.eq(self.words != 0), pending.eq(0)]
         with m.Elif(~self.done):
             with m.If(self.write):
                 m.d.comb += [req.valid.eq(assembler.o.valid), assembler.o.ready.eq(req.ready)]
             with m.Else():
                 m.d.comb += req.valid.eq(~pending)
         with m.If(req.valid & req.ready):
-            m.d.sync += [addr.eq(addr + 1), left.eq(left - 1), pending.eq(1)]
+            m.d.sync += [addr.eq(addr + 1), left.eq(left - 1), more.eq(left != 1), pending.eq(1)]
         with m.If(self.bus.rsp.valid & self.bus.rsp.ready):
             m.d.sync += pending.eq(0)
         return m

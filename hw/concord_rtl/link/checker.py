@@ -8,6 +8,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
 
+from ..arith.helpers import register
 from ..shapes import shape_of
 from .receiver import frame_layout
 
@@ -21,7 +22,7 @@ class RequestChecker(wiring.Component):
     One exception to the order: whether the payload holds whole words, or the reply would be too long, is only known
     (and only reported as ``BAD_LENGTH``) when the region is good.
 
-    Takes 4 cycles, and one for each bit of the size of a word.
+    Takes 5 cycles, and one for each bit of the size of a word.
 
     Parameters
     ----------
@@ -100,14 +101,16 @@ class RequestChecker(wiring.Component):
                 with m.If(bits[0]):
                     m.d.sync += self.length.eq(self.length + addend)
                 with m.If(bits == 0):
-                    m.next = "DECIDE"
+                    m.next = "JUDGE"
+            with m.State("JUDGE"):
+                m.next = "DECIDE"
             with m.State("DECIDE"):
                 m.d.comb += self.done.eq(1)
                 m.next = "IDLE"
 
         m.d.sync += self.status.eq(Status.OK)
-        for status, reason in reversed(self._reasons(access)):
-            with m.If(reason):
+        for k, (status, reason) in reversed(list(enumerate(self._reasons(access)))):
+            with m.If(register(m, reason, f"reason_{k}")):
                 m.d.sync += self.status.eq(status)
         return m
 
@@ -128,7 +131,8 @@ class RequestChecker(wiring.Component):
         """Fetch what is known about the region."""
         write = self.frame.header.kind == Kind.WRITE
         control = (self.target.addr == Reg.CONTROL) & (self.words <= 1)
-        m.d.sync += access.known.eq(0)
+        m.d.sync += [access.known.eq(0), access.denied.eq(0), access.live.eq(0)]
+        m.d.sync += [depth.eq(0), limit.eq(0), self.size.eq(0), bits.eq(0)]  # an unknown region is refused
         with m.Switch(self.target.region):
             for region in self.regions.values():
                 with m.Case(region.id):

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
 
+from ..arith.helpers import register
 from ..bus import HostBus
 from .access import BusAccess
 from .checker import RequestChecker
@@ -87,6 +88,8 @@ class MessageProcessor(wiring.Component):
         m.d.comb += [replier.header.seq.eq(frame.header.seq), replier.header.kind.eq(Status.OK)]
         reading = Signal()  # the payload of the reply comes from the bus
         waited = Signal()  # the payload of the reply is STATUS
+        cycles = Signal(WAIT_CYCLES.width)  # of waiting for the program
+        elapsed = register(m, cycles == frame.args.as_value()[: WAIT_CYCLES.width], "elapsed")
         self._choose(m, replier, access, reading, waited, expected)
         with m.FSM():
             with m.State("IDLE"):
@@ -114,7 +117,7 @@ class MessageProcessor(wiring.Component):
                 with m.If(access.done):
                     m.next = "REPLY"
             with m.State("WAIT"):
-                self._wait(m, replier, frame)
+                self._wait(m, replier, cycles, elapsed)
                 m.d.sync += waited.eq(1)
                 with m.If(replier.start):
                     m.next = "REPLY"
@@ -145,11 +148,9 @@ class MessageProcessor(wiring.Component):
         with m.If(status == Status.BAD_SEQ):
             m.d.comb += replier.header.length.eq(1)
 
-    def _wait(self, m, replier, frame):
+    def _wait(self, m, replier, cycles, elapsed):
         """Count cycles until the program has ended or the host's patience has."""
-        cycles = Signal(WAIT_CYCLES.width)
-        limit = frame.args.as_value()[: WAIT_CYCLES.width]
         m.d.sync += cycles.eq(cycles + 1)
-        with m.If(~self.busy | (cycles == limit)):
+        with m.If(~self.busy | elapsed):
             m.d.comb += [replier.start.eq(1), replier.header.length.eq(self.status.shape().width // 8)]
             m.d.sync += cycles.eq(0)

@@ -54,6 +54,7 @@ class Replier(wiring.Component):
         header = Signal(shape_of(HEADER))
         index = Signal(range(max(HEADER.nbytes, CRC_BYTES)))  # byte of header or checksum
         left = Signal(range(self.config.max_payload + 1))  # bytes of the payload
+        more = Signal()  # some are left
         piece = Signal(PIECE)
         valid, free, sent = Signal(), Signal(), Signal()
         m.d.comb += [free.eq(~self.o.valid | self.o.ready), sent.eq(valid & free), crc.data.eq(piece.data)]
@@ -64,6 +65,7 @@ class Replier(wiring.Component):
             with m.State("IDLE"):
                 m.d.comb += crc.clear.eq(1)
                 m.d.sync += [header.eq(self.header), left.eq(self.header.length), index.eq(0)]
+                m.d.sync += more.eq(self.header.length != 0)
                 with m.If(self.start):
                     m.next = "HEADER"
             with m.State("HEADER"):
@@ -76,12 +78,12 @@ class Replier(wiring.Component):
                         m.next = "PAYLOAD"
             with m.State("PAYLOAD"):
                 m.d.comb += [piece.data.eq(self.i.payload), crc.valid.eq(sent)]
-                with m.If(left == 0):
+                with m.If(~more):
                     m.next = "CHECKSUM"
                 with m.Else():
                     m.d.comb += [valid.eq(self.i.valid), self.i.ready.eq(free)]
                     with m.If(sent):
-                        m.d.sync += left.eq(left - 1)
+                        m.d.sync += [left.eq(left - 1), more.eq(left != 1)]
             with m.State("CHECKSUM"):
                 m.d.comb += [valid.eq(1), piece.data.eq(crc.crc.word_select(index, 8))]
                 m.d.comb += piece.last.eq(index == CRC_BYTES - 1)

@@ -8,6 +8,7 @@ from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import HALF_WIDTH
 
 from ..arith.acc_to_half import AccToHalf
+from ..arith.helpers import delay
 from ..shapes import shape_of
 from .results import ResultQueue
 from .row import Row, clear_delay, exp_delay, sum_latency
@@ -109,9 +110,9 @@ class Mvm(wiring.Component):
         m = Module()
         m.submodules.results = results = ResultQueue(self.config, self.slots)
         dense, own, pick = self._select(m)
-        exp = self._delay(m, self._exponent(m), exp_delay(self.config), "exp")
-        clear = self._delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
-        push = self._delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
+        exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
+        clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
+        push = delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
             m.d.comb += [
@@ -125,7 +126,7 @@ class Mvm(wiring.Component):
             ]
         m.d.comb += [
             results.push.eq(push),
-            results.vectors.eq(self._delay(m, self.step.vectors, 1 + sum_latency(self.config), "vectors")),
+            results.vectors.eq(delay(m, self.step.vectors, 1 + sum_latency(self.config), "vectors")),
             results.launch.eq(self.launch),
             self.ready.eq(results.ready),
             self.free.eq(results.free),
@@ -152,13 +153,6 @@ class Mvm(wiring.Component):
         exp = Signal(range(self.config.act.exp_max - self.config.act_exp_min + 1), reset_less=True)
         m.d.sync += exp.eq(self.x.exp - self.config.act_exp_min)
         return exp
-
-    def _delay(self, m, value, cycles, name, *, reset_less=True) -> Value:
-        for k in range(cycles):
-            late = Signal.like(value, name=f"{name}_late{k}", reset_less=reset_less)
-            m.d.sync += late.eq(value)
-            value = late
-        return value
 
     def _convert(self, m, results):
         accs, halfs = [], []

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
+from ..arith.helpers import delay
 from ..dsp import Multiplier
 from ..shapes import shape_of
 from .align import Align
@@ -78,11 +79,7 @@ class Row(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift)
-        exp = self.w.exp
-        for k in range(exp_delay(config)):
-            late = Signal.like(exp, name=f"exp_late{k}", reset_less=True)
-            m.d.sync += late.eq(exp)
-            exp = late
+        exp = delay(m, self.w.exp, exp_delay(config), "exp_late")
         shift = Signal.like(align.shift, reset_less=True)
         m.d.sync += shift.eq(self.exp + exp)
         m.d.comb += [align.shift.eq(shift), align.i.eq(self._tree(m, self._products(m)))]

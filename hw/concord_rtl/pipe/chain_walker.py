@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 
 from ..control import AddOp
+from .counters import Countdown
 from .layouts import (
     OPERANDS,
     Reduction,
@@ -118,30 +119,32 @@ class ChainWalker(wiring.Component):
     def _loops(self, m, chain, addr, group, load, step):
         """Counters and addresses of the current vector."""
         p = self.chains.p
-        rows, inner, outer = (Signal.like(chain[name], name=f"{name}_left") for name in ("rows", "inner", "outer"))
-        last_row, last_inner, last_outer = Signal(), Signal(), Signal()
+        loops = {name: Countdown(len(chain[name])) for name in ("rows", "inner", "outer")}
+        rows, inner, outer = loops.values()
         y, x = Signal(position_shape(), name="y"), Signal(position_shape(), name="x")
-        m.d.comb += [last_row.eq(rows == 1), last_inner.eq(inner == 1), last_outer.eq(outer == 1)]
+        for name, loop in loops.items():
+            m.submodules[name] = loop
+            m.d.comb += [loop.load.eq(load), loop.turns.eq(p[name])]
+        m.d.comb += [
+            rows.step.eq(step),
+            inner.step.eq(step & rows.last),
+            outer.step.eq(step & rows.last & inner.last),
+        ]
         first_row = Signal()
         for name in PORTS:
-            self._address(m, chain[name], p[name], addr[name], load, step, last_row, last_inner)
+            self._address(m, chain[name], p[name], addr[name], load, step, rows.last, inner.last)
         with m.If(load):
-            m.d.sync += [rows.eq(p.rows), inner.eq(p.inner), outer.eq(p.outer), y.eq(p.y0), x.eq(p.x0)]
-            m.d.sync += [group.eq(0), first_row.eq(1)]
+            m.d.sync += [y.eq(p.y0), x.eq(p.x0), group.eq(0), first_row.eq(1)]
         with m.Elif(step):
             m.d.sync += [
-                rows.eq(Mux(last_row, chain.rows, rows - 1)),
-                group.eq(Mux(last_row | (group == self.config.engines - 1), 0, group + 1)),
-                first_row.eq(last_row),
+                group.eq(Mux(rows.last | (group == self.config.engines - 1), 0, group + 1)),
+                first_row.eq(rows.last),
             ]
-            with m.If(last_row):
-                m.d.sync += [
-                    inner.eq(Mux(last_inner, chain.inner, inner - 1)),
-                    x.eq(Mux(last_inner, chain.x0, x + chain.step_x)),
-                ]
-                with m.If(last_inner):
-                    m.d.sync += [outer.eq(outer - 1), y.eq(y + chain.step_y)]
-        return _State(rows, y, x, first_row, last_row & last_inner & last_outer)
+            with m.If(rows.last):
+                m.d.sync += x.eq(Mux(inner.last, chain.x0, x + chain.step_x))
+                with m.If(inner.last):
+                    m.d.sync += y.eq(y + chain.step_y)
+        return _State(rows.left, y, x, first_row, rows.last & inner.last & outer.last)
 
     def _address(self, m, steps, start, addr, load, step, last_row, last_inner):
         """One address: its value at the start of the outer, of the inner iteration, and now."""

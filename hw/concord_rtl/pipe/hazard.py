@@ -84,7 +84,7 @@ def request_layout(config: NpuConfig, *, memories: int, payload) -> data.StructL
 class HazardGate(wiring.Component):
     """Holds a read back until every older write to its address is done.
 
-    Requests pass in order, at most one per cycle, after two cycles when nothing is in the way. ``before`` of a
+    Requests pass in order, at most one per cycle, after ``LATENCY`` cycles when nothing is in the way. ``before`` of a
     request is the tracker's ``tail`` when the vector was issued, before that vector's own write was pushed: only
     older entries count, so a vector may overwrite what it reads.
 
@@ -108,6 +108,8 @@ class HazardGate(wiring.Component):
         A request is waiting for a write.
     """
 
+    LATENCY = 3
+
     def __init__(self, config: NpuConfig, *, memories: int, payload):
         self.config = config
         self.memories = memories
@@ -128,44 +130,53 @@ class HazardGate(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        size = self.config.inflight
-        first = Signal(self.request)
-        first_valid = Signal()
-        second = Signal(self.o.p.shape())
-        second_valid = Signal()
-        match = Signal(size)
-        go = Signal()
-
-        # Cycle 1: compare with all older entries.
-        older = Signal(count_shape(self.config))
-        equal = Signal(size)
+        first, first_valid = Signal(self.request), Signal()
+        kept = self.o.p.shape()
+        second, second_valid, second_match = Signal(kept), Signal(), Signal(self.config.inflight)
+        third, third_valid, third_match = Signal(kept), Signal(), Signal(self.config.inflight)
+        clear = Signal()  # no entry of the third request is left
+        advance, go = Signal(), Signal()
         m.d.comb += [
-            older.eq(first.before - self.head[first.memory]),
-            equal.eq(Cat((self.entries[first.memory][k] == first.addr) & (k < older) for k in range(size))),
+            go.eq(~third_valid | (clear & self.o.ready)),
+            advance.eq(~second_valid | go),
+            self.i.ready.eq(~first_valid | advance),
+            self.o.valid.eq(third_valid & clear),
+            self.o.p.eq(third),
+            self.stalled.eq(third_valid & ~clear),
         ]
-        # Cycle 2: wait until the matching entries have left; whether any is left is kept in a register.
-        pop, popped, clear = Signal(), Signal(), Signal()
-        following = Signal(size)
-        m.d.comb += [
-            pop.eq(self.pop.bit_select(first.memory, 1)),
-            popped.eq(self.pop.bit_select(second.memory, 1)),
-            self.o.valid.eq(second_valid & clear),
-            self.o.p.eq(second),
-            self.stalled.eq(second_valid & ~clear),
-            go.eq(~second_valid | (self.o.valid & self.o.ready)),
-            self.i.ready.eq(~first_valid | go),
-        ]
-        with m.If(go):
-            m.d.comb += following.eq(Mux(first.check, Mux(pop, equal >> 1, equal), 0))
-            m.d.sync += [
-                second_valid.eq(first_valid),
-                second.addr.eq(first.addr),
-                second.memory.eq(first.memory),
-                second.payload.eq(first.payload),
-            ]
-        with m.Else():
-            m.d.comb += following.eq(Mux(popped, match >> 1, match))
-        m.d.sync += [match.eq(following), clear.eq(~following.any())]
+        # The entries that a request waits for are found in its first cycle; from then on they move with the queue.
+        found = self._popped(first, Mux(first.check, self._older_matches(m, first), 0))
+        second_left, third_left = self._popped(second, second_match), self._popped(third, third_match)
         with m.If(self.i.ready):
             m.d.sync += [first_valid.eq(self.i.valid), first.eq(self.i.p)]
+        with m.If(advance):
+            m.d.sync += [second_valid.eq(first_valid), second_match.eq(found)]
+            m.d.sync += [second[name].eq(first[name]) for name in kept.members]
+        with m.Else():
+            m.d.sync += second_match.eq(second_left)
+        with m.If(go):
+            m.d.sync += [third_valid.eq(second_valid), third.eq(second)]
+            m.d.sync += [third_match.eq(second_left), clear.eq(~second_left.any())]
+        with m.Else():
+            m.d.sync += [third_match.eq(third_left), clear.eq(~third_left.any())]
         return m
+
+    def _older_matches(self, m, request):
+        """One bit per entry: whether it is older than the request and has its address."""
+        size = self.config.inflight
+        older = Signal(count_shape(self.config))
+        m.d.comb += older.eq(request.before - self.head[request.memory])
+        equal = [
+            Cat(entry == request.addr for entry in entries) & (request.memory == k).replicate(size)
+            for k, entries in enumerate(self.entries)
+        ]
+        found = Signal(size)
+        m.d.comb += found.eq(Cat(k < older for k in range(size)))
+        same = equal[0]
+        for other in equal[1:]:
+            same = same | other
+        return found & same
+
+    def _popped(self, request, match):
+        """``match`` after this cycle."""
+        return Mux(self.pop.bit_select(request.memory, 1), match >> 1, match)

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..arith.helpers import delay
 from ..arith.narrow_to_half import NarrowToHalf
 from ..control import ReduceMode
 from .layouts import OPERANDS, Reduction, launch_layout
@@ -31,7 +32,8 @@ def beat_layout() -> data.StructLayout:
 class Launcher(wiring.Component):
     """Sends vectors into the pipe, in order, as soon as source and operands are there.
 
-    Throughput: one vector of N/P beats every N/P cycles. A maximum takes one trip per tap, of which only the last
+    Throughput: one vector of N/P beats every N/P cycles, which are two at least: a vector that has come to the head of
+    its queue starts in the cycle after next at the earliest. A maximum takes one trip per tap, of which only the last
     gives an output; a maximum over all elements takes one more, which carries no data.
 
     Parameters
@@ -90,11 +92,7 @@ class Launcher(wiring.Component):
 
         now = Signal(beat_layout())
         m.d.comb += [now.eq(held), now.valid.eq(running), now.head.eq(running & (beat == 0))]
-        later = now
-        for k in range(self.latency - 1):
-            delayed = Signal(beat_layout(), name=f"control_{k}")
-            m.d.sync += delayed.eq(later)
-            later = delayed
+        later = data.View(beat_layout(), delay(m, now, self.latency - 1, "control", reset_less=False))
         m.d.comb += self.control.eq(later)
         self._elements(m, start, later)
         return m
@@ -108,24 +106,27 @@ class Launcher(wiring.Component):
         )
         broadcast = Signal()  # all taps of a maximum over all elements are in
         product, emit, source_ok = Signal(), Signal(), Signal()
+        fits, emits = Signal(), Signal()  # what was found out in the cycle before; a start makes it stale
         control = Signal(beat_layout())
         m.d.comb += [
             product.eq(reduction == Reduction.PRODUCT),
             emit.eq(Mux(reduction == Reduction.MAX_ALL, broadcast, product | entry.last)),
             source_ok.eq(Mux(product, self.result_ready, broadcast | self.queue.valid)),
-            start.eq(idle & self.tokens.valid & source_ok & (~emit | ~(needed & ~self.available).any())),
+            start.eq(idle & fits),
             self.result_launch.eq(start & product),
             self.queue.ready.eq(start & ~product & ~broadcast),
-            self.emitted.eq(start & emit),
+            self.emitted.eq(start & emits),
             self.tokens.ready.eq(self.emitted),
             self.token.eq(token),
             self.reserve.eq(Mux(self.emitted, needed, 0)),
             control.result.eq(product),
             control.wide.eq(entry.wide_source),
             control.start.eq(entry.first & ~broadcast),
-            control.emit.eq(emit),
+            control.emit.eq(emits),
             control.skip.eq(entry.outside),
         ]
+        operands_ok = ~emit | ~(needed & ~self.available).any()
+        m.d.sync += [fits.eq(~start & self.tokens.valid & source_ok & operands_ok), emits.eq(emit)]
         with m.Switch(reduction):
             with m.Case(Reduction.MAX):
                 m.d.comb += control.mode.eq(ReduceMode.MAX)
@@ -168,15 +169,6 @@ class Launcher(wiring.Component):
                 convert.mant.eq(narrow.word_select(lane, config.act_mant).as_signed()),
                 convert.exp.eq(exponent),
             ]
-            exact = _delay(m, convert.o, self.latency - 1 - convert.LATENCY, f"exact_{lane}")
-            plain = _delay(m, wide.word_select(lane, 16), self.latency - 1, f"plain_{lane}")
+            exact = delay(m, convert.o, self.latency - 1 - convert.LATENCY, f"exact_{lane}")
+            plain = delay(m, wide.word_select(lane, 16), self.latency - 1, f"plain_{lane}")
             m.d.comb += self.beat[lane].eq(Mux(later.result, self.result[lane], Mux(later.wide, plain, exact)))
-
-
-def _delay(m, value, cycles, name):
-    """``value`` some cycles later."""
-    for k in range(cycles):
-        register = Signal.like(value, name=f"{name}_{k}")
-        m.d.sync += register.eq(value)
-        value = register
-    return value

@@ -2,15 +2,17 @@
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..arith.helpers import delay
 from ..shapes import shape_of
+from .counters import Credits
 from .hazard import HazardGate
 from .layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
-from .source import MEMORY_LATENCY
+from .source import READ_LATENCY
 
 
 def port_depth(config: NpuConfig) -> int:
@@ -70,8 +72,8 @@ class OperandPort(wiring.Component):
             self.freed.eq(load & (beat == beats - 1)),
             queue.r_en.eq(self.freed),
         ]
-        # Launches are at least two cycles apart, so a reservation is seen in time although this is a register.
-        m.d.sync += [unreserved.eq(unreserved + self.push - self.reserve), self.available.eq(unreserved != 0)]
+        m.d.comb += self.available.eq(unreserved != 0)
+        m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
         with m.If(load):
             m.d.sync += [
                 full.eq(1),
@@ -108,7 +110,7 @@ class OperandFetch(wiring.Component):
     addr : Out
         Its address.
     wide_data : In
-        Data of the read ``MEMORY_LATENCY`` cycles ago.
+        Data of the read ``READ_LATENCY`` cycles ago.
     reserve, available, take : In, Out, In
         One bit per port, as in :class:`OperandPort`.
     beat : Out
@@ -155,7 +157,7 @@ class OperandFetch(wiring.Component):
 
         # The way back from the read port ends at this queue.
         m.submodules.free = free = SyncFIFO(width=Shape.cast(gate.o.p.shape()).width, depth=2)
-        room, depth = Signal(ports), port_depth(self.config)
+        room = Signal(ports)
         request = Signal(gate.o.p.shape())
         port = request.payload
         m.d.comb += [
@@ -167,17 +169,15 @@ class OperandFetch(wiring.Component):
             free.r_en.eq(self.read),
             self.addr.eq(request.addr),
         ]
-        valid, which = self.read, port
-        for k in range(MEMORY_LATENCY):
-            next_valid, next_which = Signal(name=f"valid_{k}"), Signal(range(ports), name=f"port_{k}")
-            m.d.sync += [next_valid.eq(valid), next_which.eq(which)]
-            valid, which = next_valid, next_which
+        valid = delay(m, self.read, READ_LATENCY, "valid", reset_less=False)
+        which = delay(m, port, READ_LATENCY, "port")
         for k, name in enumerate(OPERANDS):
             m.submodules[name] = unit = OperandPort(self.config)
-            used = Signal(range(depth + 1), name=f"{name}_used")
-            m.d.sync += used.eq(used + (self.read & (port == k)) - unit.freed)
+            m.submodules[f"{name}_places"] = places = Credits(port_depth(self.config))
             m.d.comb += [
-                room[k].eq(used != depth),
+                places.take.eq(self.read & (port == k)),
+                places.give.eq(unit.freed),
+                room[k].eq(places.room),
                 unit.push.eq(valid & (which == k)),
                 unit.vector.eq(self.wide_data),
                 unit.reserve.eq(self.reserve[k]),
@@ -190,7 +190,7 @@ class OperandFetch(wiring.Component):
     def _serialise(self, m, gate):
         """Send the enabled reads of the vector at the head of the queue one after the other."""
         layout = fetch_layout(self.config)
-        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=port_depth(self.config))
+        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=port_depth(self.config))
         head = Signal(layout)
         done = Signal(len(OPERANDS))
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
+from ..arith.helpers import delay, register
 from ..control import MFU_CTRL
 from ..mfu import Mfu
 from ..mvm.mvm import Mvm
@@ -19,30 +20,15 @@ from .hazard import HazardGate, HazardTracker
 from .launch import Launcher
 from .layouts import chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
 from .operands import OperandFetch
+from .ports import VectorPort
 from .source import SourceReader
 from .tap_walker import TapWalker, step_layout
 from .writeback import Writeback
 
-#: Source reads that wait between tap walker and hazard gate; cuts the path of their handshake.
-TAPS = 2
+#: Source reads that wait between tap walker and hazard gate, whose handshakes pass through registers.
+TAPS = 4
 #: Jobs that wait between the walkers.
 JOBS = 4
-
-
-class VectorPort(wiring.Signature):
-    """One read and one write per cycle of a vector memory, seen from the pipe; ``write`` has a bit per column."""
-
-    def __init__(self, addr, word, columns=1):
-        super().__init__(
-            {
-                "read": Out(1),
-                "read_addr": Out(addr),
-                "read_data": In(word),
-                "write": Out(columns),
-                "write_addr": Out(addr),
-                "write_data": Out(word),
-            }
-        )
 
 
 class ChainPipe(wiring.Component):
@@ -63,7 +49,7 @@ class ChainPipe(wiring.Component):
     matrix_addr, matrix_data : Out, In
         Matrix memory with registered outputs.
     drained : Out(1)
-        No chain is under way.
+        No chain is under way or was offered in the cycle before.
     retired, retired_pc, retired_flags : Out
         A vector has been written.
     reset_noise : In(1)
@@ -129,11 +115,12 @@ class ChainPipe(wiring.Component):
         m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
         m.submodules.taps = taps = TapWalker(config, gate.request)
         m.submodules.source = source = SourceReader(config, slots=mvm.RESULT_SLOTS, request=gate.o.p.shape())
-        m.submodules.job_queue = jobs = SyncFIFO(width=walker.job.shape().size, depth=JOBS)
+        m.submodules.job_queue = jobs = SyncFIFOBuffered(width=walker.job.shape().size, depth=JOBS)
         m.d.comb += [jobs.w_en.eq(walker.issued & walker.with_job), jobs.w_data.eq(walker.job)]
         _drain(m, jobs, taps.jobs)
         m.submodules.tap_queue = tap_queue = SyncFIFO(width=gate.request.size, depth=TAPS)
-        m.d.comb += [tap_queue.w_en.eq(taps.o.valid), tap_queue.w_data.eq(taps.o.p), taps.o.ready.eq(tap_queue.w_rdy)]
+        m.d.comb += [tap_queue.w_en.eq(taps.o.valid & taps.o.ready), tap_queue.w_data.eq(taps.o.p)]
+        m.d.sync += taps.o.ready.eq(tap_queue.w_level <= TAPS - 2)
         _drain(m, tap_queue, gate.i)
         wiring.connect(m, gate.o, source.i)
         wiring.connect(m, source.queue, launcher.queue)
@@ -163,7 +150,7 @@ class ChainPipe(wiring.Component):
         """Queues of tokens. A vector is issued when all receivers had room for two in the cycle before."""
         depth = self.config.inflight
         m.submodules.launch_queue = launch = SyncFIFOBuffered(width=walker.launch.shape().size, depth=depth)
-        m.submodules.retire_queue = retire = SyncFIFO(width=walker.retire.shape().size, depth=depth)
+        m.submodules.retire_queue = retire = SyncFIFOBuffered(width=walker.retire.shape().size, depth=depth)
         m.d.comb += [
             launch.w_data.eq(walker.launch),
             retire.w_data.eq(walker.retire),
@@ -191,13 +178,16 @@ class ChainPipe(wiring.Component):
 
     def _memories(self, m, source, operands, writeback):
         """Read ports: sources first, then operands. Write ports: the writeback alone."""
-        m.d.comb += [
-            operands.grant.eq(~source.wide_read),
+        wide_addr = Mux(source.wide_read, source.vector_addr, operands.addr)
+        m.d.sync += [
             self.narrow.read.eq(source.narrow_read),
             self.narrow.read_addr.eq(source.vector_addr),
             self.wide.read.eq(source.wide_read | operands.read),
-            self.wide.read_addr.eq(Mux(source.wide_read, source.vector_addr, operands.addr)),
+            self.wide.read_addr.eq(wide_addr),
             self.matrix_addr.eq(source.matrix_addr),
+        ]
+        m.d.comb += [
+            operands.grant.eq(~source.wide_read),
             source.narrow_data.eq(self.narrow.read_data),
             source.wide_data.eq(self.wide.read_data),
             operands.wide_data.eq(self.wide.read_data),
@@ -229,10 +219,10 @@ class ChainPipe(wiring.Component):
         ]
         from_result = control.valid & control.result
         half, acc, nonfinite = from_result & mvm.half_overflow, from_result & mvm.acc_overflow, Const(0, 1)
-        half, acc = _later(m, half, reduce.LATENCY + 1, "half_0"), _later(m, acc, reduce.LATENCY + 1, "acc_0")
-        beats, valid, first = (
-            _later(m, value, 1, f"reduced_{k}") for k, value in enumerate((reduce.o, reduce.o_valid, reduce.o_first))
-        )
+        half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
+        beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
+        valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
+        first = register(m, reduce.o_first, "reduced_first")
         for number, unit in enumerate(self.units):
             m.submodules[f"mfu{number}"] = unit
             self._controls(m, number, unit, launcher, valid)
@@ -246,9 +236,9 @@ class ChainPipe(wiring.Component):
                 operands.take[2 * number + 1].eq(unit.add_take),
             ]
             self._tables(m, number, unit)
-            half = _later(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
-            acc = _later(m, acc, unit.LATENCY, f"acc_{number + 1}")
-            nonfinite = _later(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
+            half = delay(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
+            acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}")
+            nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             beats, valid, first = unit.o, unit.o_valid, unit.o_first
         m.d.comb += [
             writeback.beat.eq(beats),
@@ -261,7 +251,7 @@ class ChainPipe(wiring.Component):
 
     def _controls(self, m, number, unit, launcher, valid):
         """Controls of a unit wait in a queue for their vector; its head is stable for all beats."""
-        queue = SyncFIFO(width=MFU_CTRL.size, depth=self.config.inflight)
+        queue = SyncFIFOBuffered(width=MFU_CTRL.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
         beat = Signal(range(self.config.beats), name=f"controls{number}_beat")
         last = beat == self.config.beats - 1
@@ -286,9 +276,11 @@ class ChainPipe(wiring.Component):
     def _progress(self, m, walker, writeback):
         """Vectors between issue and retirement."""
         under_way = Signal(range(4 * self.config.inflight + 1))
-        m.d.sync += under_way.eq(under_way + walker.issued - writeback.retired)
+        m.d.sync += [
+            under_way.eq(under_way + walker.issued - writeback.retired),
+            self.drained.eq(~self.chains.valid & ~walker.active & (under_way == 0)),
+        ]
         m.d.comb += [
-            self.drained.eq(~walker.active & (under_way == 0)),
             self.retired.eq(writeback.retired),
             self.retired_pc.eq(writeback.pc),
             self.retired_flags.eq(writeback.flags),
@@ -298,12 +290,3 @@ class ChainPipe(wiring.Component):
 def _drain(m, queue, target):
     """Connect the read side of a queue to a stream."""
     m.d.comb += [target.valid.eq(queue.r_rdy), target.p.eq(queue.r_data), queue.r_en.eq(target.ready)]
-
-
-def _later(m, value, cycles, name):
-    """``value`` some cycles later."""
-    for k in range(cycles):
-        register = Signal.like(value, name=f"{name}_{k}")
-        m.d.sync += register.eq(value)
-        value = register
-    return value

@@ -2,17 +2,20 @@
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..arith.helpers import delay
+from ..memories.vector_memory import VectorMemory
 from ..shapes import shape_of
+from .counters import Credits
 from .layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from .tap_walker import step_layout
 
-#: Cycles from an address at a memory to its data.
-MEMORY_LATENCY = 2
+#: Cycles from a read to its data: the pipe registers addresses on their way to the memories.
+READ_LATENCY = 1 + VectorMemory.LATENCY
 
 
 def queue_depth(config: NpuConfig) -> int:
@@ -38,7 +41,8 @@ class SourceReader(wiring.Component):
     """Issues one source read per cycle when the receiver of its data has room.
 
     Products need a free job slot behind the tile engines at their first step; other reads need a place in the source
-    queue. Data arrive ``MEMORY_LATENCY`` cycles after the read and are never held back.
+    queue. The read takes place a cycle after its request has been taken; data arrive ``READ_LATENCY`` cycles later and
+    are never held back.
 
     Parameters
     ----------
@@ -59,7 +63,7 @@ class SourceReader(wiring.Component):
     vector_addr, matrix_addr : Out
         Addresses of the reads of this cycle.
     narrow_data, wide_data : In
-        Data of the read ``MEMORY_LATENCY`` cycles ago.
+        Data of the read ``READ_LATENCY`` cycles ago.
     step_valid, step : Out
         Control of the tile step whose data arrive in this cycle; ``outside`` is its zero flag.
     queue : Out(stream)
@@ -98,40 +102,38 @@ class SourceReader(wiring.Component):
             product.eq(request.payload.reduction == Reduction.PRODUCT),
             self.i.ready.eq(Mux(product, job_room | ~request.payload.first, queue_room)),
             go.eq(self.i.valid & self.i.ready),
+            self.dense_step.eq(go & product & ~request.payload.depthwise),
+            self.depthwise_step.eq(go & product & request.payload.depthwise),
+        ]
+        m.d.sync += [
             self.vector_addr.eq(request.addr),
             self.matrix_addr.eq(request.payload.matrix),
             self.wide_read.eq(go & request.memory),
             self.narrow_read.eq(go & ~request.memory),
-            self.dense_step.eq(go & product & ~request.payload.depthwise),
-            self.depthwise_step.eq(go & product & request.payload.depthwise),
         ]
-        valid, wide, payload = go, request.memory, request.payload
-        for k in range(MEMORY_LATENCY):
-            next_valid, next_wide = Signal(name=f"valid_{k}"), Signal(name=f"wide_{k}")
-            next_payload = Signal(step_layout(self.config), name=f"payload_{k}")
-            m.d.sync += [next_valid.eq(valid), next_wide.eq(wide), next_payload.eq(payload)]
-            valid, wide, payload = next_valid, next_wide, next_payload
+        valid = delay(m, go, 1 + READ_LATENCY, "valid", reset_less=False)
+        wide = delay(m, request.memory, 1 + READ_LATENCY, "from_wide")
+        payload = data.View(step_layout(self.config), delay(m, request.payload, 1 + READ_LATENCY, "payload"))
         arrived_product = payload.reduction == Reduction.PRODUCT
         m.d.comb += [self.step_valid.eq(valid & arrived_product), self.step.eq(payload)]
         self._queue(m, valid & ~arrived_product, wide, payload)
         return m
 
     def _credits(self, m, product, go):
-        """Job slots and queue places that are left."""
-        jobs = Signal(range(self.slots + 1))
-        depth = queue_depth(self.config)
-        taken = Signal(range(depth + 1))
-        add_job = go & product & self.i.p.payload.first
-        add_place = go & ~product
-        m.d.sync += [
-            jobs.eq(jobs + add_job - self.free),
-            taken.eq(taken + add_place - (self.queue.valid & self.queue.ready)),
+        """Whether job slots and queue places are left."""
+        m.submodules.jobs = jobs = Credits(self.slots)
+        m.submodules.places = places = Credits(queue_depth(self.config))
+        m.d.comb += [
+            jobs.take.eq(go & product & self.i.p.payload.first),
+            jobs.give.eq(self.free),
+            places.take.eq(go & ~product),
+            places.give.eq(self.queue.valid & self.queue.ready),
         ]
-        return jobs != self.slots, taken != depth
+        return jobs.room, places.room
 
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)
-        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=queue_depth(self.config))
+        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=queue_depth(self.config))
         entry = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),

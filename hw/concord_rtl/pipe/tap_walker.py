@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
+from .counters import Countdown
 from .layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
 
 
@@ -65,17 +66,16 @@ class TapWalker(wiring.Component):
         with m.Elif(step & last):
             m.d.sync += active.eq(0)
 
-        windowed, dense = Signal(), Signal()
-        m.d.comb += [
-            windowed.eq(job.reduction != Reduction.NONE),
-            dense.eq((job.reduction == Reduction.PRODUCT) & ~job.depthwise),
-        ]
-        half, last_half = self._halves(m, dense, load, step)
-        last_col, last_kx, last_ky, first = self._counters(m, job, windowed, dense, load, step, last_half)
-        addr = self._addresses(m, job, load, step, last_half, last_col, last_kx)
-        outside = self._bounds(m, job, windowed, load, step, last_half & last_col, last_kx)
+        half, cols, kx, ky = self._loops(m, load, step)
+        first = Signal()
+        with m.If(load):
+            m.d.sync += first.eq(1)
+        with m.Elif(step):
+            m.d.sync += first.eq(0)
+        addr = self._addresses(m, job, load, step, half.last, cols.last, kx.last)
+        outside = self._bounds(m, job, load, step, half.last & cols.last, kx.last)
         lane, matrix = self._weights(m, job, load, step, last)
-        m.d.comb += last.eq(last_half & last_col & last_kx & last_ky)
+        m.d.comb += last.eq(half.last & cols.last & kx.last & ky.last)
 
         request, payload = self.o.p, self.o.p.payload
         m.d.comb += [
@@ -88,46 +88,35 @@ class TapWalker(wiring.Component):
             payload.first.eq(first),
             payload.last.eq(last),
             payload.outside.eq(outside),
-            payload.half.eq(half),
+            payload.half.eq(self.config.steps - half.left),
             payload.lane.eq(lane),
             payload.matrix.eq(matrix),
             payload.vectors.eq(job.vectors),
         ]
         return m
 
-    def _halves(self, m, dense, load, step):
-        """Part of the tile, for dense products."""
-        half = Signal(range(max(2, self.config.steps)))
-        last = Signal()
-        m.d.comb += last.eq(~dense | (half == self.config.steps - 1))
-        with m.If(load):
-            m.d.sync += half.eq(0)
-        with m.Elif(step):
-            m.d.sync += half.eq(Mux(last, 0, half + 1))
-        return half, last
-
-    def _counters(self, m, job, windowed, dense, load, step, last_half):
-        """Column tiles left, window columns left, window rows left."""
-        window = job.window
-        cols, kx, ky = (Signal.like(window[name], name=f"{name}_left") for name in ("cols", "kw", "kh"))
-        last_col, last_kx, last_ky, first = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            last_col.eq(~dense | (cols == 1)),
-            last_kx.eq(~windowed | (kx == 1)),
-            last_ky.eq(~windowed | (ky == 1)),
-        ]
-        with m.If(load):
-            p = self.jobs.p.window
-            m.d.sync += [cols.eq(p.cols), kx.eq(p.kw), ky.eq(p.kh), first.eq(1)]
-        with m.Elif(step):
-            m.d.sync += first.eq(0)
-            with m.If(last_half):
-                m.d.sync += cols.eq(Mux(last_col, window.cols, cols - 1))
-                with m.If(last_col):
-                    m.d.sync += kx.eq(Mux(last_kx, window.kw, kx - 1))
-                    with m.If(last_kx):
-                        m.d.sync += ky.eq(ky - 1)
-        return last_col, last_kx, last_ky, first
+    def _loops(self, m, load, step):
+        """Parts of a tile, column tiles, window columns and window rows, from the inside out."""
+        job, steps = self.jobs.p, self.config.steps
+        windowed = job.reduction != Reduction.NONE
+        dense = (job.reduction == Reduction.PRODUCT) & ~job.depthwise
+        levels = {
+            "half": (Const(steps, steps.bit_length()), dense),
+            "cols": (job.window.cols, dense),
+            "kx": (job.window.kw, windowed),
+            "ky": (job.window.kh, windowed),
+        }
+        loops = []
+        for name, (turns, there) in levels.items():
+            m.submodules[name] = loop = Countdown(len(turns))
+            m.d.comb += [
+                loop.load.eq(load),
+                loop.turns.eq(turns),
+                loop.once.eq(~there),
+                loop.step.eq(Cat(step, *(inside.last for inside in loops)).all()),
+            ]
+            loops.append(loop)
+        return loops
 
     def _addresses(self, m, job, load, step, last_half, last_col, last_kx):
         """Vector address: now, at the start of the tap, at the start of the window row."""
@@ -149,20 +138,20 @@ class TapWalker(wiring.Component):
                     m.d.sync += row.eq(following)
         return addr
 
-    def _bounds(self, m, job, windowed, load, step, last_tap, last_kx):
+    def _bounds(self, m, job, load, step, last_tap, last_kx):
         """Position of the tap and whether it lies outside the image."""
         y, x = Signal(position_shape(), name="y"), Signal(position_shape(), name="x")
-        window = job.window
+        window, checked = job.window, Signal()
         with m.If(load):
-            m.d.sync += [y.eq(self.jobs.p.y), x.eq(self.jobs.p.x)]
+            p = self.jobs.p
+            m.d.sync += [y.eq(p.y), x.eq(p.x)]
+            m.d.sync += checked.eq((p.reduction != Reduction.NONE) & (p.window.height != 0))
         with m.Elif(step & last_tap):
             m.d.sync += x.eq(Mux(last_kx, job.x, x + window.dil_x))
             with m.If(last_kx):
                 m.d.sync += y.eq(y + window.dil_y)
         outside = Signal()
-        m.d.comb += outside.eq(
-            windowed & (window.height != 0) & ((y < 0) | (y >= window.height) | (x < 0) | (x >= window.width))
-        )
+        m.d.comb += outside.eq(checked & ((y < 0) | (y >= window.height) | (x < 0) | (x >= window.width)))
         return outside
 
     def _weights(self, m, job, load, step, last):

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
+from ..arith.helpers import delay
 from ..quantizer import Quantizer
 from ..shapes import shape_of
 from .layouts import program_addr_bits, retire_layout, vector_addr_bits
@@ -122,11 +123,7 @@ class Writeback(wiring.Component):
             queue.w_en.eq(last),
             head.eq(queue.r_data),
         ]
-        done = last
-        for k in range(quantizer.LATENCY):
-            delayed = Signal(name=f"done_{k}")
-            m.d.sync += delayed.eq(done)
-            done = delayed
+        done = delay(m, last, quantizer.LATENCY, "done", reset_less=False)
         converted = Signal(len(Flag))
         m.d.comb += [
             converted[Flag.NONFINITE].eq(quantizer.nonfinite),

@@ -9,8 +9,8 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Stage
 
 from ..control import Act, AddOp
-from ..pipe.layouts import Reduction, chain_layout, program_addr_bits
-from .decode import view
+from ..pipe.layouts import Reduction, chain_layout
+from .decode import decoded_layout, view
 
 #: Operation of the add station that an instruction stands for.
 ADD_OPS = {
@@ -43,10 +43,8 @@ class ChainBuilder(wiring.Component):
         ``word`` takes effect in this cycle.
     legal : In(1)
         It is a legal word. What an illegal one changes does not matter, as long as no chain is dispatched.
-    word, pc : In
-        Instruction and its address.
-    is_chain, stage : In
-        From the decoder.
+    word : In(decoded_layout())
+        Instruction.
     misplaced : Out(1)
         ``word`` cannot stand here: trap ``CHAIN_ORDER``.
     chains : Out(stream)
@@ -60,10 +58,7 @@ class ChainBuilder(wiring.Component):
                 "clear": In(1),
                 "execute": In(1),
                 "legal": In(1),
-                "word": In(isa.WORD_BITS),
-                "pc": In(program_addr_bits(config)),
-                "is_chain": In(1),
-                "stage": In(range(max(Stage) + 1)),
+                "word": In(decoded_layout()),
                 "misplaced": Out(1),
                 "chains": Out(stream.Signature(chain_layout(config))),
             }
@@ -73,16 +68,16 @@ class ChainBuilder(wiring.Component):
         m = Module()
         chain = self.chains.p
         opcode = Signal(isa.OPCODE_BITS)
-        m.d.comb += opcode.eq(self.word[: isa.OPCODE_BITS])
+        m.d.comb += opcode.eq(self.word.word[: isa.OPCODE_BITS])
         with m.If(self.chains.ready):
             m.d.sync += self.chains.valid.eq(0)
-        self._order(m, opcode, chain)
+        self._order(m, chain)
         register = self._address_registers(m, opcode)
         with m.If(self.execute):
             for op in STATE_OPS:
                 with m.If(opcode == op):
                     self._set_state(m, op, chain)
-            with m.If(self.is_chain):
+            with m.If(self.word.is_chain):
                 self._add(m, opcode, chain, register)
         with m.If(self.clear):
             for op in STATE_OPS:
@@ -90,48 +85,39 @@ class ChainBuilder(wiring.Component):
             m.d.sync += self.chains.valid.eq(0)
         return m
 
-    def _order(self, m, opcode, chain):
+    def _view(self, op):
+        """The fields of the word, if it is this instruction."""
+        return view(op, self.word.word)
+
+    def _order(self, m, chain):
         """Where we are in a chain, and whether the word may follow."""
-        open_, stage = Signal(), Signal.like(self.stage)
-        is_write, last = opcode == Op.V_WR, view(Op.V_MAX, self.word)["last"]
-        taken = Mux(view(Op.V_WR, self.word)["mem"], chain.to_wide, chain.to_narrow)
-        follows = open_ & ((self.stage > stage) | (is_write & (stage == Stage.WRITE) & ~taken))
-        with m.If(self.is_chain):
-            m.d.comb += self.misplaced.eq(
-                Mux(opcode == Op.V_RD, open_, ~follows)
-                | (last & ~is_write)
-                | ((opcode == Op.MV_MUL) & chain.wide_source)
-            )
+        word = self.word
+        open_, stage = Signal(), Signal.like(word.stage)
+        last = self._view(Op.V_WR)["last"]
+        taken = Mux(self._view(Op.V_WR)["mem"], chain.to_wide, chain.to_narrow)
+        follows = open_ & ((word.stage > stage) | (word.write & (stage == Stage.WRITE) & ~taken))
+        with m.If(word.is_chain):
+            m.d.comb += self.misplaced.eq(Mux(word.read, open_, ~follows) | (word.product & chain.wide_source))
         with m.Else():
             m.d.comb += self.misplaced.eq(open_)
-        with m.If(self.execute & self.is_chain):
-            m.d.sync += [open_.eq(~last), stage.eq(self.stage)]
+        with m.If(self.execute & word.is_chain):
+            m.d.sync += [open_.eq(~last), stage.eq(word.stage)]
             with m.If(last & self.legal):
                 m.d.sync += self.chains.valid.eq(1)
         with m.If(self.clear):
             m.d.sync += open_.eq(0)
 
-    def _register_number(self, m, opcode):
-        """The address register that the word names."""
-        number = Signal(isa.ADDR_REG_BITS)
-        m.d.comb += number.eq(view(Op.V_RD, self.word)["reg"])
-        with m.If(opcode == Op.MV_MUL):
-            m.d.comb += number.eq(view(Op.MV_MUL, self.word)["reg"])
-        with m.Elif((opcode == Op.SET_ADDR) | (opcode == Op.INC_ADDR)):
-            m.d.comb += number.eq(view(Op.SET_ADDR, self.word)["reg"])
-        return number
-
     def _address_registers(self, m, opcode):
         """The registers, and the value of the one that the word names."""
         registers = [Signal(isa.MATRIX_ADDR_BITS, name=f"areg_{k}") for k in range(1, isa.ADDR_REGS)]
-        selected, number = Signal(isa.MATRIX_ADDR_BITS), self._register_number(m, opcode)
+        selected, number = Signal(isa.MATRIX_ADDR_BITS), self.word.reg
         m.d.comb += selected.eq(Array([Const(0, isa.MATRIX_ADDR_BITS), *registers])[number])
         for k, register in enumerate(registers, start=1):
             with m.If(self.execute & (number == k)):
                 with m.If(opcode == Op.SET_ADDR):
-                    m.d.sync += register.eq(view(Op.SET_ADDR, self.word)["value"])
+                    m.d.sync += register.eq(self._view(Op.SET_ADDR)["value"])
                 with m.Elif(opcode == Op.INC_ADDR):
-                    m.d.sync += register.eq(selected + view(Op.INC_ADDR, self.word)["step"])
+                    m.d.sync += register.eq(selected + self._view(Op.INC_ADDR)["step"])
             with m.If(self.clear):
                 m.d.sync += register.eq(0)
         return selected
@@ -147,12 +133,12 @@ class ChainBuilder(wiring.Component):
                 yield field.name, chain[field.name]
 
     def _set_state(self, m, op, chain):
-        fields = view(op, self.word)
+        fields = self._view(op)
         m.d.sync += [target.eq(fields[name]) for name, target in self._targets(op, chain)]
 
     def _address(self, m, name, op, register):
         """Resolve the address of a vector operand."""
-        fields, target = view(op, self.word), self.chains.p[name]
+        fields, target = self._view(op), self.chains.p[name]
         m.d.sync += target.addr.eq(fields["addr"] + register)
         m.d.sync += [target[name].eq(fields[name]) for name in ("row", "inner", "outer")]
 
@@ -162,8 +148,8 @@ class ChainBuilder(wiring.Component):
         with m.Switch(opcode):
             with m.Case(Op.V_RD):
                 m.d.sync += [
-                    chain.pc.eq(self.pc),
-                    chain.wide_source.eq(view(Op.V_RD, self.word)["mem"]),
+                    chain.pc.eq(self.word.pc),
+                    chain.wide_source.eq(self._view(Op.V_RD)["mem"]),
                     chain.reduction.eq(Reduction.NONE),
                     chain.depthwise.eq(0),
                     chain.to_wide.eq(0),
@@ -175,7 +161,7 @@ class ChainBuilder(wiring.Component):
                 with m.Case(op):
                     m.d.sync += chain.reduction.eq(reduction)
                     if op == Op.MV_MUL:
-                        fields = view(op, self.word)
+                        fields = self._view(op)
                         m.d.sync += chain.depthwise.eq(fields["mode"])
                         m.d.sync += chain.matrix.eq(fields["matrix"] + register)
             with m.Case(Op.VV_MUL):
@@ -186,24 +172,24 @@ class ChainBuilder(wiring.Component):
             with m.Case(Op.V_RELU):
                 self._unit(m, chain, Op.V_RELU, act=Act.RELU)
             with m.Case(Op.V_TBL):
-                self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=view(Op.V_TBL, self.word)["table"])
+                self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=self._view(Op.V_TBL)["table"])
             with m.Case(Op.V_WR):
                 self._destination(m, chain, register)
 
     def _unit(self, m, chain, op, **values):
         """Set controls of the unit that the word names."""
         for number, unit in enumerate((chain.unit0, chain.unit1)):
-            with m.If(view(op, self.word)["unit"] == number):
+            with m.If(self._view(op)["unit"] == number):
                 m.d.sync += [unit[name].eq(value) for name, value in values.items()]
 
     def _operand(self, m, chain, op, station, value, register):
         self._unit(m, chain, op, **{station: value})
         for number in range(2):
-            with m.If(view(op, self.word)["unit"] == number):
+            with m.If(self._view(op)["unit"] == number):
                 self._address(m, f"{station}{number}", op, register)
 
     def _destination(self, m, chain, register):
         for mem, name in ((isa.Mem.WIDE, "wide"), (isa.Mem.NARROW, "narrow")):
-            with m.If(view(Op.V_WR, self.word)["mem"] == mem):
+            with m.If(self._view(Op.V_WR)["mem"] == mem):
                 m.d.sync += chain[f"to_{name}"].eq(1)
                 self._address(m, name, Op.V_WR, register)

@@ -7,19 +7,52 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
+from concord.spec.isa import Op, Stage, Trap
 
+from ..arith.helpers import register
 from ..shapes import shape_of
 
+#: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
+GROUPS = {
+    "halt": (Op.HALT,),
+    "waits": (Op.HALT, Op.FENCE),
+    "loop": (Op.LOOP,),
+    "end": (Op.END_LOOP,),
+    "read": (Op.V_RD,),
+    "write": (Op.V_WR,),
+    "product": (Op.MV_MUL,),
+}
 
-def view(op: isa.Op, word: Value) -> data.View:
+
+def view(op: Op, word: Value) -> data.View:
     """The fields of an instruction in a word."""
     return data.View(shape_of(isa.FORMS[op].layout), word)
 
 
-class Decoder(wiring.Component):
-    """Combinational check of one word against the instruction table.
+def decoded_layout() -> data.StructLayout:
+    """A word, its address and what follows from it alone.
 
-    It does not know about chains or loops; the sequencer does.
+    ``trap``: why the word is illegal wherever it stands, or ``NONE``. ``is_chain``: it belongs to a chain. ``stage``:
+    station it occupies, with the ``unit`` bit taken into account; meaningless for control instructions. ``reg``:
+    address register it names. One bit for each of :data:`GROUPS`.
+    """
+    return data.StructLayout(
+        {
+            "pc": 16,
+            "word": isa.WORD_BITS,
+            "trap": range(max(Trap) + 1),
+            "is_chain": 1,
+            "stage": range(max(Stage) + 1),
+            "reg": isa.ADDR_REG_BITS,
+            **dict.fromkeys(GROUPS, 1),
+        }
+    )
+
+
+class Decoder(wiring.Component):
+    """Check of one word against the instruction table. It does not know about open chains or loops.
+
+    One word per cycle, ``LATENCY`` cycles; none in a serial configuration.
 
     Parameters
     ----------
@@ -27,59 +60,84 @@ class Decoder(wiring.Component):
 
     Members
     -------
-    word : In
-        Instruction word.
-    trap : Out
-        ``BAD_OPCODE``, ``BAD_FIELD`` or ``NONE``.
-    is_chain : Out(1)
-        The operation belongs to a chain.
-    stage : Out
-        Station it occupies, with the ``unit`` bit taken into account; meaningless for control instructions.
+    pc, word : In
+        Instruction word and its address, which may lie beyond the program memory.
+    o : Out(decoded_layout())
+        What follows.
     """
+
+    LATENCY = 1
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        super().__init__(
-            {
-                "word": In(isa.WORD_BITS),
-                "trap": Out(range(max(isa.Trap) + 1)),
-                "is_chain": Out(1),
-                "stage": Out(range(max(isa.Stage) + 1)),
-            }
-        )
+        super().__init__({"pc": In(16), "word": In(isa.WORD_BITS), "o": Out(decoded_layout())})
+
+    def elaborate(self, platform):
+        m = Module()
+        word, pc = self._staged(m, self.word, "word"), self._staged(m, self.pc, "pc")
+        beyond = self._staged(m, self.pc >= self.config.program_depth, "beyond")
+        opcode = word[: isa.OPCODE_BITS]
+        o = self.o
+        known, reserved, bad, early = (Cat(faults).any() for faults in zip(*self._all_faults(m), strict=True))
+        m.d.comb += [
+            o.pc.eq(pc),
+            o.word.eq(word),
+            *(o[name].eq(Cat(opcode == op for op in ops).any()) for name, ops in GROUPS.items()),
+        ]
+        with m.If(beyond):
+            m.d.comb += o.trap.eq(Trap.PC_RANGE)
+        with m.Elif(~known | reserved):
+            m.d.comb += o.trap.eq(Trap.BAD_OPCODE)
+        with m.Elif(bad):
+            m.d.comb += o.trap.eq(Trap.BAD_FIELD)
+        with m.Elif(early):
+            m.d.comb += o.trap.eq(Trap.CHAIN_ORDER)
+        with m.Switch(opcode):
+            for form in isa.INSTRUCTIONS:
+                with m.Case(form.op):
+                    self._station(m, form, view(form.op, word))
+        return m
+
+    def _all_faults(self, m):
+        """For each form bits that say: the word has it; with reserved bits set; with fields out of range; with
+        the mark of the last instruction of a chain, which only a write may bear.
+        """
+        for form in isa.INSTRUCTIONS:
+            here = self.word[: isa.OPCODE_BITS] == form.op
+            reserved, bad = self._faults(form)
+            early = view(form.op, self.word)["last"] if form.is_chain and form.op != Op.V_WR else Const(0, 1)
+            faults = {"known": Const(1, 1), "reserved": reserved, "bad": bad, "early": early}
+            yield [self._staged(m, here & fault, f"{form.op.name}_{name}") for name, fault in faults.items()]
+
+    def _staged(self, m, value, name):
+        """``value`` in the cycle of the output."""
+        return value if self.config.serial else register(m, value, name)
 
     def _limits(self, form: isa.Instruction) -> tuple[dict[str, int], dict[str, int]]:
         """Least and greatest field values on this configuration."""
         least, most = dict(form.least), dict(form.most)
-        if form.op == isa.Op.V_TBL:
+        if form.op == Op.V_TBL:
             most["table"] = self.config.table_slots - 1
-        if form.op == isa.Op.SET_QUANT:
+        if form.op == Op.SET_QUANT:
             least["exp"], most["exp"] = self.config.act.exp_min, self.config.act.exp_max
             if not self.config.stochastic:
                 most["rounding"] = Rounding.STOCHASTIC - 1
         return least, most
 
-    def elaborate(self, platform):
-        m = Module()
-        m.d.comb += self.trap.eq(isa.Trap.BAD_OPCODE)
-        with m.Switch(self.word[: isa.OPCODE_BITS]):
-            for form in isa.INSTRUCTIONS:
-                with m.Case(form.op):
-                    self._form(m, form)
-        return m
-
-    def _form(self, m, form: isa.Instruction) -> None:
+    def _faults(self, form: isa.Instruction) -> tuple[Value, Value]:
+        """Whether reserved bits are set, and whether a field is out of range, if the word has this form."""
         fields = view(form.op, self.word)
-        reserved = fields["reserved"] if "reserved" in form.layout else Const(0, 1)
         least, most = self._limits(form)
-        bad = Const(0, 1)
-        for name, low in least.items():
-            bad = bad | (fields[name] < low)
-        for name, high in most.items():
-            if high < form.fields[name].high:
-                bad = bad | (fields[name] > high)
-        m.d.comb += self.trap.eq(Mux(reserved.any(), isa.Trap.BAD_OPCODE, Mux(bad, isa.Trap.BAD_FIELD, isa.Trap.NONE)))
+        bad = [fields[name] < low for name, low in least.items()]
+        bad += [fields[name] > high for name, high in most.items() if high < form.fields[name].high]
+        reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)
+        return reserved, Cat(bad).any()
+
+    def _station(self, m, form: isa.Instruction, fields) -> None:
+        """What the builder needs to know of this form."""
         if form.is_chain:
-            m.d.comb += [self.is_chain.eq(1), self.stage.eq(form.stages[0])]
+            m.d.comb += [self.o.is_chain.eq(1), self.o.stage.eq(form.stages[0])]
             if len(form.stages) > 1:
-                m.d.comb += self.stage.eq(Mux(fields["unit"], form.stages[1], form.stages[0]))
+                m.d.comb += self.o.stage.eq(Mux(fields["unit"], form.stages[1], form.stages[0]))
+        if "reg" in form.fields:
+            m.d.comb += self.o.reg.eq(fields["reg"])

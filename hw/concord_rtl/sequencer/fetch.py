@@ -1,28 +1,24 @@
-"""Instruction fetch: a short queue in front of the decoder."""
+"""Instruction fetch: words are decoded on their way into a short queue."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 
-#: Words on their way or waiting; covers the latency of the memory at one word per cycle.
-DEPTH = 4
-#: Cycles from an address at the program memory to the word.
-MEMORY_LATENCY = 2
+from ..memories.vector_memory import VectorMemory
+from .decode import Decoder, decoded_layout
 
-
-def word_layout(config: NpuConfig) -> data.StructLayout:
-    """A fetched word, its address, and whether that lies beyond the end of the memory."""
-    return data.StructLayout({"pc": 16, "beyond": 1, "word": isa.WORD_BITS})
+#: Words on their way or waiting; covers the way through memory, decoder and queue at one word per cycle.
+DEPTH = 8
 
 
 class Fetch(wiring.Component):
     """Reads words one after the other, from ``target`` on after a ``jump``.
 
-    Throughput: one word per cycle. The first word after a jump is there 4 cycles later.
+    Throughput: one word per cycle. The first word after a jump is there ``JUMP_LATENCY`` cycles later.
 
     Parameters
     ----------
@@ -39,10 +35,13 @@ class Fetch(wiring.Component):
     addr : Out
         Address of the program memory.
     data : In
-        Its word, ``MEMORY_LATENCY`` cycles later.
+        Its word, ``VectorMemory.LATENCY`` cycles later.
     o : Out(stream)
-        Words in order.
+        Decoded words in order, from a register.
     """
+
+    #: One cycle for the address, two for the queue, and those of memory and decoder.
+    JUMP_LATENCY = 3 + VectorMemory.LATENCY + Decoder.LATENCY
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -53,14 +52,15 @@ class Fetch(wiring.Component):
                 "target": In(16),
                 "addr": Out(range(config.program_depth)),
                 "data": In(isa.WORD_BITS),
-                "o": Out(stream.Signature(word_layout(config))),
+                "o": Out(stream.Signature(decoded_layout())),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        layout = word_layout(self.config)
-        m.submodules.queue = queue = ResetInserter(self.jump)(SyncFIFO(width=layout.size, depth=DEPTH))
+        m.submodules.decoder = decoder = Decoder(self.config)
+        queue = SyncFIFOBuffered(width=decoder.o.shape().size, depth=DEPTH)
+        m.submodules.queue = ResetInserter(self.jump)(queue)
         pc = Signal(16)
         room = Signal(range(DEPTH + 1), init=DEPTH)
         issue, taken = Signal(), Signal()
@@ -73,18 +73,13 @@ class Fetch(wiring.Component):
             queue.r_en.eq(taken),
         ]
         valid, address = issue, pc
-        for k in range(MEMORY_LATENCY):
+        for k in range(VectorMemory.LATENCY + Decoder.LATENCY):
+            if k == VectorMemory.LATENCY:
+                m.d.comb += [decoder.word.eq(self.data), decoder.pc.eq(address)]
             next_valid, next_address = Signal(name=f"valid_{k}"), Signal(16, name=f"pc_{k}")
             m.d.sync += [next_valid.eq(valid & ~self.jump), next_address.eq(address)]
             valid, address = next_valid, next_address
-        arrived = Signal(layout)
-        m.d.comb += [
-            arrived.pc.eq(address),
-            arrived.beyond.eq(address >= self.config.program_depth),
-            arrived.word.eq(self.data),
-            queue.w_en.eq(valid & ~self.jump),
-            queue.w_data.eq(arrived),
-        ]
+        m.d.comb += [queue.w_en.eq(valid & ~self.jump), queue.w_data.eq(decoder.o)]
         m.d.sync += room.eq(room - issue + taken)
         with m.If(issue):
             m.d.sync += pc.eq(pc + 1)

@@ -54,6 +54,7 @@ class LoopStack(wiring.Component):
         size = self.config.loop_levels
         level = Signal(range(size + 1))
         left = [Signal.like(self.count, name=f"left_{k}") for k in range(size)]
+        more = [Signal(name=f"more_{k}") for k in range(size)]  # a turn is left after this one
         start = [Signal(range(self.config.program_depth + 1), name=f"start_{k}") for k in range(size)]
         m.d.comb += [self.full.eq(level == size), self.empty.eq(level == 0)]
         with m.If(self.close & ~self.again):
@@ -62,11 +63,11 @@ class LoopStack(wiring.Component):
             m.d.sync += level.eq(level + 1)
         for k in range(size):
             with m.If(self.open & (level == k)):
-                m.d.sync += [left[k].eq(self.count), start[k].eq(self.after)]
+                m.d.sync += [left[k].eq(self.count), more[k].eq(self.count != 1), start[k].eq(self.after)]
             with m.If(level == k + 1):
-                m.d.comb += [self.again.eq(left[k] != 1), self.target.eq(start[k])]
+                m.d.comb += [self.again.eq(more[k]), self.target.eq(start[k])]
                 with m.If(self.close):
-                    m.d.sync += left[k].eq(left[k] - 1)
+                    m.d.sync += [left[k].eq(left[k] - 1), more[k].eq(left[k] != 2)]
         with m.If(self.clear):
             m.d.sync += level.eq(0)
         return m

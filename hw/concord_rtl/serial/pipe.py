@@ -11,7 +11,7 @@ from ..control import AddOp
 from ..memories.column_memory import ColumnMemory
 from ..pipe.chain_walker import PORTS
 from ..pipe.layouts import Reduction, chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
-from ..pipe.pipe import VectorPort
+from ..pipe.ports import VectorPort
 from ..shapes import shape_of
 from ..table import access_ports
 from .address_book import AddressBook, book_port

@@ -35,7 +35,7 @@ class SerialBuilder(ChainBuilder):
         self.enter = book_port(config).create(path=("enter",))
 
     def _address(self, m, name, op, register):
-        fields = view(op, self.word)
+        fields = self._view(op)
         m.d.comb += [
             self.enter.en.eq(1),
             self.enter.port.eq(PORTS.index(name)),
@@ -47,17 +47,17 @@ class SerialBuilder(ChainBuilder):
     def _address_registers(self, m, opcode):
         """The registers are as wide as addresses are; those not written since the start read as register 0."""
         bits = max(matrix_addr_bits(self.config), vector_addr_bits(self.config))
-        number, written = self._register_number(m, opcode), Signal(isa.ADDR_REGS)
+        number, written = self.word.reg, Signal(isa.ADDR_REGS)
         attrs = {"ram_style": "block"}
         m.submodules.store = store = memory.Memory(shape=unsigned(bits), depth=isa.ADDR_REGS, init=[], attrs=attrs)
         read, write = store.read_port(), store.write_port()
         m.d.comb += [
             read.addr.eq(Mux(written.bit_select(number, 1), number, 0)),
             write.addr.eq(number),
-            write.data.eq(read.data + view(Op.INC_ADDR, self.word)["step"]),
+            write.data.eq(read.data + self._view(Op.INC_ADDR)["step"]),
         ]
         with m.If(opcode == Op.SET_ADDR):
-            m.d.comb += write.data.eq(view(Op.SET_ADDR, self.word)["value"])
+            m.d.comb += write.data.eq(self._view(Op.SET_ADDR)["value"])
         changes = self.execute & ((opcode == Op.SET_ADDR) | (opcode == Op.INC_ADDR)) & (number != 0)
         m.d.comb += write.en.eq(changes)
         with m.If(changes):
@@ -115,38 +115,32 @@ class SerialSequencer(wiring.Component):
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
         wiring.connect(m, wiring.flipped(self.enter), builder.enter)
         pc, age = Signal(16), Signal(range(FETCH + 1))
-        opcode = self.data[: isa.OPCODE_BITS]
-        is_halt, is_loop, is_end = opcode == Op.HALT, opcode == Op.LOOP, opcode == Op.END_LOOP
+        word = decoder.o
         step, stopped, cause = Signal(), Signal(), Signal.like(self.trap)
         ready = self.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
-        waits = is_halt | (opcode == Op.FENCE)
-        halted = step & is_halt & (cause == Trap.NONE)
+        halted = step & word.halt & (cause == Trap.NONE)
         finish = Mux(stopped, self.drained & ~builder.chains.valid, halted)
         m.d.comb += [
-            step.eq(ready & (~waits | self.drained)),
+            step.eq(ready & (~word.waits | self.drained)),
             self.addr.eq(pc),
             decoder.word.eq(self.data),
+            decoder.pc.eq(pc),
             loops.clear.eq(self.start),
-            loops.open.eq(step & is_loop),
-            loops.close.eq(step & is_end),
+            loops.open.eq(step & word.loop),
+            loops.close.eq(step & word.end),
             loops.count.eq(view(Op.LOOP, self.data)["count"]),
             loops.after.eq(pc + 1),
             builder.clear.eq(self.start),
             builder.execute.eq(step),
             builder.legal.eq(cause == Trap.NONE),
-            builder.word.eq(self.data),
-            builder.pc.eq(pc),
-            builder.is_chain.eq(decoder.is_chain),
-            builder.stage.eq(decoder.stage),
+            builder.word.eq(word),
             self.trap_pc.eq(Mux(self.trap == Trap.NONE, 0, pc)),
         ]
-        with m.If(pc >= self.config.program_depth):
-            m.d.comb += cause.eq(Trap.PC_RANGE)
-        with m.Elif(decoder.trap != Trap.NONE):
-            m.d.comb += cause.eq(decoder.trap)
+        with m.If(word.trap != Trap.NONE):
+            m.d.comb += cause.eq(word.trap)
         with m.Elif(builder.misplaced):
             m.d.comb += cause.eq(Trap.CHAIN_ORDER)
-        with m.Elif((is_loop & loops.full) | (is_end & loops.empty)):
+        with m.Elif((word.loop & loops.full) | (word.end & loops.empty)):
             m.d.comb += cause.eq(Trap.LOOP_STACK)
         self._state(m, step, stopped, finish, cause)
 
@@ -155,7 +149,7 @@ class SerialSequencer(wiring.Component):
         with m.If(self.start):
             m.d.sync += [pc.eq(self.pc), age.eq(0)]
         with m.Elif(step & (cause == Trap.NONE)):
-            m.d.sync += [pc.eq(Mux(is_end & loops.again, loops.target, pc + 1)), age.eq(0)]
+            m.d.sync += [pc.eq(Mux(word.end & loops.again, loops.target, pc + 1)), age.eq(0)]
         return m
 
     def _state(self, m, step, stopped, finish, cause):
