@@ -52,8 +52,10 @@ class BoardTop(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.clocking = clocking = self.clocking
-        m.domains.sync = ClockDomain()
-        m.d.comb += [ClockSignal().eq(clocking.clk), ResetSignal().eq(clocking.rst)]
+        m.domains.sync = ClockDomain(reset_less=not clocking.has_reset)
+        m.d.comb += ClockSignal().eq(clocking.clk)
+        if clocking.has_reset:
+            m.d.comb += ResetSignal().eq(clocking.rst)
         m.submodules.core = core = self.core
         m.submodules.uart = uart = Uart(self.divisor)
         wiring.connect(m, uart.o, core.rx)

@@ -21,7 +21,9 @@ def clock_of(board, wanted_hz):
 class Clocking(wiring.Component):
     """Makes clock and reset from the board's oscillator: directly if it has the frequency wanted, else with a PLL.
 
-    Does not use a reset button; the reset lasts until the PLL has locked and :data:`RESET_CYCLES` cycles more.
+    Does not use a reset button. Until the PLL has locked, and for :data:`RESET_CYCLES` cycles more, the design is held
+    in reset; behind a PLL of ECP5 its clock stands still instead: registers start with the values of the configuration,
+    and no reset has to reach all of them within a cycle.
 
     Parameters
     ----------
@@ -35,33 +37,37 @@ class Clocking(wiring.Component):
     clk : Out(1)
         The clock.
     rst : Out(1)
-        Reset of its domain, synchronous to it.
+        Reset of its domain, synchronous to it, if ``has_reset``.
 
     Attributes
     ----------
     hz : float
         The frequency made: the greatest one possible that is not above ``wanted_hz``.
+    has_reset : bool
+        Whether ``rst`` is used.
     """
 
     def __init__(self, board, wanted_hz):
         self.board = board
         self.hz, self.pll = clock_of(board, wanted_hz)
-        super().__init__({"clk": Out(1), "rst": Out(1, init=1)})
+        self.has_reset = board.family == "ice40" or self.pll is None
+        super().__init__({"clk": Out(1), "rst": Out(1)})
 
     def elaborate(self, platform):
         m = Module()
         port = platform.request(self.board.oscillator, dir="-")
         m.domains.start = ClockDomain(reset_less=True, local=True)
-        m.d.comb += ClockSignal("start").eq(self.clk)
-        pll_locked = Signal()
+        clk, pll_locked, waiting = Signal(), Signal(), Signal(init=1)
         if self.pll is not None and self.board.family == "ice40":
-            self._ice40(m, port.io, pll_locked)
+            self._ice40(m, port.io, clk, pll_locked)
+            m.d.comb += ClockSignal("start").eq(clk)
         else:
             m.submodules.pad = pad = io.Buffer("i", port)
+            m.d.comb += ClockSignal("start").eq(pad.i)  # a clock that is gated must not come from a global net
             if self.pll is None:
-                m.d.comb += [self.clk.eq(pad.i), pll_locked.eq(1)]
+                m.d.comb += [clk.eq(pad.i), pll_locked.eq(1)]
             else:
-                self._ecp5(m, pad.i, pll_locked)
+                self._ecp5(m, pad.i, clk, pll_locked)
 
         locked = Signal()
         m.submodules.synchronizer = cdc.FFSynchronizer(pll_locked, locked, o_domain="start")
@@ -70,10 +76,14 @@ class Clocking(wiring.Component):
             m.d.start += wait.eq(wait.init)
         with m.Elif(wait != 0):
             m.d.start += wait.eq(wait - 1)
-        m.d.start += self.rst.eq(wait != 0)
+        m.d.start += waiting.eq(wait != 0)
+        if self.has_reset:
+            m.d.comb += [self.clk.eq(clk), self.rst.eq(waiting)]
+        else:
+            m.submodules.gate = Instance("DCCA", i_CLKI=clk, i_CE=~waiting, o_CLKO=self.clk)
         return m
 
-    def _ecp5(self, m, pin, locked):
+    def _ecp5(self, m, pin, clk, locked):
         feedback = Signal()
         m.submodules.pll = Instance(
             "EHXPLLL",
@@ -104,12 +114,12 @@ class Clocking(wiring.Component):
             i_PHASESTEP=Const(1),
             i_PHASELOADREG=Const(1),
             i_PLLWAKESYNC=Const(0),
-            o_CLKOP=self.clk,
+            o_CLKOP=clk,
             o_CLKOS=feedback,
             o_LOCK=locked,
         )
 
-    def _ice40(self, m, pin, locked):
+    def _ice40(self, m, pin, clk, locked):
         # The pin of the oscillator belongs to the PLL: nothing else can read it.
         m.submodules.pll = Instance(
             "SB_PLL40_PAD",
@@ -121,6 +131,6 @@ class Clocking(wiring.Component):
             i_PACKAGEPIN=pin,
             i_RESETB=Const(1),
             i_BYPASS=Const(0),
-            o_PLLOUTGLOBAL=self.clk,
+            o_PLLOUTGLOBAL=clk,
             o_LOCK=locked,
         )

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 
 from ..dsp import primitives_of
+from ..kept_register import KeptRegister
 from ..shapes import shape_of
 from .spram import Spram
 from .vector_memory import VectorMemory
@@ -90,15 +91,14 @@ class MatrixMemory(wiring.Component):
         if spare and self.init:
             raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
         m = Module()
-        addr = Signal(range(self.config.matrix_depth), reset_less=True)
-        w_data = Signal.like(self.host.w_data, reset_less=True)
-        m.d.sync += [addr.eq(Mux(self.host.sel, self.host.addr, self.read.addr)), w_data.eq(self.host.w_data)]
+        addr = Mux(self.host.sel, self.host.addr, self.read.addr)
         for row in range(self.config.rows):
-            r_en = Signal(name=f"r_en{row}")
-            w_en = Signal(name=f"w_en{row}")
             mine = self.host.row == row
-            m.d.sync += [r_en.eq(~self.host.sel | mine), w_en.eq(self.host.sel & self.host.en & mine)]
-            spare -= self._row(m, row, addr, r_en, w_en, w_data, spare)
+            r_en, w_en = ~self.host.sel | mine, self.host.sel & self.host.en & mine
+            request = Cat(addr, r_en, w_en, self.host.w_data)
+            m.submodules[f"request{row}"] = register = KeptRegister(len(request))
+            m.d.comb += register.i.eq(request)
+            spare -= self._row(m, row, register.o, spare)
         self._collect(m)
         return m
 
@@ -111,9 +111,10 @@ class MatrixMemory(wiring.Component):
             m.d.sync += [word.eq(reduce(or_, group)) for word, group in zip(words, groups, strict=True)]
         m.d.comb += self.host.data.eq(words[0])
 
-    def _row(self, m, row, addr, r_en, w_en, w_data, spare) -> int:
+    def _row(self, m, row, request, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
-        width = self.config.matrix_row.width
+        width, bits = self.config.matrix_row.width, len(self.read.addr)
+        addr, r_en, w_en, w_data = request[:bits], request[bits], request[bits + 1], request[bits + 2 :]
         blocks = min(spare, width // Spram.WIDTH)
         out = []
         for k in range(blocks):

@@ -80,7 +80,7 @@ class VectorMemory(wiring.Component):
         chosen_now = Signal.like(chosen)
         chosen_late = Signal.like(chosen)
         m.d.sync += [chosen_now.eq(chosen), chosen_late.eq(chosen_now)]
-        enabled_now, enabled_late = Signal(), Signal()
+        enabled_now, enabled_late = Signal(init=1), Signal(init=1)  # constant where ``en`` is left unconnected
         m.d.sync += [enabled_now.eq(self.read.en), enabled_late.eq(enabled_now)]
         words = []
         for k, size in enumerate(self.banks):

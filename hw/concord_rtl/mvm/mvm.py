@@ -9,6 +9,7 @@ from concord.spec.formats import HALF_WIDTH
 
 from ..arith.acc_to_half import AccToHalf
 from ..arith.helpers import delay
+from ..kept_register import KeptRegister
 from ..shapes import shape_of
 from .results import ResultQueue
 from .row import Row, clear_delay, exp_delay, sum_latency
@@ -111,17 +112,19 @@ class Mvm(wiring.Component):
         m.submodules.results = results = ResultQueue(self.config, self.slots)
         dense, own, pick = self._select(m)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
-        clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
+        clear = delay(m, self.step.valid & self.step.first, clear_delay(self.config), "clear")
         push = delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
+            m.submodules[f"clear{k}"] = own_clear = KeptRegister(1)
             m.d.comb += [
+                own_clear.i.eq(clear),
                 row.dense.eq(dense),
                 row.own.eq(own[k % self.config.native]),
                 row.pick.eq(pick),
                 row.w.eq(self.w[k]),
                 row.exp.eq(exp),
-                row.clear.eq(clear),
+                row.clear.eq(own_clear.o),
                 results.acc[k].eq(row.acc),
             ]
         m.d.comb += [

@@ -1,12 +1,11 @@
 """The chain pipe put together: from chain descriptors to writes."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import Flag
 
 from ..arith.helpers import delay, register
 from ..control import MFU_CTRL
@@ -14,13 +13,12 @@ from ..mfu import Mfu
 from ..mvm.mvm import Mvm
 from ..reduce import Reduce
 from ..shapes import shape_of
-from ..table import access_ports
 from .chain_walker import ChainWalker
 from .hazard import HazardGate, HazardTracker
 from .launch import Launcher
-from .layouts import chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
+from .layouts import matrix_addr_bits, vector_addr_bits
 from .operands import OperandFetch
-from .ports import VectorPort
+from .ports import VectorPort, pipe_ports
 from .source import SourceReader
 from .tap_walker import TapWalker, step_layout
 from .writeback import Writeback
@@ -64,23 +62,14 @@ class ChainPipe(wiring.Component):
         self.config = config
         addr = vector_addr_bits(config)
         self.units = [Mfu(config, unit, table_init=table_init, slot_init=slot_init) for unit in range(2)]
-        access = access_ports(config)
         super().__init__(
             {
-                "chains": In(stream.Signature(chain_layout(config))),
+                **pipe_ports(config),
                 "narrow": Out(VectorPort(addr, shape_of(config.narrow_word))),
                 "wide": Out(VectorPort(addr, shape_of(config.wide_word))),
                 "matrix_addr": Out(matrix_addr_bits(config)),
                 "matrix_data": In(data.ArrayLayout(shape_of(config.matrix_row), config.rows)),
-                "drained": Out(1),
-                "retired": Out(1),
-                "retired_pc": Out(program_addr_bits(config)),
-                "retired_flags": Out(len(Flag)),
                 "reset_noise": In(1),
-                "dense_step": Out(1),
-                "depthwise_step": Out(1),
-                "stalled": Out(1),
-                **{f"table_{name}": member for name, member in access.items()},
             }
         )
 

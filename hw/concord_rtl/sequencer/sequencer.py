@@ -1,16 +1,14 @@
 """The sequencer: fetches a program, executes control instructions, hands over chain descriptors."""
 
 from amaranth import *
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import wiring
 
 from concord.spec.config import NpuConfig
-from concord.spec.isa import WORD_BITS, Op, Trap
+from concord.spec.isa import Trap
 
-from ..pipe.layouts import chain_layout, program_addr_bits
 from .builder import ChainBuilder
-from .decode import view
 from .fetch import Fetch
+from .interface import connect_units, sequencer_ports
 from .loops import LoopStack
 
 
@@ -47,21 +45,7 @@ class Sequencer(wiring.Component):
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "pc": In(16),
-                "addr": Out(program_addr_bits(config)),
-                "data": In(WORD_BITS),
-                "chains": Out(stream.Signature(chain_layout(config))),
-                "drained": In(1),
-                "busy": Out(1),
-                "done": Out(1),
-                "trapped": Out(1),
-                "trap": Out(range(max(Trap) + 1)),
-                "trap_pc": Out(16),
-            }
-        )
+        super().__init__(sequencer_ports(config))
 
     def elaborate(self, platform):
         m = Module()
@@ -73,7 +57,7 @@ class Sequencer(wiring.Component):
         word = fetch.o.p
         running, stopped = Signal(), Signal()  # an illegal word takes no other effect than that it stops the program
         step, finish, jump = Signal(), Signal(), Signal()
-        trap = self._trap(m, word, builder, loops)
+        trap = connect_units(m, word, builder, loops, start=self.start, step=step)
         m.d.comb += [
             step.eq(running & fetch.o.valid & ~builder.chains.valid & (~word.waits | self.drained)),
             finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
@@ -82,30 +66,10 @@ class Sequencer(wiring.Component):
             fetch.data.eq(self.data),
             fetch.enable.eq(self.busy),
             fetch.o.ready.eq(step),
-            loops.clear.eq(self.start),
-            loops.open.eq(step & word.loop),
-            loops.close.eq(step & word.end),
-            loops.count.eq(view(Op.LOOP, word.word)["count"]),
-            loops.after.eq(word.pc + 1),
-            builder.clear.eq(self.start),
-            builder.execute.eq(step),
-            builder.legal.eq(trap == Trap.NONE),
-            builder.word.eq(word),
         ]
         m.d.sync += [fetch.jump.eq(jump), fetch.target.eq(Mux(self.start, self.pc, loops.target))]
         self._state(m, step, running, stopped, finish, trap, word.pc)
         return m
-
-    def _trap(self, m, word, builder, loops):
-        """Why the current word cannot be executed."""
-        trap = Signal.like(self.trap, name="cause")
-        with m.If(word.trap != Trap.NONE):
-            m.d.comb += trap.eq(word.trap)
-        with m.Elif(builder.misplaced):
-            m.d.comb += trap.eq(Trap.CHAIN_ORDER)
-        with m.Elif((word.loop & loops.full) | (word.end & loops.empty)):
-            m.d.comb += trap.eq(Trap.LOOP_STACK)
-        return trap
 
     def _state(self, m, step, running, stopped, finish, trap, pc):
         """A run that traps ends when all that was dispatched has drained."""

@@ -1,7 +1,7 @@
 """The chain pipe of a serial configuration."""
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -10,10 +10,9 @@ from concord.spec.formats import Flag
 from ..control import AddOp
 from ..memories.column_memory import ColumnMemory
 from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import Reduction, chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
-from ..pipe.ports import VectorPort
+from ..pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
+from ..pipe.ports import VectorPort, pipe_ports
 from ..shapes import shape_of
-from ..table import access_ports
 from .address_book import AddressBook, book_port
 from .dot_product import DotProduct
 from .element import ElementUnit, Take
@@ -65,20 +64,12 @@ class SerialPipe(wiring.Component):
         narrow, wide = shape_of(config.narrow_word), shape_of(config.wide_word)
         super().__init__(
             {
-                "chains": In(stream.Signature(chain_layout(config))),
+                **pipe_ports(config),
                 "enter": In(book_port(config)),
                 "narrow": Out(VectorPort(addr, narrow, columns=config.native + 1)),
                 "wide": Out(VectorPort(addr, wide, columns=config.native)),
                 "matrix_addr": Out(matrix_addr_bits(config) + len(Signal(range(config.rows)))),
                 "matrix_data": In(shape_of(config.matrix_row)),
-                "drained": Out(1),
-                "retired": Out(1),
-                "retired_pc": Out(program_addr_bits(config)),
-                "retired_flags": Out(len(Flag)),
-                "dense_step": Out(1),
-                "depthwise_step": Out(1),
-                "stalled": Out(1),
-                **{f"table_{name}": member for name, member in access_ports(config).items()},
             }
         )
 

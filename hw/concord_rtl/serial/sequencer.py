@@ -1,17 +1,18 @@
 """The sequencer of a serial configuration: no instruction is fetched before the one in front of it is done."""
 
 from amaranth import *
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import Out
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Trap
 
 from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import chain_layout, matrix_addr_bits, program_addr_bits, vector_addr_bits
+from ..pipe.layouts import matrix_addr_bits, vector_addr_bits
 from ..sequencer.builder import ChainBuilder
-from ..sequencer.decode import Decoder, view
+from ..sequencer.decode import Decoder
+from ..sequencer.interface import connect_units, sequencer_ports
 from ..sequencer.loops import LoopStack
 from .address_book import book_port
 
@@ -90,22 +91,7 @@ class SerialSequencer(wiring.Component):
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "pc": In(16),
-                "addr": Out(program_addr_bits(config)),
-                "data": In(isa.WORD_BITS),
-                "chains": Out(stream.Signature(chain_layout(config))),
-                "enter": Out(book_port(config)),
-                "drained": In(1),
-                "busy": Out(1),
-                "done": Out(1),
-                "trapped": Out(1),
-                "trap": Out(range(max(Trap) + 1)),
-                "trap_pc": Out(16),
-            }
-        )
+        super().__init__({**sequencer_ports(config), "enter": Out(book_port(config))})
 
     def elaborate(self, platform):
         m = Module()
@@ -116,7 +102,8 @@ class SerialSequencer(wiring.Component):
         wiring.connect(m, wiring.flipped(self.enter), builder.enter)
         pc, age = Signal(16), Signal(range(FETCH + 1))
         word = decoder.o
-        step, stopped, cause = Signal(), Signal(), Signal.like(self.trap)
+        step, stopped = Signal(), Signal()
+        cause = connect_units(m, word, builder, loops, start=self.start, step=step)
         ready = self.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
         halted = step & word.halt & (cause == Trap.NONE)
         finish = Mux(stopped, self.drained & ~builder.chains.valid, halted)
@@ -125,23 +112,8 @@ class SerialSequencer(wiring.Component):
             self.addr.eq(pc),
             decoder.word.eq(self.data),
             decoder.pc.eq(pc),
-            loops.clear.eq(self.start),
-            loops.open.eq(step & word.loop),
-            loops.close.eq(step & word.end),
-            loops.count.eq(view(Op.LOOP, self.data)["count"]),
-            loops.after.eq(pc + 1),
-            builder.clear.eq(self.start),
-            builder.execute.eq(step),
-            builder.legal.eq(cause == Trap.NONE),
-            builder.word.eq(word),
             self.trap_pc.eq(Mux(self.trap == Trap.NONE, 0, pc)),
         ]
-        with m.If(word.trap != Trap.NONE):
-            m.d.comb += cause.eq(word.trap)
-        with m.Elif(builder.misplaced):
-            m.d.comb += cause.eq(Trap.CHAIN_ORDER)
-        with m.Elif((word.loop & loops.full) | (word.end & loops.empty)):
-            m.d.comb += cause.eq(Trap.LOOP_STACK)
         self._state(m, step, stopped, finish, cause)
 
         with m.If(age != FETCH):

@@ -1,0 +1,51 @@
+"""What the sequencers of all configurations have in common."""
+
+from amaranth import *
+from amaranth.lib import stream
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.isa import WORD_BITS, Op, Trap
+
+from ..pipe.layouts import chain_layout, program_addr_bits
+from .decode import view
+
+
+def sequencer_ports(config: NpuConfig) -> dict:
+    """Members of a sequencer, as described in :class:`concord_rtl.sequencer.sequencer.Sequencer`."""
+    return {
+        "start": In(1),
+        "pc": In(16),
+        "addr": Out(program_addr_bits(config)),
+        "data": In(WORD_BITS),
+        "chains": Out(stream.Signature(chain_layout(config))),
+        "drained": In(1),
+        "busy": Out(1),
+        "done": Out(1),
+        "trapped": Out(1),
+        "trap": Out(range(max(Trap) + 1)),
+        "trap_pc": Out(16),
+    }
+
+
+def connect_units(m, word, builder, loops, *, start, step) -> Signal:
+    """Offer ``word`` to chain builder and loop stack, which act on it if ``step``; return why it cannot be executed."""
+    cause = Signal(range(max(Trap) + 1), name="cause")
+    m.d.comb += [
+        loops.clear.eq(start),
+        loops.open.eq(step & word.loop),
+        loops.close.eq(step & word.end),
+        loops.count.eq(view(Op.LOOP, word.word)["count"]),
+        loops.after.eq(word.pc + 1),
+        builder.clear.eq(start),
+        builder.execute.eq(step),
+        builder.legal.eq(cause == Trap.NONE),
+        builder.word.eq(word),
+    ]
+    with m.If(word.trap != Trap.NONE):
+        m.d.comb += cause.eq(word.trap)
+    with m.Elif(builder.misplaced):
+        m.d.comb += cause.eq(Trap.CHAIN_ORDER)
+    with m.Elif((word.loop & loops.full) | (word.end & loops.empty)):
+        m.d.comb += cause.eq(Trap.LOOP_STACK)
+    return cause
