@@ -141,16 +141,23 @@ class NpuCore(wiring.Component):
         ]
 
     def _vector_memories(self, m, host, pipe, narrow, wide):
-        """The pipe goes first; the host takes the cycles it leaves."""
+        """The pipe goes first; the host takes the cycles it leaves.
+
+        Block RAMs of the fast configurations are all over the device: writes to them pass through a register. The
+        reads that have waited for a write come two cycles after its end at the earliest.
+        """
+        domain = m.d.comb if self.config.serial else m.d.sync
         for memory, region, port in ((narrow, RegionId.NARROW, pipe.narrow), (wide, RegionId.WIDE, pipe.wide)):
             m.d.comb += [
                 memory.read.addr.eq(Mux(port.read, port.read_addr, host.addr)),
                 port.read_data.eq(memory.read.data),
+                host.read_free[region].eq(~port.read),
+                host.write_free[region].eq(~port.write.any()),
+            ]
+            domain += [
                 memory.write.en.eq(port.write | host.write[region].replicate(len(port.write))),
                 memory.write.addr.eq(Mux(port.write.any(), port.write_addr, host.addr)),
                 memory.write.data.eq(Mux(port.write.any(), port.write_data, host.data)),
-                host.read_free[region].eq(~port.read),
-                host.write_free[region].eq(~port.write.any()),
             ]
 
     def _other_memories(self, m, host, registers, sequencer, pipe, flags, program, matrix):

@@ -50,9 +50,9 @@ class MatrixMemory(wiring.Component):
         Row read.
     """
 
-    #: The block RAMs are all over the device: address and enables are registered on their way.
-    LATENCY = 1 + VectorMemory.LATENCY
-    #: Rows that are merged in one cycle on the way to the host.
+    #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
+    LATENCY = 2 + VectorMemory.LATENCY
+    #: Rows that share a register on the way to them, and that are merged in one cycle on the way to the host.
     GROUP = 4
 
     def __init__(self, config: NpuConfig, init=()):
@@ -92,15 +92,25 @@ class MatrixMemory(wiring.Component):
             raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
         m = Module()
         addr = Mux(self.host.sel, self.host.addr, self.read.addr)
-        for row in range(self.config.rows):
-            mine = self.host.row == row
-            r_en, w_en = ~self.host.sel | mine, self.host.sel & self.host.en & mine
-            request = Cat(addr, r_en, w_en, self.host.w_data)
-            m.submodules[f"request{row}"] = register = KeptRegister(len(request))
-            m.d.comb += register.i.eq(request)
-            spare -= self._row(m, row, register.o, spare)
+        for first in range(0, self.config.rows, self.GROUP):
+            rows = range(first, min(first + self.GROUP, self.config.rows))
+            mine = Cat(self.host.row == row for row in rows)
+            to_read = mine | (~self.host.sel).replicate(len(rows))
+            to_write = mine & (self.host.sel & self.host.en).replicate(len(rows))
+            common = Cat(addr, self.host.w_data)
+            group = self._kept(m, f"group{first}", Cat(common, to_read, to_write))
+            enables = group[len(common) :]
+            for k, row in enumerate(rows):
+                own = Cat(group[: len(common)], enables[k], enables[len(rows) + k])
+                spare -= self._row(m, row, self._kept(m, f"request{row}", own), spare)
         self._collect(m)
         return m
+
+    @staticmethod
+    def _kept(m, name, value) -> Value:
+        m.submodules[name] = register = KeptRegister(len(value))
+        m.d.comb += register.i.eq(value)
+        return register.o
 
     def _collect(self, m):
         """Reading for the host, all rows but one are zero: OR them, a register per level."""
@@ -114,7 +124,8 @@ class MatrixMemory(wiring.Component):
     def _row(self, m, row, request, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
         width, bits = self.config.matrix_row.width, len(self.read.addr)
-        addr, r_en, w_en, w_data = request[:bits], request[bits], request[bits + 1], request[bits + 2 :]
+        addr, w_data = request[:bits], request[bits : bits + width]
+        r_en, w_en = request[bits + width :]
         blocks = min(spare, width // Spram.WIDTH)
         out = []
         for k in range(blocks):

@@ -53,7 +53,7 @@ class Mvm(wiring.Component):
     x : In(narrow_word)
         Its vector.
     w : In(ArrayLayout(matrix_row, T*N))
-        Its matrix word, ``W_DELAY`` cycle later. In depthwise mode the rows of engine 0 count.
+        Its matrix word, ``W_DELAY`` cycles later. In depthwise mode the rows of engine 0 count.
     ready : Out(1)
         A result vector waits.
     launch : In(1)
@@ -69,7 +69,7 @@ class Mvm(wiring.Component):
     """
 
     #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
-    W_DELAY = 1
+    W_DELAY = 2
 
     def __init__(self, config: NpuConfig, slots: int | None = None):
         self.config = config
@@ -100,7 +100,7 @@ class Mvm(wiring.Component):
     @property
     def LATENCY(self) -> int:
         """Cycles from the last step of a job to ``ready``."""
-        return 1 + sum_latency(self.config) + 1
+        return self.W_DELAY + sum_latency(self.config) + 1
 
     @property
     def LAUNCH_LATENCY(self) -> int:
@@ -112,24 +112,22 @@ class Mvm(wiring.Component):
         m.submodules.results = results = ResultQueue(self.config, self.slots)
         dense, own, pick = self._select(m)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
-        clear = delay(m, self.step.valid & self.step.first, clear_delay(self.config), "clear")
-        push = delay(m, self.step.valid & self.step.last, 1 + sum_latency(self.config), "push", reset_less=False)
+        clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
+        sums = self.W_DELAY + sum_latency(self.config)
+        push = delay(m, self.step.valid & self.step.last, sums, "push", reset_less=False)
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
-            m.submodules[f"clear{k}"] = own_clear = KeptRegister(1)
+            inputs = Cat(row.dense, row.own, row.pick, row.exp, row.clear)
+            m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
-                own_clear.i.eq(clear),
-                row.dense.eq(dense),
-                row.own.eq(own[k % self.config.native]),
-                row.pick.eq(pick),
+                kept.i.eq(Cat(dense, own[k % self.config.native], pick, exp, clear)),
+                inputs.eq(kept.o),
                 row.w.eq(self.w[k]),
-                row.exp.eq(exp),
-                row.clear.eq(own_clear.o),
                 results.acc[k].eq(row.acc),
             ]
         m.d.comb += [
             results.push.eq(push),
-            results.vectors.eq(delay(m, self.step.vectors, 1 + sum_latency(self.config), "vectors")),
+            results.vectors.eq(delay(m, self.step.vectors, sums, "vectors")),
             results.launch.eq(self.launch),
             self.ready.eq(results.ready),
             self.free.eq(results.free),
