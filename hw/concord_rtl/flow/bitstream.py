@@ -19,6 +19,8 @@ SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
 CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
 PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
 SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
+#: The first router of nextpnr goes on without an end on a full ECP5; the second one negotiates all nets at once.
+ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2"], "ice40": []}
 
 #: Before synthesis: block RAMs, all named *store*, need no emulation of reads that collide with writes, which are
 #: undefined (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
@@ -118,7 +120,8 @@ class Flow:
         outputs = [self.folder / f"seed{seed}.{suffix}", self.folder / f"seed{seed}.json"]
         pins, pins_option = CONSTRAINTS[family]
         log = self.folder / f"seed{seed}.log"
-        fixed = [*self.board.place, "--freq", f"{hz / 1e6:.6f}", "--seed", str(seed), "--timing-allow-fail"]
+        target = ["--freq", f"{hz / 1e6:.6f}", "--seed", str(seed), "--timing-allow-fail"]
+        fixed = [*self.board.place, *ROUTER[family], *target]
         tool = f"nextpnr-{family}"
         key = digest(self.file("json"), self.file(pins), fixed, tool_version(tool))
         files = ["--json", self.file("json"), pins_option, self.file(pins), option, outputs[0], "--report", outputs[1]]
