@@ -166,7 +166,6 @@ class NpuCore(wiring.Component):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
         rows = self.config.rows
         row_bits = (rows - 1).bit_length()
-        on_matrix = host.active & (host.region == RegionId.MATRIX)
         m.d.comb += [
             registers.write.eq(host.write[RegionId.REGS]),
             registers.addr.eq(host.addr),
@@ -178,7 +177,7 @@ class NpuCore(wiring.Component):
             program.write.data.eq(host.data),
             matrix.read.addr.eq(pipe.matrix_addr),
             pipe.matrix_data.eq(matrix.read.data),
-            matrix.host.sel.eq(on_matrix),
+            matrix.host.sel.eq(host.chosen[RegionId.MATRIX]),
             matrix.host.addr.eq(host.addr[row_bits:]),
             matrix.host.row.eq(host.addr[:row_bits]),
             matrix.host.en.eq(host.write[RegionId.MATRIX]),
@@ -192,7 +191,7 @@ class NpuCore(wiring.Component):
             pipe.table_slot_write.en.eq(host.write[RegionId.SLOTS]),
             pipe.table_slot_write.addr.eq(host.addr),
             pipe.table_slot_write.data.eq(host.data),
-            pipe.table_host_sel.eq(host.active & (host.region == RegionId.TABLE)),
+            pipe.table_host_sel.eq(host.chosen[RegionId.TABLE]),
             pipe.table_host_addr.eq(host.addr),
         ]
 

@@ -13,15 +13,15 @@ from .bus import ADDR_BITS, HostBus, word_bits
 class HostPort(wiring.Component):
     """Turns bus requests into strobes and waits until the memory's port is free.
 
-    One access at a time; a write takes two cycles. Regions are numbered by ``RegionId``.
+    One access at a time; a write takes three cycles. Regions are numbered by ``RegionId``.
 
     Parameters
     ----------
     config : NpuConfig
     latency : int
-        Cycles from ``read`` to the word of a vector memory, which is there only then.
+        Cycles from the read to the word of a vector memory, which is there only then.
     settle : int
-        Cycles from ``read`` to the word, at the most, in the regions that keep it until the access is over.
+        Cycles from the read to the word, at the most, in the regions that keep it until the access is over.
 
     Members
     -------
@@ -29,14 +29,12 @@ class HostPort(wiring.Component):
         From the message processor.
     region : Out
         Region of the access that is going on.
-    active : Out(1)
-        There is one.
+    chosen : Out
+        The same, one bit per region; none when there is no access.
     addr, data : Out
         Its address and, for a write, its word; stable until the access is over.
     write : Out
         One bit per region: the write takes place in this cycle.
-    read : Out
-        One bit per region: the address is presented in this cycle.
     write_free, read_free : In
         One bit per region: the access may take place in this cycle.
     answer : In
@@ -54,11 +52,10 @@ class HostPort(wiring.Component):
             {
                 "bus": In(HostBus(config)),
                 "region": Out(range(count)),
-                "active": Out(1),
+                "chosen": Out(count),
                 "addr": Out(ADDR_BITS),
                 "data": Out(bits),
                 "write": Out(count),
-                "read": Out(count),
                 "write_free": In(count),
                 "read_free": In(count),
                 "answer": In(bits),
@@ -69,24 +66,31 @@ class HostPort(wiring.Component):
         m = Module()
         request, reply = self.bus.req, self.bus.rsp
         count = Signal(range(self.settle + 1))
+        strobe = Signal(len(RegionId))  # like ``chosen``, while a write waits: regions are all over the device
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
             self.addr.eq(request.p.addr),
             self.data.eq(request.p.data),
+            self.write.eq(strobe & self.write_free),
         ]
-        with m.FSM() as fsm:
-            m.d.comb += self.active.eq(fsm.ongoing("ACCESS") | fsm.ongoing("WAIT"))
+        region = 1 << request.p.region
+        with m.FSM():
             with m.State("IDLE"):
                 with m.If(request.valid):
-                    m.next = "ACCESS"
-            with m.State("ACCESS"):
-                with m.If(request.p.write):
-                    with m.If(self.write_free.bit_select(request.p.region, 1)):
-                        m.d.comb += [request.ready.eq(1), self.write.eq(1 << request.p.region)]
-                        m.next = "IDLE"
-                with m.Elif(self.read_free.bit_select(request.p.region, 1)):
-                    m.d.comb += self.read.eq(1 << request.p.region)
+                    m.d.sync += [self.chosen.eq(region), strobe.eq(Mux(request.p.write, region, 0))]
+                    m.next = "WRITE"
+                    with m.If(~request.p.write):
+                        m.next = "READ"
+            with m.State("WRITE"):
+                with m.If(self.write.any()):
+                    m.d.sync += [self.chosen.eq(0), strobe.eq(0)]
+                    m.next = "WRITTEN"
+            with m.State("WRITTEN"):
+                m.d.comb += request.ready.eq(1)
+                m.next = "IDLE"
+            with m.State("READ"):
+                with m.If(self.read_free.bit_select(request.p.region, 1)):
                     vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
                     m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"
@@ -94,7 +98,7 @@ class HostPort(wiring.Component):
                 m.d.sync += count.eq(count - 1)
                 with m.If(count == 1):
                     m.d.comb += request.ready.eq(1)
-                    m.d.sync += reply.p.eq(self.answer)
+                    m.d.sync += [reply.p.eq(self.answer), self.chosen.eq(0)]
                     m.next = "REPLY"
             with m.State("REPLY"):
                 m.d.comb += reply.valid.eq(1)

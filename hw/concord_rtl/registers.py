@@ -95,8 +95,8 @@ class Registers(wiring.Component):
             status.busy.eq(self.busy | self.clearing | pending),
             status.done.eq(self.done),
             status.trapped.eq(self.trapped),
-            self.status.eq(status),
         ]
+        m.d.sync += self.status.eq(status)
         values[Reg.STATUS] = self.status
         trap = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
         m.d.comb += [trap.code.eq(self.trap), trap.pc.eq(self.trap_pc)]

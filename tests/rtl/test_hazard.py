@@ -38,6 +38,7 @@ def run(seed, *, forget=False, requests=300):
     dut = Harness(config)
     rng = random.Random(seed)
     pending = [[], []]  # per memory: [address, entry number] still to be written
+    fresh = [0, 0]  # per memory: entries of the cycle before, whose writes are not done so soon
     pushed, popped = [0, 0], [0, 0]
     waiting, violations, passed, stalls = [], [], [], [0]
 
@@ -47,7 +48,7 @@ def run(seed, *, forget=False, requests=300):
             # Writes: at most one push and one pop per memory and cycle.
             for k, tracker in enumerate(dut.trackers):
                 push = rng.random() < 0.4 and ctx.get(tracker.room)
-                pop = bool(pending[k]) and rng.random() < 0.3
+                pop = len(pending[k]) > fresh[k] and rng.random() < 0.3
                 addr = rng.randrange(6)
                 ctx.set(tracker.push, push)
                 ctx.set(tracker.addr, addr)
@@ -93,6 +94,7 @@ def run(seed, *, forget=False, requests=300):
                 if pop:
                     pending[k].pop(0)
                     popped[k] += 1
+                fresh[k] = int(push)
                 if push:
                     pending[k].append((addr, pushed[k]))
                     pushed[k] += 1

@@ -30,7 +30,9 @@ from concord.spec.memmap import RegionId
 from reference_runs import run_reference
 
 DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="CONCORD_DATA must be the folder with networks and data")
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"needs trained networks and data: CONCORD_DATA must be their folder, not {str(DATA)!r}"
+)
 
 HALF_ERROR = 2.0**-11
 #: Share of test images that onnxruntime gets right, and area under the curve of its anomaly scores.

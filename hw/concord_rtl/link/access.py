@@ -18,7 +18,7 @@ class BusAccess(wiring.Component):
 
     Does not check anything. Reads are not overlapped: a word is requested when the last byte of the previous has left.
 
-    Bytes of a word plus one cycle per word, and the time of the bus.
+    Bytes of a word plus two cycles per word, and the time of the bus.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ class _Words(wiring.Component):
 class WordAssembler(_Words):
     """Collect the bytes of a word; bits above the last byte are zero.
 
-    One byte per cycle, and one cycle in which the word waits on ``o``.
+    One byte per cycle, and two cycles until the word waits on ``o``.
 
     Parameters
     ----------
@@ -43,18 +43,19 @@ class WordAssembler(_Words):
 
     def elaborate(self, platform):
         m = Module()
-        index = Signal(range(self.nbytes))
-        m.d.comb += self.i.ready.eq(~self.o.valid)
+        index, full = Signal(range(self.nbytes)), Signal()
+        byte, place = Signal(8), Signal(self.nbytes)  # the latest byte, and where it belongs, one bit per byte
+        m.d.comb += self.i.ready.eq(~full)
+        m.d.sync += [place.eq(0), self.o.valid.eq(full)]
         with m.If(self.i.valid & self.i.ready):
-            for n in range(self.nbytes):
-                with m.If(index == n):
-                    part = self.o.payload[8 * n : 8 * (n + 1)]
-                    m.d.sync += part.eq(self.i.payload)
-            m.d.sync += index.eq(index + 1)
+            m.d.sync += [byte.eq(self.i.payload), place.eq(1 << index), index.eq(index + 1)]
             with m.If(index + 1 == self.size):
-                m.d.sync += [index.eq(0), self.o.valid.eq(1)]
+                m.d.sync += [index.eq(0), full.eq(1)]
+        for n in range(self.nbytes):
+            with m.If(place[n]):
+                m.d.sync += self.o.payload[8 * n : 8 * (n + 1)].eq(byte)
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [self.o.valid.eq(0), self.o.payload.eq(0)]
+            m.d.sync += [full.eq(0), self.o.valid.eq(0), self.o.payload.eq(0)]
         return m
 
 

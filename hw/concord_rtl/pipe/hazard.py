@@ -13,7 +13,8 @@ class HazardTracker(wiring.Component):
     """In-order queue of the addresses still to be written to one vector memory.
 
     It does not compare anything itself: :class:`HazardGate` does, once per read port. Writes retire in the order of
-    their entry. The oldest entry is always ``entries[0]``.
+    their entry. The oldest entry is always ``entries[0]``. An entry shows in the cycle after next, its count in the
+    next one: requests of later vectors take longer than that to their gate.
 
     Parameters
     ----------
@@ -28,7 +29,8 @@ class HazardTracker(wiring.Component):
     room : Out(1)
         There is room for two more entries.
     pop : In(1)
-        The oldest write is done in this cycle: a read issued in the next cycle sees it.
+        The oldest write is done in this cycle: a read issued in the next cycle sees it. It was not pushed in the cycle
+        before.
     tail : Out
         Running count of entries ever pushed, modulo twice the capacity: what a read has to carry.
     head : Out
@@ -56,22 +58,26 @@ class HazardTracker(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         size = self.config.inflight
-        level = Signal(range(size + 1))
+        level, entered = Signal(range(size + 1)), Signal(range(size + 1))
+        enter, addr = Signal(), Signal.like(self.addr)
         m.d.comb += self.room.eq(level <= size - 2)
         m.d.sync += [
             level.eq(level + self.push - self.pop),
             self.tail.eq(self.tail + self.push),
             self.head.eq(self.head + self.pop),
+            enter.eq(self.push),
+            addr.eq(self.addr),
+            entered.eq(entered + enter - self.pop),
         ]
         with m.If(self.pop):
             m.d.sync += [self.entries[k].eq(self.entries[k + 1]) for k in range(size - 1)]
-        with m.If(self.push):
+        with m.If(enter):
             at = Signal(range(size))
-            m.d.comb += at.eq(level - self.pop)
+            m.d.comb += at.eq(entered - self.pop)
             with m.Switch(at):
                 for k in range(size):
                     with m.Case(k):
-                        m.d.sync += self.entries[k].eq(self.addr)
+                        m.d.sync += self.entries[k].eq(addr)
         return m
 
 

@@ -83,9 +83,9 @@ class Launcher(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        start, idle = Signal(), Signal()
-        control = self._decide(m, start, idle)
-        running, beat = self._beats(m, start, idle)
+        start, soon = Signal(), Signal()
+        control = self._decide(m, start, soon)
+        running, beat = self._beats(m, start, soon)
         held = Signal(beat_layout())
         with m.If(start):
             m.d.sync += held.eq(control)
@@ -97,8 +97,8 @@ class Launcher(wiring.Component):
         self._elements(m, start, later)
         return m
 
-    def _decide(self, m, start, idle):
-        """Whether the vector at the head can start, and with which controls."""
+    def _decide(self, m, start, soon):
+        """Whether the vector at the head starts in the next cycle, and with which controls it starts in this one."""
         token, entry = self.tokens.p, self.queue.p
         reduction = token.reduction
         needed = Cat(
@@ -106,16 +106,15 @@ class Launcher(wiring.Component):
         )
         broadcast = Signal()  # all taps of a maximum over all elements are in
         product, emit, source_ok = Signal(), Signal(), Signal()
-        fits, emits = Signal(), Signal()  # what was found out in the cycle before; a start makes it stale
+        # What a start means is found out in the cycle before it, as the start itself.
+        emits, from_result, from_queue = Signal(), Signal(), Signal()
         control = Signal(beat_layout())
         m.d.comb += [
             product.eq(reduction == Reduction.PRODUCT),
             emit.eq(Mux(reduction == Reduction.MAX_ALL, broadcast, product | entry.last)),
             source_ok.eq(Mux(product, self.result_ready, broadcast | self.queue.valid)),
-            start.eq(idle & fits),
-            self.result_launch.eq(start & product),
-            self.queue.ready.eq(start & ~product & ~broadcast),
-            self.emitted.eq(start & emits),
+            self.result_launch.eq(from_result),
+            self.queue.ready.eq(from_queue),
             self.tokens.ready.eq(self.emitted),
             self.token.eq(token),
             self.reserve.eq(Mux(self.emitted, needed, 0)),
@@ -126,7 +125,14 @@ class Launcher(wiring.Component):
             control.skip.eq(entry.outside),
         ]
         operands_ok = ~emit | ~(needed & ~self.available).any()
-        m.d.sync += [fits.eq(~start & self.tokens.valid & source_ok & operands_ok), emits.eq(emit)]
+        starts = soon & self.tokens.valid & source_ok & operands_ok
+        m.d.sync += [
+            start.eq(starts),
+            emits.eq(emit),
+            self.emitted.eq(starts & emit),
+            from_result.eq(starts & product),
+            from_queue.eq(starts & ~product & ~broadcast),
+        ]
         with m.Switch(reduction):
             with m.Case(Reduction.MAX):
                 m.d.comb += control.mode.eq(ReduceMode.MAX)
@@ -138,12 +144,12 @@ class Launcher(wiring.Component):
             m.d.sync += broadcast.eq((reduction == Reduction.MAX_ALL) & ~broadcast & entry.last)
         return control
 
-    def _beats(self, m, start, idle):
-        """Beat counter: a vector may start in the last beat of the one before."""
+    def _beats(self, m, start, soon):
+        """Beat counter: a vector may start in the last beat of the one before, which is ``soon`` the next cycle."""
         beats = self.config.beats
         running, beat = Signal(), Signal(range(beats))
         last = beat == beats - 1
-        m.d.comb += idle.eq(~running | last)
+        m.d.comb += soon.eq(~start & (~running | last | (beat == beats - 2)))
         with m.If(start):
             m.d.sync += [running.eq(1), beat.eq(0)]
         with m.Elif(last):

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
+from ..register_slice import RegisterSlice
 from ..shapes import shape_of
 from .counters import Credits
 from .hazard import HazardGate
@@ -155,30 +156,24 @@ class OperandFetch(wiring.Component):
         ]
         self._serialise(m, gate)
 
-        # The way back from the read port ends at this queue.
-        m.submodules.free = free = SyncFIFO(width=Shape.cast(gate.o.p.shape()).width, depth=2)
-        room = Signal(ports)
-        request = Signal(gate.o.p.shape())
-        port = request.payload
+        # The way back from the read port ends at this register.
+        m.submodules.free = free = RegisterSlice(gate.o.p.shape())
+        wiring.connect(m, gate.o, free.i)
+        room, port = Signal(ports), free.o.p.payload
         m.d.comb += [
-            free.w_en.eq(gate.o.valid),
-            free.w_data.eq(gate.o.p),
-            gate.o.ready.eq(free.w_rdy),
-            request.eq(free.r_data),
-            self.read.eq(free.r_rdy & self.grant & room.bit_select(port, 1)),
-            free.r_en.eq(self.read),
-            self.addr.eq(request.addr),
+            self.read.eq(free.o.valid & self.grant & room.bit_select(port, 1)),
+            free.o.ready.eq(self.grant & room.bit_select(port, 1)),
+            self.addr.eq(free.o.p.addr),
         ]
-        valid = delay(m, self.read, READ_LATENCY, "valid", reset_less=False)
-        which = delay(m, port, READ_LATENCY, "port")
         for k, name in enumerate(OPERANDS):
             m.submodules[name] = unit = OperandPort(self.config)
             m.submodules[f"{name}_places"] = places = Credits(port_depth(self.config))
+            read = self.read & (port == k)
+            m.d.sync += places.give.eq(unit.freed)
             m.d.comb += [
-                places.take.eq(self.read & (port == k)),
-                places.give.eq(unit.freed),
+                places.take.eq(read),
                 room[k].eq(places.room),
-                unit.push.eq(valid & (which == k)),
+                unit.push.eq(delay(m, read, READ_LATENCY, f"{name}_push", reset_less=False)),
                 unit.vector.eq(self.wide_data),
                 unit.reserve.eq(self.reserve[k]),
                 self.available[k].eq(unit.available),

@@ -12,6 +12,7 @@ from ..control import MFU_CTRL
 from ..mfu import Mfu
 from ..mvm.mvm import Mvm
 from ..reduce import Reduce
+from ..register_slice import RegisterSlice
 from ..shapes import shape_of
 from .chain_walker import ChainWalker
 from .hazard import HazardGate, HazardTracker
@@ -111,7 +112,10 @@ class ChainPipe(wiring.Component):
         m.d.comb += [tap_queue.w_en.eq(taps.o.valid & taps.o.ready), tap_queue.w_data.eq(taps.o.p)]
         m.d.sync += taps.o.ready.eq(tap_queue.w_level <= TAPS - 2)
         _drain(m, tap_queue, gate.i)
-        wiring.connect(m, gate.o, source.i)
+        # The way back from the receivers of the reads ends at this register.
+        m.submodules.reads = reads = RegisterSlice(gate.o.p.shape())
+        wiring.connect(m, gate.o, reads.i)
+        wiring.connect(m, reads.o, source.i)
         wiring.connect(m, source.queue, launcher.queue)
         for index, tracker in enumerate((narrow_tracker, wide_tracker)):
             m.d.comb += [
@@ -157,7 +161,7 @@ class ChainPipe(wiring.Component):
                 tracker.push.eq(getattr(walker, f"push_{name}")),
                 tracker.addr.eq(getattr(walker, f"{name}_addr")),
                 getattr(walker, f"{name}_tail").eq(tracker.tail),
-                tracker.pop.eq(getattr(writeback, f"{name}_en")),
+                tracker.pop.eq(getattr(writeback, f"{name}_done")),
             ]
         m.d.comb += [
             operands.entries.eq(wide_tracker.entries),

@@ -111,12 +111,12 @@ class SourceReader(wiring.Component):
             self.wide_read.eq(go & request.memory),
             self.narrow_read.eq(go & ~request.memory),
         ]
-        valid = delay(m, go, 1 + READ_LATENCY, "valid", reset_less=False)
         wide = delay(m, request.memory, 1 + READ_LATENCY, "from_wide")
         payload = data.View(step_layout(self.config), delay(m, request.payload, 1 + READ_LATENCY, "payload"))
-        arrived_product = payload.reduction == Reduction.PRODUCT
-        m.d.comb += [self.step_valid.eq(valid & arrived_product), self.step.eq(payload)]
-        self._queue(m, valid & ~arrived_product, wide, payload)
+        to_queue = delay(m, go & ~product, 1 + READ_LATENCY, "to_queue", reset_less=False)
+        to_engines = delay(m, go & product, 1 + READ_LATENCY, "to_engines", reset_less=False)
+        m.d.comb += [self.step_valid.eq(to_engines), self.step.eq(payload)]
+        self._queue(m, to_queue, wide, payload)
         return m
 
     def _credits(self, m, product, go):

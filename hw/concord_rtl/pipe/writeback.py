@@ -9,6 +9,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
 from ..arith.helpers import delay
+from ..kept_register import KeptRegister
 from ..quantizer import Quantizer
 from ..shapes import shape_of
 from .layouts import program_addr_bits, retire_layout, vector_addr_bits
@@ -34,9 +35,11 @@ class Writeback(wiring.Component):
     half_overflow, acc_overflow, nonfinite : In(1)
         Flags of the beat, from the units before.
     wide_en, wide_addr, wide_data : Out
-        Write to the wide memory; retires an entry.
+        Write to the wide memory.
     narrow_en, narrow_addr, narrow_data : Out
-        Write to the narrow memory; retires an entry.
+        Write to the narrow memory.
+    wide_done, narrow_done : Out(1)
+        The same strobes for the hazard trackers, from registers of their own: these and the memories lie far apart.
     retired : Out(1)
         A vector has left the pipe; ``pc`` and ``flags`` are valid.
     pc, flags : Out
@@ -63,6 +66,8 @@ class Writeback(wiring.Component):
                 "narrow_en": Out(1),
                 "narrow_addr": Out(addr),
                 "narrow_data": Out(shape_of(config.narrow_word)),
+                "wide_done": Out(1),
+                "narrow_done": Out(1),
                 "retired": Out(1),
                 "pc": Out(program_addr_bits(config)),
                 "flags": Out(len(Flag)),
@@ -84,7 +89,7 @@ class Writeback(wiring.Component):
         with m.If(self.valid):
             m.d.sync += collected.eq(Cat(collected[16 * lanes :], self.beat))
         m.d.comb += self.wide_data.eq(collected)
-        m.d.sync += [self.wide_en.eq(last & token.to_wide), self.wide_addr.eq(token.wide)]
+        self._write(m, "wide", last & token.to_wide, token.wide)
 
         flags = Signal(len(Flag))
         now, so_far = Signal(len(Flag)), Signal(len(Flag))
@@ -98,6 +103,12 @@ class Writeback(wiring.Component):
             m.d.sync += so_far.eq(Mux(last, 0, flags))
         self._narrow(m, last, flags)
         return m
+
+    def _write(self, m, memory, strobe, addr):
+        """Strobes and address of a write to ``memory``."""
+        m.submodules[f"{memory}_retire"] = retire = KeptRegister(1)
+        m.d.comb += [retire.i.eq(strobe), getattr(self, f"{memory}_done").eq(retire.o)]
+        m.d.sync += [getattr(self, f"{memory}_en").eq(strobe), getattr(self, f"{memory}_addr").eq(addr)]
 
     def _narrow(self, m, last, flags):
         """Conversion, and the retirement that follows it."""
@@ -124,6 +135,7 @@ class Writeback(wiring.Component):
             head.eq(queue.r_data),
         ]
         done = delay(m, last, quantizer.LATENCY, "done", reset_less=False)
+        self._write(m, "narrow", done & head.write, head.narrow)
         converted = Signal(len(Flag))
         m.d.comb += [
             converted[Flag.NONFINITE].eq(quantizer.nonfinite),
@@ -132,8 +144,6 @@ class Writeback(wiring.Component):
         ]
         m.d.sync += [
             self.retired.eq(done),
-            self.narrow_en.eq(done & head.write),
-            self.narrow_addr.eq(head.narrow),
             self.narrow_data.eq(quantizer.word),
             self.pc.eq(head.pc),
             self.flags.eq(head.flags | Mux(head.write, converted, 0)),
