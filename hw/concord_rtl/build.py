@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,18 +93,24 @@ def verilog(preset_name: str, build: Path) -> None:
 @image_option
 @build_option
 @click.option(
-    "--seeds", default="1,2,3", show_default=True, callback=_seeds, help="Of place and route; the best one is kept."
+    "--seeds",
+    default="1,2,3",
+    show_default=True,
+    callback=_seeds,
+    help="Of place and route, tried until one is fast enough.",
 )
+@click.option("--every-seed", is_flag=True, help="Try all seeds and keep the best one.")
 @click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
 @click.option("--baud", default=BAUD, show_default=True, help="Bit rate of the serial port.")
 @partial_option
-@click.option("--jobs", default=min(2, os.cpu_count() or 1), show_default=True, help="Seeds worked on at a time.")
+@click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
 def bitstream(
     board_name: str,
     preset_name: str | None,
     image: Path | None,
     build: Path,
     seeds: list[int],
+    every_seed: bool,
     clock_mhz: float | None,
     baud: int,
     jobs: int,
@@ -135,7 +140,7 @@ def bitstream(
         digest(_source_key(), config.to_dict(), fixed, wanted, baud),
     )
     flow.synthesize()
-    runs = flow.place(seeds, hz, jobs)
+    runs = flow.place(seeds, hz, jobs, every_seed)
     summary = _summary(board, config, hz, baud, runs)
     summary["fixed"] = fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -1,6 +1,10 @@
+import json
+
 import pytest
 from rich.console import Console
 
+from concord_boards import board_named
+from concord_rtl.flow import bitstream
 from concord_rtl.flow.cache import Stage, digest
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
 
@@ -52,3 +56,42 @@ def test_stage_is_fresh_only_with_the_same_key_and_all_files(tmp_path):
 def test_digest_tells_parts_apart(tmp_path):
     (tmp_path / "a").write_text("ab")
     assert len({digest("ab"), digest("a", "b"), digest(tmp_path / "a"), digest()}) == 4
+
+
+class Routed:
+    """A flow whose seeds reach the given frequencies (MHz) without a tool being run; ``ran`` are the seeds in order."""
+
+    def __init__(self, folder, monkeypatch, reached):
+        self.folder, self.reached, self.ran = folder, reached, []
+        monkeypatch.setattr(bitstream, "run_jobs", self.route)
+        self.flow = bitstream.Flow(board_named("ulx3s-25f"), folder, Console(quiet=True))
+        for name in ("json", "lpf"):
+            self.flow.file(name).write_text("")
+
+    def route(self, console, jobs, parallel):
+        for job in jobs:
+            seed = int(job.label.split()[-1])
+            self.ran.append(seed)
+            job.seconds = 1.0
+            (self.folder / f"seed{seed}.config").write_text(str(seed))
+            report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
+            (self.folder / f"seed{seed}.json").write_text(json.dumps(report))
+
+
+@pytest.mark.parametrize(
+    "jobs, every, tried, best",
+    [(1, False, [4, 2], 2), (2, False, [4, 2], 2), (3, False, [4, 2, 7], 7), (1, True, [4, 2, 7], 7)],
+)
+def test_seeds_are_tried_until_one_is_fast_enough(tmp_path, monkeypatch, jobs, every, tried, best):
+    routed = Routed(tmp_path, monkeypatch, {4: 40.0, 2: 51.0, 7: 60.0})
+    reports = routed.flow.place([4, 2, 7], 50e6, jobs, every)
+    assert routed.ran == list(reports) == tried
+    assert routed.flow.placed.read_text() == str(best)
+    assert routed.flow.place([4, 2, 7], 50e6, jobs, every) == reports
+    assert routed.ran == tried  # nothing is done again
+
+
+def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {3: 37.0, 1: 39.0, 2: 38.0})
+    assert list(routed.flow.place([3, 1, 2], 50e6)) == [3, 1, 2]
+    assert routed.flow.placed.read_text() == "1"

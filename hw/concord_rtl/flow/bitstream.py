@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from .cache import Stage, digest
-from .report import score
+from .report import clocks, score
 from .tools import Job, run_jobs, tool_version
 
 NAME = "npu"
@@ -92,11 +92,25 @@ class Flow:
         run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], self.folder, log)])
         stage.keep()
 
-    def place(self, seeds: list[int], hz: float, jobs: int = 1) -> dict[int, dict[str, Any]]:
-        """Place and route with every seed; return nextpnr's reports and keep the result of the best one.
+    def place(self, seeds: list[int], hz: float, jobs: int = 1, every: bool = False) -> dict[int, dict[str, Any]]:
+        """Place and route until a seed reaches ``hz``, or with every seed; keep the result of the best one.
 
-        Timing that is missed is not an error here: the reports tell.
+        ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
+        are returned, tell.
         """
+        reports: dict[int, dict[str, Any]] = {}
+        stages: dict[int, Stage] = {}
+        for first in range(0, len(seeds), jobs):
+            stages |= self._place_some(seeds[first : first + jobs], hz, jobs)
+            reports = {seed: json.loads(stage.outputs[1].read_text()) for seed, stage in stages.items()}
+            if not every and any(all(clock["met"] for clock in clocks(report, hz)) for report in reports.values()):
+                break
+        best = max(reports, key=lambda seed: score(reports[seed]))
+        self.placed.write_bytes(stages[best].outputs[0].read_bytes())
+        return reports
+
+    def _place_some(self, seeds: list[int], hz: float, jobs: int) -> dict[int, Stage]:
+        """Place and route with some seeds at a time, as far as that has not been done."""
         waiting, stages = [], {}
         for seed in seeds:
             stage, job = self._seed(seed, hz)
@@ -109,10 +123,7 @@ class Flow:
             found = json.loads(stage.outputs[1].read_text())
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
-        reports = {seed: json.loads(stage.outputs[1].read_text()) for seed, stage in stages.items()}
-        best = max(seeds, key=lambda seed: score(reports[seed]))
-        self.placed.write_bytes(stages[best].outputs[0].read_bytes())
-        return reports
+        return stages
 
     def _seed(self, seed: int, hz: float) -> tuple[Stage, Job]:
         family = self.board.family
