@@ -1,25 +1,53 @@
-"""The file of an image: an npz archive of a JSON header and plain arrays, with a version and a SHA-256 over it all."""
+"""The files of the project: npz archives of a JSON header and plain arrays, with a version and a SHA-256 over it all.
+
+Images are one kind of them, transfer tables another.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Raised whenever the layout of the file changes.
-IMAGE_VERSION = 1
-_FORMAT = "concord image"
-
 Arrays = dict[str, NDArray[Any]]
 
 
 class ImageError(ValueError):
     """An image that cannot be used, and why."""
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file holds.
+
+    Parameters
+    ----------
+    name, phrase : str
+        Without and with an article.
+    version : int
+        Raised whenever the layout of the file changes.
+    error : type
+        Raised for files that cannot be used.
+    """
+
+    name: str
+    phrase: str
+    version: int
+    error: type[ValueError]
+
+    @property
+    def format(self) -> str:
+        """What the header says."""
+        return f"concord {self.name}"
+
+
+IMAGE = FileKind("image", "an image", 1, ImageError)
 
 
 def _digest(header: dict[str, Any], arrays: Arrays) -> str:
@@ -33,9 +61,9 @@ def _digest(header: dict[str, Any], arrays: Arrays) -> str:
     return total.hexdigest()
 
 
-def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
+def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays, kind: FileKind = IMAGE) -> None:
     """Write header and arrays; the same contents give the same bytes."""
-    full: dict[str, Any] = {"format": _FORMAT, "version": IMAGE_VERSION, **header}
+    full: dict[str, Any] = {"format": kind.format, "version": kind.version, **header}
     full = json.loads(json.dumps(full))  # the hash is of what a reader will see
     full["sha256"] = _digest(full, arrays)
     text = np.frombuffer(json.dumps(full, sort_keys=True).encode(), dtype=np.uint8)
@@ -43,19 +71,19 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
-def read_file(path: str | Path) -> tuple[dict[str, Any], Arrays]:
-    """Read header and arrays; :class:`ImageError` if the file is damaged or of another version."""
+def read_file(path: str | Path, kind: FileKind = IMAGE) -> tuple[dict[str, Any], Arrays]:
+    """Read header and arrays; the error of the kind if the file is damaged, of another kind or of another version."""
     data = Path(path).read_bytes()
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(arrays.pop("header").tobytes().decode())
     except Exception as error:  # damaged archives make their parsers raise almost anything
-        raise ImageError(f"{path} is not an image, or it is damaged: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != _FORMAT:
-        raise ImageError(f"{path} is not an image: its header does not say so")
-    if header.get("version") != IMAGE_VERSION:
-        raise ImageError(f"{path} must have image version {IMAGE_VERSION}, not {header.get('version')!r}")
+        raise kind.error(f"{path} is not {kind.phrase}, or it is damaged: {error}") from error
+    if not isinstance(header, dict) or header.get("format") != kind.format:
+        raise kind.error(f"{path} is not {kind.phrase}: its header does not say so")
+    if header.get("version") != kind.version:
+        raise kind.error(f"{path} must have {kind.name} version {kind.version}, not {header.get('version')!r}")
     if header.get("sha256") != _digest(header, arrays):
-        raise ImageError(f"{path} is damaged: contents and checksum do not agree")
+        raise kind.error(f"{path} is damaged: contents and checksum do not agree")
     return header, arrays

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .enclosures import Codes, enclosure, settle
 from .functions import Function, Number, function
 from .golden import half
 from .golden.table import index
+from .intervals import Floats, exact
 from .spec.config import NpuConfig
 from .spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
 
@@ -34,7 +36,9 @@ DOMAINS: dict[str, tuple[float, float]] = {
     "log": (0, 16),
 }
 _OTHER_DOMAIN = (-8, 8)
-_SCALES = range(-32, 32)
+_MINUS_ZERO = 0x8000
+#: log2 of codes per unit of the input.
+SCALES = range(-32, 32)
 
 
 def _power(k: int) -> Fraction:
@@ -55,6 +59,13 @@ def round_to_half(value: Number) -> int:
     unit = _power(max(top, HALF_EXP_MIN) - (HALF_PRECISION - 1))
     rounded = float(min(round(size / unit) * unit, Fraction(HALF_MAX)))
     return int(half.encode(-rounded if exact < 0 and rounded else rounded))
+
+
+def halves(values: Floats) -> Codes:
+    """:func:`round_to_half` of float64 numbers, infinities included."""
+    limited = np.clip(values, -HALF_MAX, HALF_MAX)
+    bits = half.encode(limited)
+    return np.where(bits == _MINUS_ZERO, 0, bits).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -117,14 +128,22 @@ def build_table(
         raise ValueError(f"codes must be in {-depth}..{depth - 1}, not {low}..{high}")
     if high - low >= depth:
         raise ValueError(f"a table must have at most table_depth={depth} entries, not {high - low + 1}")
-    if scale not in _SCALES:
-        raise ValueError(f"scale must be in {_SCALES[0]}..{_SCALES[-1]}, not {scale!r}")
-    entries = []
-    for code in range(low, high + 1):
-        value = curve(Fraction(code) * _power(-scale))
+    if scale not in SCALES:
+        raise ValueError(f"scale must be in {SCALES[0]}..{SCALES[-1]}, not {scale!r}")
+
+    def entry(k: int) -> int:
+        value = curve(Fraction(low + k) * _power(-scale))
         if isinstance(value, float | Decimal) and math.isnan(value):
-            raise ValueError(f"{label} must be a number at {code} * 2**{-scale}, not NaN")
-        entries.append(round_to_half(value))
+            raise ValueError(f"{label} must be a number at {low + k} * 2**{-scale}, not NaN")
+        return round_to_half(value)
+
+    count = high - low + 1
+    if isinstance(source, str):
+        inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
+        bounds = enclosure(source, **parameters)(inputs)
+        entries = settle(halves(bounds.low), halves(bounds.high), entry).tolist()
+    else:
+        entries = [entry(k) for k in range(count)]
     return Table(label, low, high, scale, tuple(entries))
 
 
@@ -154,7 +173,7 @@ def standard_table(
     bottom, top = map(Fraction, domain if domain is not None else DOMAINS.get(name, _OTHER_DOMAIN))
     if bottom >= top:
         raise ValueError(f"domain must be (low, high) with low < high, not {domain!r}")
-    scale = max((s for s in _SCALES if (top - bottom) * _power(s) <= room), default=_SCALES[0])
+    scale = max((s for s in SCALES if (top - bottom) * _power(s) <= room), default=SCALES[0])
     first, last = bottom * _power(scale), top * _power(scale)
     # One end is left out: the top, or the bottom of a range that ends at zero.
     low, high = (math.floor(first) + 1, 0) if top == 0 else (math.ceil(first), math.ceil(last) - 1)

@@ -1,14 +1,18 @@
-"""The examples of the page on numbers give what the page says."""
+"""The examples of the pages on numbers and tables give what the pages say."""
 
 import doctest
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "numbers.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "numbers.md"
 
 
-def test_examples_of_the_page_on_numbers():
-    result = doctest.testfile(str(PAGE), module_relative=False)
-    assert result.failed == 0 and result.attempted > 15
+@pytest.mark.parametrize("page, examples", [("numbers.md", 15), ("tables.md", 12)])
+def test_examples_of_the_pages(page, examples):
+    result = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert result.failed == 0 and result.attempted > examples
 
 
 def test_a_wrong_example_is_found(tmp_path, capsys):

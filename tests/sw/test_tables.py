@@ -144,6 +144,14 @@ def test_contents_never_change():
     assert total.hexdigest() == "e34550f840429ba34106a553c8fd29f12bbdb7b878ceb92b420b41bb4a0c7d2b"
 
 
+@pytest.mark.parametrize("scale", [-20, -3, 0, 7, 12, 31])
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_bounds_decide_as_exact_evaluation_does(name, scale):
+    """A function by name goes through bounds in float64, the same function as a callable does not."""
+    limits = {"low": -40, "high": 40, "scale": scale, "name": name}
+    assert build_table(name, TINY, **limits) == build_table(function(name), TINY, **limits)
+
+
 def test_inputs_far_outside_are_bounded_in_time():
     for name in ("exp", "sigmoid", "tanh", "gelu_tanh", "softplus", "silu", "gelu", "elu"):
         table = build_table(name, TINY, low=-2, high=2, scale=-32)

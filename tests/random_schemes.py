@@ -1,0 +1,37 @@
+"""Random quantisation schemes."""
+
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from concord.spec.formats import Rounding
+from concord.transfer import CodeRange, FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
+
+scales = st.one_of(
+    st.floats(1e-6, 1e6),
+    st.fractions(Fraction(1, 1000), 1000),
+    st.sampled_from([1, 0.5, Fraction(1, 3), 1e-300, 1e300, Fraction(1, 10**400), 10**400]),
+)
+bits = st.integers(1, 8)
+
+
+@st.composite
+def affine(draw):
+    width, codes = draw(bits), draw(st.sampled_from(CodeRange))
+    return UniformAffine(
+        width,
+        draw(scales),
+        draw(st.integers(*codes.ends(width))),
+        codes,
+        draw(st.sampled_from([Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY])),
+    )
+
+
+schemes = st.one_of(
+    affine(),
+    st.builds(Symmetric, bits, scales),
+    st.builds(lambda n, width: FixedPoint(width - n, n, CodeRange.UNSIGNED), st.integers(-9, 9), bits),
+    st.builds(lambda n, width: FixedPoint(width - 1 - n, n), st.integers(-9, 9), bits),
+    st.builds(lambda a, b, n: MinMax(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
+    st.builds(lambda low, n, scale: TableIndex(low, low + n, scale), st.integers(-99, 99), st.integers(0, 99), bits),
+)
