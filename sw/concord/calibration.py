@@ -10,10 +10,11 @@ import numpy.typing as npt
 from rich import box
 from rich.table import Table
 
+from concord.floatfunctions import Floats
 from concord.host import connect
 from concord.image import Image
 from concord.mlp import INPUT, OUTPUT, Narrow, compile_mlp
-from concord.network import Floats, Network
+from concord.network import Network
 from concord.spec.config import NpuConfig
 
 Integers = npt.NDArray[np.int64]

@@ -8,19 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-
-
-def sigmoid(x: Floats) -> Floats:
-    """``1 / (1 + exp(-x))``."""
-    return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
+from concord.floatfunctions import FLOAT_FUNCTIONS, Floats
 
 #: What each activation computes, by its ONNX name.
 ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
-    "Relu": lambda x: np.maximum(x, 0.0),
-    "Sigmoid": sigmoid,
-    "Tanh": np.tanh,
+    "Relu": FLOAT_FUNCTIONS["relu"],
+    "Sigmoid": FLOAT_FUNCTIONS["sigmoid"],
+    "Tanh": FLOAT_FUNCTIONS["tanh"],
 }
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.network import ACTIVATIONS, Dense, Floats, Network
+from concord.floatfunctions import Floats
+from concord.network import ACTIVATIONS, Dense, Network
 
 
 class UnsupportedModel(ValueError):

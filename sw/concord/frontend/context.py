@@ -1,0 +1,187 @@
+"""What the importer knows while it walks through a model, and what handlers of operators build with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.frontend.errors import Refusal
+from concord.graph.ir import Floats, Graph, Node, Quantization, Shape
+from concord.graph.ops import OPS
+
+Array = npt.NDArray[Any]
+
+
+class OnnxNode:
+    """A node of the file: its operator, name, inputs, outputs and attributes as Python values."""
+
+    def __init__(self, proto: Any):
+        from onnx import helper
+
+        self.proto = proto
+        self.op = str(proto.op_type)
+        self.standard = proto.domain in ("", "ai.onnx")
+        self.label = self.op if self.standard else f"{proto.domain}.{self.op}"
+        self.outputs = list(proto.output)
+        self.inputs = list(proto.input)
+        self.name = str(proto.name) or next((name for name in self.outputs if name), self.op)
+        values = {item.name: helper.get_attribute_value(item) for item in proto.attribute}
+        self.attrs = {name: _text(value) for name, value in values.items()}
+
+    def input(self, index: int) -> str:
+        """Name of an input; empty if it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass
+class Context:
+    """The graph under construction.
+
+    Parameters
+    ----------
+    graph : Graph
+        As far as it is.
+    opset : int
+        Version of the standard operators.
+    taken : set of str
+        Names that are in use in the file or in the graph.
+    used : set of str
+        Tensors of the file that something reads.
+    constants : dict
+        Constant tensors of the file, as they are there.
+    codes : dict
+        Outputs of QuantizeLinear: the tensor behind, and how its codes are made.
+    decoded : dict
+        Constants that DequantizeLinear made, and how.
+    """
+
+    graph: Graph
+    opset: int
+    taken: set[str]
+    used: set[str]
+    constants: dict[str, Array] = field(default_factory=dict)
+    codes: dict[str, tuple[str, Quantization]] = field(default_factory=dict)
+    decoded: dict[str, Quantization] = field(default_factory=dict)
+
+    def unique(self, stem: str) -> str:
+        """A name that is not in use; in use from now on."""
+        names = (stem if k == 0 else f"{stem}.{k}" for k in range(len(self.taken) + 1))
+        name = next(name for name in names if name not in self.taken)
+        self.taken.add(name)
+        return name
+
+    def emit(self, node: OnnxNode, op: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Append a node with one output, and return that."""
+        return self.emit_all(node, op, inputs, 1, **attrs)[0]
+
+    def emit_all(self, node: OnnxNode, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
+        """Append a node with some outputs, and return them."""
+        name = node.name
+        if any(other.name == name for other in self.graph.nodes):
+            name = self.unique(name)
+        outputs = [self.unique(f"{node.name}/{op}") for _ in range(count)]
+        made = Node(op, name, tuple(inputs), tuple(outputs), attrs)
+        try:
+            shapes = OPS[op].shape(made, [self.graph.shapes[name] if name else None for name in inputs])
+        except ValueError as error:
+            raise Refusal(str(error), "correct the model") from error
+        self.graph.nodes.append(made)
+        self.graph.shapes.update(zip(outputs, shapes, strict=True))
+        return outputs
+
+    def tensor(self, name: str) -> str:
+        """The tensor of the graph behind a name in the file."""
+        if name in self.codes:
+            raise Refusal("reads the integers of QuantizeLinear", "export with a DequantizeLinear behind every one")
+        if name not in self.graph.shapes:
+            raise Refusal(f"operand '{name}' must be computed by the model, not constant", "make it an input")
+        return name
+
+    def shape(self, name: str) -> Shape:
+        """Shape of a tensor."""
+        return self.graph.shapes[self.tensor(name)]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether an operand is known."""
+        return name in self.constants
+
+    def constant(self, name: str, what: str) -> Array:
+        """A constant operand, as it is in the file."""
+        if name not in self.constants:
+            raise Refusal(f"{what} must be constant, not computed ('{name}')", "export with constants folded")
+        return self.constants[name]
+
+    def floats(self, name: str, what: str) -> Floats:
+        """A constant operand as finite doubles."""
+        values = self.constant(name, what).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities", "correct the model")
+        return values
+
+    def integers(self, node: OnnxNode, index: int, attribute: str) -> list[int] | None:
+        """Numbers that are an attribute in older opsets and an input in newer ones; ``None`` if left out."""
+        if attribute in node.attrs:
+            value = node.attrs[attribute]
+        elif node.input(index):
+            value = self.constant(node.input(index), attribute)
+        else:
+            return None
+        return [int(number) for number in np.asarray(value).reshape(-1)]
+
+    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Axes, counted from the begin."""
+        axes = list(axes)
+        if any(not -rank <= axis < rank for axis in axes):
+            raise Refusal(f"axes must be inside a tensor of {rank} axes, not {axes}", "correct the model")
+        return tuple(axis % rank for axis in axes)
+
+    def bind(self, start: int, results: Sequence[str], outputs: Sequence[str]) -> None:
+        """Give the results of the nodes from ``start`` on the names they have in the file.
+
+        A result that was there before gets a Reshape that changes nothing; a pass removes it.
+        """
+        new = {name for node in self.graph.nodes[start:] for name in node.outputs}
+        names: dict[str, str] = {}
+        for result, output in zip(results, outputs, strict=False):
+            if output and (result not in new or result in names):
+                shape = self.graph.shapes[result]
+                self.graph.nodes.append(Node("Reshape", self.unique(output), (result,), (output,), {"shape": shape}))
+                self.graph.shapes[output] = shape
+            elif result:
+                names[result] = output
+        self._rename(start, names)
+
+    def _rename(self, start: int, names: dict[str, str]) -> None:
+        def new(group: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(names.get(name, name) for name in group)
+
+        nodes = self.graph.nodes
+        nodes[start:] = [node.replace(inputs=new(node.inputs), outputs=new(node.outputs)) for node in nodes[start:]]
+        for old, name in names.items():
+            shape = self.graph.shapes.pop(old)
+            if name:
+                self.graph.shapes[name] = shape
+
+    def remember_weight(self, constant: str, axis: int | None, factor: float = 1.0) -> None:
+        """Keep how the weight of the last node was quantised; ``axis`` is that of its outputs in the constant."""
+        quantization = self.decoded.get(constant)
+        if quantization is not None and quantization.axis in (None, axis):
+            weight = self.graph.nodes[-1].name
+            along = None if quantization.axis is None else 0
+            self.graph.weight_quantization[weight] = replace(
+                quantization, axis=along, scale=quantization.scale * factor
+            )
+
+
+#: Appends nodes for one of the file, and returns the tensors that are its outputs (or the only one).
+Handler = Callable[[Context, OnnxNode], str | list[str]]

@@ -1,0 +1,28 @@
+"""What is wrong with a model that cannot be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Refusal(Exception):
+    """Why one node cannot be taken, and what to do; the importer adds its name and collects them all."""
+
+    def __init__(self, reason: str, remedy: str):
+        super().__init__(f"{reason}; {remedy}")
+
+
+class UnsupportedModel(ValueError):
+    """The model cannot be compiled.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    reasons : sequence of str
+        Everything that is in the way, with its place and what to do.
+    """
+
+    def __init__(self, name: str, reasons: Sequence[str]):
+        self.reasons = list(reasons)
+        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in self.reasons))

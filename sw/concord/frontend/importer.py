@@ -1,0 +1,224 @@
+"""ONNX to graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from concord.frontend import arithmetic, linear, moving, pointwise, pooling, quantization, recurrent
+from concord.frontend.context import Array, Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal, UnsupportedModel
+from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, load, opset
+from concord.graph import passes
+from concord.graph.ir import Graph
+
+HANDLERS: dict[str, Handler] = {
+    **linear.HANDLERS,
+    **recurrent.HANDLERS,
+    **pooling.HANDLERS,
+    **pointwise.HANDLERS,
+    **arithmetic.HANDLERS,
+    **moving.HANDLERS,
+    **quantization.HANDLERS,
+}
+_RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+#: Elements of a constant that a few bytes of the file may ask for.
+_LARGEST_CONSTANT = 1 << 26
+_INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
+
+
+def import_model(model: str | Path | Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Return the graph of an ONNX file (or ``ModelProto``) of opset 8 or later.
+
+    Parameters
+    ----------
+    model : path or ModelProto
+        The network.
+    shapes : mapping, optional
+        Shapes of one sample, batch axis included, for inputs that leave dimensions open. An open first dimension is
+        taken for the batch without being told.
+
+    Raises
+    ------
+    UnsupportedModel
+        With everything that cannot be compiled, each with the reason and what to do.
+    ValueError
+        If it is no valid ONNX, or if ``shapes`` does not fit.
+    """
+    proto = load(model)
+    values = input_values(proto)
+    known, reasons = input_shapes(values, shapes or {})
+    graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
+    nodes = _live(proto.graph)
+    importer = _Importer(proto, graph, nodes, reasons)
+    importer.run(nodes)
+    for output in proto.graph.output:
+        importer.output(output.name)
+    if importer.reasons:
+        raise UnsupportedModel(graph.name, importer.reasons)
+    graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
+    passes.run(graph)
+    graph.check()
+    return graph
+
+
+def _live(graph: Any) -> list[OnnxNode]:
+    """The nodes an output depends on, in order."""
+    needed = {output.name for output in graph.output}
+    live = []
+    for proto in reversed(graph.node):
+        if needed & set(proto.output):
+            node = OnnxNode(proto)
+            live.append(node)
+            needed.update(node.inputs, _captured(proto))
+    return live[::-1]
+
+
+def _captured(node: Any) -> set[str]:
+    """What the bodies of control flow read."""
+    bodies = [item.g for item in node.attribute if item.HasField("g")]
+    return {name for body in bodies for inner in body.node for name in {*inner.input, *_captured(inner)}}
+
+
+class _Importer:
+    """Takes nodes in order; goes on behind what cannot be taken, to find every reason."""
+
+    def __init__(self, proto: Any, graph: Graph, nodes: Sequence[OnnxNode], reasons: list[str]):
+        self.proto, self.reasons = proto, reasons
+        used = {name for node in nodes for name in node.inputs} | {output.name for output in proto.graph.output}
+        names = {name for node in nodes for name in (*node.inputs, *node.outputs, node.name)} | set(graph.inputs)
+        self.ctx = Context(graph, opset(proto), names, used)
+        self.unknown = set(graph.inputs) - set(graph.shapes)
+        self.deferred: set[str] = set()  # constant, if the shape they come from were known
+        self._inferred: dict[str, Any] | None = None
+        self._initialisers()
+
+    def _initialisers(self) -> None:
+        from onnx import numpy_helper
+
+        for item in self.proto.graph.initializer:
+            try:
+                self._add_constant(item.name, numpy_helper.to_array(item))
+            except (ValueError, TypeError, LookupError) as error:
+                raise ValueError(f"initialiser {item.name!r} must be valid ONNX: {error}") from error
+        if self.proto.graph.sparse_initializer:
+            self.reasons.append("sparse initialisers are not supported; export with dense weights")
+
+    def _add_constant(self, name: str, value: Array) -> None:
+        """A constant; weights must be finite, single numbers may be infinite: they are limits."""
+        self.ctx.constants[name] = value
+        if name in self.ctx.used and value.dtype.kind in "fV" and value.dtype.names is None:
+            numbers = value.astype(np.float64)
+            if np.isnan(numbers).any() or (value.size > 1 and np.isinf(numbers).any()):
+                self.reasons.append(f"constant '{name}': must be finite, it has NaN or infinities; correct the model")
+
+    def run(self, nodes: Sequence[OnnxNode]) -> None:
+        """Take all nodes."""
+        for node in nodes:
+            start = len(self.ctx.graph.nodes)
+            try:
+                if not self._known(node):
+                    self._bind(node, start)
+            except (Refusal, ValueError, LookupError) as error:
+                del self.ctx.graph.nodes[start:]
+                refused = isinstance(error, Refusal)
+                self._refuse(node, str(error) if refused else f"operands do not fit ({error}); correct the model")
+
+    def _known(self, node: OnnxNode) -> bool:
+        """Whether the result does not depend on the inputs' values; then it is a constant from now on."""
+        inputs = [name for name in node.inputs if name]
+        if node.standard and node.op in ("Shape", "Size") and not self.ctx.is_constant(inputs[0]):
+            return self._shape(node, inputs[0])
+        foldable = node.standard and (inputs or node.op == "Constant") and node.op not in _RANDOM
+        if not foldable or not set(inputs) <= self.ctx.constants.keys() | self.deferred:
+            return False
+        if self.deferred.intersection(inputs):
+            self.deferred.update(node.outputs)
+            return True
+        for name, value in zip(node.outputs, self._evaluate(node, inputs), strict=False):
+            if name:
+                self._add_constant(name, np.asarray(value))
+        quantization.remember_constant(self.ctx, node)
+        return True
+
+    def _shape(self, node: OnnxNode, name: str) -> bool:
+        """The shape of a tensor is a constant, now or as soon as it is known."""
+        if name in self.unknown:
+            self.deferred.add(node.outputs[0])
+        else:
+            shape = self.ctx.shape(name)
+            part = shape[node.attrs.get("start", 0) : node.attrs.get("end")]
+            value = np.array(part if node.op == "Shape" else np.prod(shape), dtype=np.int64)
+            self.ctx.constants[node.outputs[0]] = value
+        return True
+
+    def _evaluate(self, node: OnnxNode, inputs: Sequence[str]) -> Sequence[Array]:
+        from onnx.reference import ReferenceEvaluator
+
+        if node.op in ("ConstantOfShape", "Expand"):
+            sizes = self.ctx.constants[inputs[-1]].tolist()
+            if math.prod(sizes) > _LARGEST_CONSTANT:
+                raise Refusal(f"makes a constant of the shape {sizes}", "correct the model")
+        try:
+            evaluator = ReferenceEvaluator(node.proto, opsets={"": self.ctx.opset})
+            return list(evaluator.run(None, {name: self.ctx.constants[name] for name in inputs}))
+        except Exception as error:  # whatever the evaluator of another project raises
+            raise Refusal(f"cannot be folded: {error}", "export with constants folded") from error
+
+    def _bind(self, node: OnnxNode, start: int) -> None:
+        handler = HANDLERS.get(node.op) if node.standard else None
+        if handler is None:
+            integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
+            remedy = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"
+            raise Refusal("operator is not supported", remedy)
+        if (self.unknown | self.deferred).intersection(node.inputs):
+            self.unknown.update(node.outputs)
+            return
+        results = handler(self.ctx, node)
+        results = [results] if isinstance(results, str) else results
+        for index, name in enumerate(node.outputs):
+            if name in self.ctx.used and index >= len(results) and name not in self.ctx.codes:
+                raise Refusal(f"output {index} '{name}' is not supported", "do not use it")
+        names = [name if name in self.ctx.used else "" for name in node.outputs]
+        self.ctx.bind(start, results, names + [""] * (len(results) - len(names)))
+
+    def _refuse(self, node: OnnxNode, reason: str) -> None:
+        """Note a reason, and what its outputs are like, as far as ONNX itself knows."""
+        self.reasons.append(f"{node.label} '{node.name}': {reason}")
+        for name in filter(None, node.outputs):
+            if shape := self._inference().get(name):
+                self.ctx.graph.shapes[name] = shape
+            else:
+                self.unknown.add(name)
+
+    def _inference(self) -> dict[str, Any]:
+        """Shapes that onnx infers for tensors of floats, where they are known."""
+        import onnx
+
+        if self._inferred is None:
+            for value in input_values(self.proto):
+                for dim, size in zip(
+                    value.type.tensor_type.shape.dim, self.ctx.graph.shapes.get(value.name, ()), strict=False
+                ):
+                    dim.dim_value = size
+            inferred = onnx.shape_inference.infer_shapes(self.proto, data_prop=True)
+            types = {item.name: item.type.tensor_type for item in inferred.graph.value_info}
+            floats = {name: kind for name, kind in types.items() if kind.elem_type in FLOAT_TYPES}
+            sizes = {name: tuple(dim.dim_value for dim in kind.shape.dim) for name, kind in floats.items()}
+            self._inferred = {name: shape for name, shape in sizes.items() if shape and all(shape)}
+        return self._inferred
+
+    def output(self, name: str) -> None:
+        """Note an output of the network."""
+        graph = self.ctx.graph
+        graph.outputs.append(name)
+        if name in self.ctx.constants:
+            self.reasons.append(f"output '{name}': is constant; remove it")
+        elif name in self.ctx.codes:
+            self.reasons.append(f"output '{name}': is an integer of QuantizeLinear; put DequantizeLinear behind it")
+        elif name not in graph.shapes and not self.reasons:
+            self.reasons.append(f"output '{name}': is never computed; correct the model")

@@ -1,0 +1,138 @@
+"""Conv, Gemm, MatMul and normalisation with constants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.pooling import window_attrs
+from concord.graph.ir import Floats
+
+
+def conv(ctx: Context, node: OnnxNode) -> str:
+    """Convolution with constant weights over one or two spatial axes."""
+    x, weight = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "weight")
+    if weight.ndim not in (3, 4):
+        raise Refusal(f"must have 1 or 2 spatial axes, not {weight.ndim - 2}", "use Conv over fewer axes")
+    bias = ctx.floats(node.input(2), "bias") if node.input(2) else np.zeros(len(weight))
+    attrs = window_attrs(node, weight.shape[2:], ctx.shape(x)[2:])
+    y = ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=node.attrs.get("group", 1), **attrs)
+    ctx.remember_weight(node.input(1), 0)
+    return y
+
+
+def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:
+    """Exchange the last two axes."""
+    rank = len(ctx.graph.shapes[x])
+    if rank < 2:
+        raise Refusal("must have at least two axes", "correct the model")
+    return ctx.emit(node, "Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats) -> str:
+    return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(len(weight)))
+
+
+def gemm(ctx: Context, node: OnnxNode) -> str:
+    """A Dense and, where C is more than a bias, an addition; the constant may be either factor."""
+    alpha = float(node.attrs.get("alpha", 1.0))
+    trans = [bool(node.attrs.get(name, 0)) for name in ("transA", "transB")]
+    data = 0 if ctx.is_constant(node.input(1)) else 1
+    if not ctx.is_constant(node.input(1 - data)):
+        raise Refusal("is a product of two computed matrices", "one of them must be constant")
+    weight = ctx.floats(node.input(1 - data), "weight")
+    outputs_first = trans[1 - data] == (data == 0)
+    x = ctx.tensor(node.input(data))
+    if trans[data] == (data == 0):
+        x = _transposed(ctx, node, x)
+    y = _dense(ctx, node, x, alpha * (weight if outputs_first else weight.T))
+    ctx.remember_weight(node.input(1 - data), 0 if outputs_first else 1, alpha)
+    if data == 1:
+        y = _transposed(ctx, node, y)
+    return _plus(ctx, node, y) if node.input(2) else y
+
+
+def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
+    """Add beta times C."""
+    beta = float(node.attrs.get("beta", 1.0))
+    if ctx.is_constant(node.input(2)):
+        return ctx.emit(node, "Add", [y], constant=beta * ctx.floats(node.input(2), "bias"))
+    c = ctx.tensor(node.input(2))
+    scaled = c if beta == 1.0 else ctx.emit(node, "Mul", [c], constant=np.asarray(beta))
+    return ctx.emit(node, "Add", [y, scaled])
+
+
+def matmul(ctx: Context, node: OnnxNode) -> str:
+    """A Dense; a constant on the left side is multiplied through transpositions."""
+    names = [node.input(0), node.input(1)]
+    constant = next((side for side in (1, 0) if ctx.is_constant(names[side])), None)
+    if constant is None:
+        raise Refusal("is a product of two computed matrices", "one of them must be constant")
+    weight, x = ctx.floats(names[constant], "weight"), ctx.tensor(names[1 - constant])
+    rank = len(ctx.graph.shapes[x])
+    if max(weight.shape[:-2], default=1) > 1:
+        raise Refusal("has a constant that differs over the batch axes", "one product for each of its matrices")
+    matrix = weight.reshape(weight.shape[-2:])
+    if constant == 1:
+        y = _dense(ctx, node, x, matrix.T if weight.ndim > 1 else matrix[None])
+        axis = weight.ndim - 1
+    elif rank == 1:
+        y = _dense(ctx, node, x, matrix if weight.ndim > 1 else matrix[None])
+        axis = weight.ndim - 2
+    else:
+        y = _dense(ctx, node, _transposed(ctx, node, x), matrix if weight.ndim > 1 else matrix[None])
+        axis = weight.ndim - 2
+    ctx.remember_weight(names[constant], axis)
+    if constant == 0 and rank > 1:
+        y = _transposed(ctx, node, y)
+    shape = _matmul_shape(weight.shape, ctx.graph.shapes[x], constant)
+    return y if ctx.graph.shapes[y] == shape else ctx.emit(node, "Reshape", [y], shape=shape)
+
+
+def _matmul_shape(weight: tuple[int, ...], x: tuple[int, ...], constant: int) -> tuple[int, ...]:
+    """Shape of the product as ONNX (and NumPy) have it, with axes of length 1 in the constant and vectors."""
+    operands = (weight, x) if constant == 0 else (x, weight)
+    return tuple((np.empty(operands[0], dtype=np.bool_) @ np.empty(operands[1], dtype=np.bool_)).shape)
+
+
+def batch_normalization(ctx: Context, node: OnnxNode) -> str:
+    """A multiplication and an addition per channel, for a pass to fold into the layer before."""
+    x, attrs = ctx.tensor(node.input(0)), node.attrs
+    if attrs.get("training_mode", 0) or not attrs.get("spatial", 1):
+        raise Refusal("must be in inference mode, over channels", "export the model for inference")
+    names = ("scale", "bias", "mean", "variance")
+    scale, bias, mean, variance = (ctx.floats(node.input(k), name) for k, name in enumerate(names, 1))
+    spread = variance + attrs.get("epsilon", 1e-5)
+    if spread.min() <= 0:
+        raise Refusal("must have a positive variance", "correct the model")
+    factor = scale / np.sqrt(spread)
+    rank = len(ctx.shape(x))
+    shape = (-1, *[1] * (rank - 2)) if rank > 1 else (-1,)
+    y = ctx.emit(node, "Mul", [x], constant=factor.reshape(shape))
+    return ctx.emit(node, "Add", [y], constant=(bias - factor * mean).reshape(shape))
+
+
+def layer_normalization(ctx: Context, node: OnnxNode) -> str:
+    """Mean, variance, reciprocal square root and a constant per element."""
+    x = ctx.tensor(node.input(0))
+    rank = len(ctx.shape(x))
+    (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
+    axes = tuple(range(first, rank))
+    scale = ctx.floats(node.input(1), "scale")
+    centred = ctx.emit(node, "Sub", [x, ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)])
+    square = ctx.emit(node, "Mul", [centred, centred])
+    variance = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
+    shifted = ctx.emit(node, "Add", [variance], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
+    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
+    y = ctx.emit(node, "Mul", [ctx.emit(node, "Mul", [centred, factor])], constant=scale)
+    return ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(2), "bias")) if node.input(2) else y
+
+
+HANDLERS: dict[str, Handler] = {
+    "Conv": conv,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "BatchNormalization": batch_normalization,
+    "LayerNormalization": layer_normalization,
+}

@@ -1,0 +1,128 @@
+"""Read an ONNX file and find out the shapes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from concord.graph.ir import Shape
+
+OLDEST_OPSET = 8
+
+
+def load(model: str | Path | Any) -> Any:
+    """Return the checked ``ModelProto`` of a file; one that is given is copied.
+
+    Raises
+    ------
+    ValueError
+        If it is no valid ONNX, or older than opset 8.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # onnx brings it
+
+    try:
+        if isinstance(model, str | Path):
+            proto = onnx.load(model)
+        else:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(model)
+        for value in proto.graph.input:
+            _settle_shape(value, True)
+        for value in proto.graph.output:
+            _settle_shape(value, False)
+        onnx.checker.check_model(proto)
+    except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
+        what = model if isinstance(model, str | Path) else f"model {model.graph.name!r}"
+        raise ValueError(f"{what} must be valid ONNX: {error}") from error
+    if proto.functions:
+        from onnx.inliner import inline_local_functions
+
+        proto = inline_local_functions(proto)
+    if opset(proto) < OLDEST_OPSET:
+        raise ValueError(
+            f"opset must be {OLDEST_OPSET} or later, not {opset(proto)}; convert it with onnx.version_converter"
+        )
+    return proto
+
+
+def _settle_shape(value: Any, is_input: bool) -> None:
+    """onnx asks for a shape of every output, even though it follows from the nodes; inputs need one indeed."""
+    if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+        if is_input:
+            raise ValueError(f"input {value.name!r} must have a shape; each of its dimensions may be open")
+        value.type.tensor_type.shape.SetInParent()
+
+
+def opset(proto: Any) -> int:
+    """Version of the standard operators."""
+    return max([item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")], default=1)
+
+
+def input_values(proto: Any) -> list[Any]:
+    """Inputs that are not initialisers."""
+    constant = {item.name for item in proto.graph.initializer}
+    return [value for value in proto.graph.input if value.name not in constant]
+
+
+def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> tuple[dict[str, Shape], list[str]]:
+    """Shapes for one sample, and why there are none for the other inputs.
+
+    A symbolic first dimension is the batch, which is 1, as is every other dimension of the same name.
+
+    Raises
+    ------
+    ValueError
+        If a shape is given for what is no input, or does not fit.
+    """
+    if unknown := sorted(set(given) - {value.name for value in values}):
+        raise ValueError(f"shapes must be of inputs {[value.name for value in values]}, not {unknown}")
+    dims = {value.name: list(value.type.tensor_type.shape.dim) for value in values}
+    batch = {d[0].dim_param for d in dims.values() if d and not d[0].HasField("dim_value")} - {""}
+    shapes: dict[str, Shape] = {}
+    reasons = []
+    for value in values:
+        reason = _type_reason(value)
+        if reason is None and value.name in given:
+            shapes[value.name] = _given(value.name, given[value.name], dims[value.name])
+        elif reason is None:
+            sizes = [_size(dim, axis, batch) for axis, dim in enumerate(dims[value.name])]
+            shapes[value.name] = tuple(size for size in sizes if isinstance(size, int))
+            open_dims = [size for size in sizes if isinstance(size, str)]
+            reason = f"{', '.join(open_dims)} must be fixed; give the shape of one sample" if open_dims else None
+        if reason is not None:
+            shapes.pop(value.name, None)
+            reasons.append(f"input '{value.name}': {reason}")
+    return shapes, reasons
+
+
+def _type_reason(value: Any) -> str | None:
+    import onnx
+
+    tensor = value.type.tensor_type
+    if tensor.elem_type not in FLOAT_TYPES:
+        kind = onnx.TensorProto.DataType.Name(tensor.elem_type) if value.type.HasField("tensor_type") else "no tensor"
+        return f"must be a tensor of floats, not {kind}; convert it outside the model"
+    return None
+
+
+def _size(dim: Any, axis: int, batch: set[str]) -> int | str:
+    """Size of a dimension, or its name if it is open."""
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value > 0 else f"dimension {axis}, {dim.dim_value},"
+    if axis == 0 or dim.dim_param in batch:
+        return 1
+    return f"dimension {axis} {dim.dim_param!r}" if dim.dim_param else f"dimension {axis}"
+
+
+def _given(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
+    fixed = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    fits = not dims or (len(shape) == len(fixed) and all(f in (None, s) for f, s in zip(fixed, shape, strict=True)))
+    if not fits or any(size < 1 for size in shape):
+        raise ValueError(f"shape of {name!r} must go with {[f or 'any' for f in fixed]}, not {list(shape)}")
+    return tuple(int(size) for size in shape)
+
+
+#: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.
+FLOAT_TYPES = (1, 10, 11, 16)

@@ -1,0 +1,170 @@
+"""Functions of one element, and Softmax."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.load import FLOAT_TYPES
+
+#: Operators that are one of :data:`concord.functions.FUNCTIONS`, with its parameters and their ONNX defaults.
+FUNCTION_NAMES: dict[str, tuple[str, dict[str, float]]] = {
+    "Sigmoid": ("sigmoid", {}),
+    "Tanh": ("tanh", {}),
+    "Erf": ("erf", {}),
+    "Exp": ("exp", {}),
+    "Log": ("log", {}),
+    "Sqrt": ("sqrt", {}),
+    "Reciprocal": ("reciprocal", {}),
+    "Softplus": ("softplus", {}),
+    "HardSwish": ("hardswish", {}),
+    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
+    "Elu": ("elu", {"alpha": 1.0}),
+    "HardSigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
+}
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+
+
+def apply(ctx: Context, node: OnnxNode, x: str, *names: str, **parameters: float) -> str:
+    """Apply functions; parameters are those of the first one."""
+    functions = tuple((name, {} if k else parameters) for k, name in enumerate(names))
+    return ctx.emit(node, "Function", [x], functions=functions)
+
+
+def times(ctx: Context, node: OnnxNode, x: str, factor: float) -> str:
+    """Multiply by a number, unless it is 1."""
+    return x if factor == 1.0 else ctx.emit(node, "Mul", [x], constant=np.asarray(float(factor)))
+
+
+def function(ctx: Context, node: OnnxNode) -> str:
+    """An operator of :data:`FUNCTION_NAMES`."""
+    name, defaults = FUNCTION_NAMES[node.op]
+    parameters = {key: float(node.attrs.get(key, value)) for key, value in defaults.items()}
+    return apply(ctx, node, ctx.tensor(node.input(0)), name, **parameters)
+
+
+def relu(ctx: Context, node: OnnxNode) -> str:
+    """Relu."""
+    return ctx.emit(node, "Relu", [ctx.tensor(node.input(0))])
+
+
+def gelu(ctx: Context, node: OnnxNode) -> str:
+    """With the normal distribution, or its approximation through tanh."""
+    names = {"none": "gelu", "tanh": "gelu_tanh"}
+    return apply(ctx, node, ctx.tensor(node.input(0)), names[node.attrs.get("approximate", "none")])
+
+
+def swish(ctx: Context, node: OnnxNode) -> str:
+    """``x * sigmoid(alpha * x)``."""
+    x, alpha = ctx.tensor(node.input(0)), float(node.attrs.get("alpha", 1.0))
+    if alpha == 1.0:
+        return apply(ctx, node, x, "silu")
+    return ctx.emit(node, "Mul", [x, apply(ctx, node, times(ctx, node, x, alpha), "sigmoid")])
+
+
+def mish(ctx: Context, node: OnnxNode) -> str:
+    """``x * tanh(softplus(x))``."""
+    x = ctx.tensor(node.input(0))
+    return ctx.emit(node, "Mul", [x, apply(ctx, node, x, "softplus", "tanh")])
+
+
+def selu(ctx: Context, node: OnnxNode) -> str:
+    """``gamma`` times an Elu."""
+    alpha, gamma = node.attrs.get("alpha", _SELU_ALPHA), node.attrs.get("gamma", _SELU_GAMMA)
+    return times(ctx, node, apply(ctx, node, ctx.tensor(node.input(0)), "elu", alpha=float(alpha)), gamma)
+
+
+def celu(ctx: Context, node: OnnxNode) -> str:
+    """``alpha * elu(x / alpha)``."""
+    alpha = float(node.attrs.get("alpha", 1.0))
+    return times(ctx, node, apply(ctx, node, times(ctx, node, ctx.tensor(node.input(0)), 1 / alpha), "elu"), alpha)
+
+
+def negate(ctx: Context, node: OnnxNode) -> str:
+    """Times -1."""
+    return times(ctx, node, ctx.tensor(node.input(0)), -1.0)
+
+
+def absolute(ctx: Context, node: OnnxNode) -> str:
+    """The larger one of x and -x."""
+    x = ctx.tensor(node.input(0))
+    return ctx.emit(node, "Max", [x, times(ctx, node, x, -1.0)])
+
+
+def prelu(ctx: Context, node: OnnxNode) -> str:
+    """LeakyRelu; where slopes differ, the sum of both halves."""
+    x, slope = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "slope")
+    if slope.size == 1:
+        return apply(ctx, node, x, "leaky_relu", alpha=float(slope.reshape(-1)[0]))
+    negative = ctx.emit(node, "Clip", [x], min=-math.inf, max=0.0)
+    return ctx.emit(node, "Add", [ctx.emit(node, "Relu", [x]), ctx.emit(node, "Mul", [negative], constant=slope)])
+
+
+def clip(ctx: Context, node: OnnxNode) -> str:
+    """Clip; Relu if that is what it is."""
+    x, bounds = ctx.tensor(node.input(0)), []
+    for index, (name, unlimited) in enumerate((("min", -math.inf), ("max", math.inf)), 1):
+        value = node.attrs.get(name, unlimited)
+        if node.input(index):
+            value = ctx.constant(node.input(index), name).astype(np.float64).reshape(-1)[0]
+        if math.isnan(value):
+            raise Refusal(f"{name} must be a number, not {value}", "correct the model")
+        # Before it could be left out, the largest finite float32 stood for no limit.
+        bounds.append(unlimited if abs(value) >= np.finfo(np.float32).max else float(value))
+    if bounds == [-math.inf, math.inf]:
+        return x
+    if bounds == [0.0, math.inf]:
+        return ctx.emit(node, "Relu", [x])
+    return ctx.emit(node, "Clip", [x], min=bounds[0], max=bounds[1])
+
+
+def softmax(ctx: Context, node: OnnxNode) -> str:
+    """Softmax; before opset 13 over all axes from one on."""
+    x = ctx.tensor(node.input(0))
+    shape = ctx.shape(x)
+    (axis,) = ctx.axes([node.attrs.get("axis", -1 if ctx.opset >= 13 else 1)], len(shape))
+    if ctx.opset >= 13 or math.prod(shape[axis + 1 :]) == 1:
+        return ctx.emit(node, "Softmax", [x], axis=axis)
+    flat = ctx.emit(node, "Reshape", [x], shape=(math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return ctx.emit(node, "Reshape", [ctx.emit(node, "Softmax", [flat], axis=1)], shape=shape)
+
+
+def same(ctx: Context, node: OnnxNode) -> str:
+    """The operator changes nothing."""
+    return ctx.tensor(node.input(0))
+
+
+def dropout(ctx: Context, node: OnnxNode) -> str:
+    """Nothing, in inference."""
+    if node.input(2) and np.any(ctx.constant(node.input(2), "training_mode")):
+        raise Refusal("must be in inference mode", "export the model for inference")
+    return ctx.tensor(node.input(0))
+
+
+def cast(ctx: Context, node: OnnxNode) -> str:
+    """Nothing, between types of floats."""
+    if node.attrs["to"] not in FLOAT_TYPES:
+        raise Refusal("makes integers of computed values", "cast behind the model")
+    return ctx.tensor(node.input(0))
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(FUNCTION_NAMES, function),
+    "Relu": relu,
+    "Gelu": gelu,
+    "Swish": swish,
+    "Mish": mish,
+    "Selu": selu,
+    "Celu": celu,
+    "Neg": negate,
+    "Abs": absolute,
+    "PRelu": prelu,
+    "Clip": clip,
+    "Softmax": softmax,
+    "Identity": same,
+    "Dropout": dropout,
+    "Cast": cast,
+}

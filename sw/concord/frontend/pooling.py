@@ -1,0 +1,103 @@
+"""Pooling, and how the padding of windows is written in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.errors import Refusal
+
+
+def window_attrs(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int]) -> dict[str, Any]:
+    """``strides``, ``pads`` and ``dilations``, with ``auto_pad`` resolved."""
+    rank, attrs = len(kernel), node.attrs
+    if len(spatial) != rank or list(attrs.get("kernel_shape", kernel)) != list(kernel):
+        raise Refusal(f"kernel {list(kernel)} must go with the input {list(spatial)}", "correct the model")
+    strides = tuple(attrs.get("strides", [1] * rank))
+    dilations = tuple(attrs.get("dilations", [1] * rank))
+    pads = tuple(attrs.get("pads", [0] * 2 * rank))
+    if not len(strides) == len(dilations) == len(pads) / 2 == rank or min(strides + dilations) < 1:
+        raise Refusal(f"strides, dilations and pads must go with {rank} axes", "correct the model")
+    mode = attrs.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        pads = (0,) * (2 * rank)
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [
+            max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
+            for size, stride, k, dilation in zip(spatial, strides, kernel, dilations, strict=True)
+        ]
+        small, large = tuple(total // 2 for total in totals), tuple(total - total // 2 for total in totals)
+        pads = small + large if mode == "SAME_UPPER" else large + small
+    if min(pads, default=0) < 0:
+        raise Refusal(f"pads must not be negative, {list(pads)}", "use Slice")
+    return {"strides": strides, "pads": pads, "dilations": dilations}
+
+
+def _pool_attrs(ctx: Context, node: OnnxNode, x: str) -> dict[str, Any]:
+    """Attributes of a window; ``all_pads`` also covers what ``ceil_mode`` lets reach beyond the end."""
+    spatial = ctx.shape(x)[2:]
+    if len(spatial) not in (1, 2):
+        raise Refusal(f"must have 1 or 2 spatial axes, not {len(spatial)}", "use pooling over fewer axes")
+    kernel = tuple(node.attrs["kernel_shape"])
+    attrs = window_attrs(node, kernel, spatial)
+    rank, pads = len(kernel), list(attrs["pads"])
+    for axis, size in enumerate(spatial):
+        span, stride = (kernel[axis] - 1) * attrs["dilations"][axis] + 1, attrs["strides"][axis]
+        if max(pads[axis], pads[rank + axis]) >= span:
+            raise Refusal("has windows that lie in the padding", "make the padding smaller than the window")
+        if node.attrs.get("ceil_mode", 0):
+            count = -(-(size + pads[axis] + pads[rank + axis] - span) // stride) + 1
+            count -= (count - 1) * stride >= size + pads[axis]
+            pads[rank + axis] = max(pads[rank + axis], (count - 1) * stride + span - size - pads[axis])
+    return {"kernel": kernel, **attrs, "all_pads": tuple(pads)}
+
+
+def max_pool(ctx: Context, node: OnnxNode) -> str:
+    """Maximum over windows."""
+    x = ctx.tensor(node.input(0))
+    attrs = _pool_attrs(ctx, node, x)
+    return ctx.emit(node, "MaxPool", [x], **attrs | {"pads": attrs.pop("all_pads")})
+
+
+def average_pool(ctx: Context, node: OnnxNode) -> str:
+    """Average over windows; ``counted`` says which padding is part of it."""
+    x = ctx.tensor(node.input(0))
+    attrs = _pool_attrs(ctx, node, x)
+    pads = attrs["pads"]
+    counted = pads if node.attrs.get("count_include_pad", 0) else (0,) * len(pads)
+    return ctx.emit(node, "AveragePool", [x], **attrs | {"pads": attrs.pop("all_pads"), "counted": counted})
+
+
+def global_average_pool(ctx: Context, node: OnnxNode) -> str:
+    """The mean over all spatial axes."""
+    x = ctx.tensor(node.input(0))
+    return ctx.emit(node, "ReduceMean", [x], axes=tuple(range(2, len(ctx.shape(x)))), keepdims=True)
+
+
+def global_max_pool(ctx: Context, node: OnnxNode) -> str:
+    """A window of the size of the input."""
+    x = ctx.tensor(node.input(0))
+    kernel = ctx.shape(x)[2:]
+    ones = (1,) * len(kernel)
+    return ctx.emit(node, "MaxPool", [x], kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
+
+
+def reduce_mean(ctx: Context, node: OnnxNode) -> str:
+    """The mean over some axes, or all of them."""
+    x = ctx.tensor(node.input(0))
+    rank = len(ctx.shape(x))
+    axes = ctx.integers(node, 1, "axes")
+    if not axes:
+        axes = [] if node.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
+    keep = bool(node.attrs.get("keepdims", 1))
+    return ctx.emit(node, "ReduceMean", [x], axes=ctx.axes(axes, rank), keepdims=keep) if axes else x
+
+
+HANDLERS: dict[str, Handler] = {
+    "MaxPool": max_pool,
+    "AveragePool": average_pool,
+    "GlobalAveragePool": global_average_pool,
+    "GlobalMaxPool": global_max_pool,
+    "ReduceMean": reduce_mean,
+}

@@ -1,0 +1,157 @@
+"""The graph of a network: nodes in execution order, tensors by name.
+
+Tensors have the shape they have in ONNX for one sample (a symbolic batch dimension is 1), so axes keep their meaning.
+Weights, biases and other constants are no tensors of the graph: they are attributes of the nodes, in float64.
+What an operator means, its attributes and its kind [dtype-pass] are in :mod:`concord.graph.ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operation.
+
+    Parameters
+    ----------
+    op : str
+        Name of the operator, one of :data:`concord.graph.ops.OPS`.
+    name : str
+        Unique in its graph; that of the ONNX node it comes from, as far as possible.
+    inputs, outputs : tuple of str
+        Names of tensors. An input that is left out is the empty string.
+    attrs : dict
+        Attributes, constants among them.
+    """
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def replace(self, **changes: Any) -> Node:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def with_attrs(self, **attrs: Any) -> Node:
+        """A copy with some attributes changed."""
+        return replace(self, attrs=self.attrs | attrs)
+
+
+@dataclass(frozen=True, eq=False)
+class Quantization:
+    """What an exporter chose for a tensor: ``value = (code - zero_point) * scale``.
+
+    Parameters
+    ----------
+    scale : array of float64
+        One number, or one per index of ``axis``.
+    zero_point : array of int64
+        Of the same shape.
+    bits, signed : int, bool
+        Of the codes.
+    axis : int or None
+        Axis of the tensor with a scale per index; ``None`` if there is one scale.
+    """
+
+    scale: Floats
+    zero_point: npt.NDArray[np.int64]
+    bits: int
+    signed: bool
+    axis: int | None = None
+
+    @property
+    def range(self) -> tuple[Floats, Floats]:
+        """Least and largest value that codes stand for; of the shape of ``scale``."""
+        least = -(1 << (self.bits - 1)) if self.signed else 0
+        largest = least + (1 << self.bits) - 1
+        return (least - self.zero_point) * self.scale, (largest - self.zero_point) * self.scale
+
+    def same(self, other: Quantization) -> bool:
+        """Whether both give the same codes."""
+        fixed = (self.bits, self.signed, self.axis) == (other.bits, other.signed, other.axis)
+        return fixed and np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)
+
+
+@dataclass
+class Graph:
+    """A network.
+
+    Parameters
+    ----------
+    name : str
+        For reports.
+    nodes : list of Node
+        In execution order.
+    inputs, outputs : list of str
+        Names of tensors, in the order of the ONNX file.
+    shapes : dict
+        Shape of every tensor for one sample.
+    batched : set of str
+        Inputs and outputs whose first axis is the batch; samples of the others are stacked along a new first axis.
+    quantization : dict
+        What an exporter chose for tensors, by name of the tensor. The graph computes with floats all the same.
+    weight_quantization : dict
+        What it chose for the attribute ``weight`` of nodes, by name of the node.
+    """
+
+    name: str
+    nodes: list[Node]
+    inputs: list[str]
+    outputs: list[str]
+    shapes: dict[str, Shape]
+    batched: set[str] = field(default_factory=set)
+    quantization: dict[str, Quantization] = field(default_factory=dict)
+    weight_quantization: dict[str, Quantization] = field(default_factory=dict)
+
+    def producer(self, tensor: str) -> Node | None:
+        """The node that computes a tensor; ``None`` for an input."""
+        return next((node for node in self.nodes if tensor in node.outputs), None)
+
+    def consumers(self, tensor: str) -> list[Node]:
+        """The nodes that read a tensor."""
+        return [node for node in self.nodes if tensor in node.inputs]
+
+    def sample_shape(self, tensor: str) -> Shape:
+        """Shape of one sample in data files, without the batch axis."""
+        shape = self.shapes[tensor]
+        return shape[1:] if tensor in self.batched else shape
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Let every node and output that uses a tensor use another one in its place."""
+        self.nodes = [node.replace(inputs=tuple(names.get(n, n) for n in node.inputs)) for node in self.nodes]
+        self.outputs = [names.get(name, name) for name in self.outputs]
+
+    def check(self) -> None:
+        """Raise ``ValueError`` with everything that is inconsistent: names, order, shapes that are missing."""
+        if problems := list(self._problems()):
+            raise ValueError(f"graph {self.name} must be consistent: " + "; ".join(problems))
+
+    def _problems(self) -> Iterator[str]:
+        known, names = set(self.inputs), set()
+        for node in self.nodes:
+            if node.name in names:
+                yield f"two nodes are called {node.name!r}"
+            names.add(node.name)
+            yield from (f"{node.name} reads {n!r} before it is there" for n in node.inputs if n and n not in known)
+            yield from (f"{node.name} computes {n!r} once more" for n in node.outputs if n and n in known)
+            known.update(node.outputs)
+        yield from (f"output {name!r} is never computed" for name in self.outputs if name not in known)
+        yield from (f"shape of {name!r} is missing" for name in sorted(known) if name and name not in self.shapes)
+
+
+def fresh(graph: Graph, stem: str, taken: Sequence[str] = ()) -> str:
+    """A name for a new node or tensor that is not in use."""
+    used = {node.name for node in graph.nodes} | set(graph.shapes) | set(taken)
+    return next(name for k in range(len(used) + 1) if (name := f"{stem}.{k}" if k else stem) not in used)

@@ -1,0 +1,103 @@
+"""Convolution and matrix product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ops.base import Kind, Operator, present, present_shape
+from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
+
+#: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
+_PRODUCT_BLOCK, _DEPTHWISE_BLOCK = 1 << 22, 1 << 19
+
+
+def _check_bias(node: Node) -> None:
+    outputs, shape = len(node.attrs["weight"]), node.attrs["bias"].shape
+    if shape != (outputs,):
+        raise ValueError(f"bias must have the shape [{outputs}], not {list(shape)}")
+
+
+def _conv_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, weight = present_shape(inputs[0]), node.attrs["weight"]
+    _check_bias(node)
+    channels = weight.shape[1] * node.attrs["group"]
+    if len(shape) != weight.ndim or shape[1] != channels or weight.shape[0] % node.attrs["group"]:
+        raise ValueError(
+            f"input must have {weight.ndim} axes and {channels} channels for weights {list(weight.shape)} in "
+            f"{node.attrs['group']} groups, not the shape {list(shape)}"
+        )
+    return [(shape[0], weight.shape[0], *window_counts(node.attrs, weight.shape[2:], shape[2:]))]
+
+
+def _products(node: Node, view: Floats) -> Floats:
+    """One matrix product per group with the windows ``[images, C, *counts, *kernel]`` as columns."""
+    weight, group = node.attrs["weight"], node.attrs["group"]
+    rank = weight.ndim - 2
+    counts = view.shape[2 : 2 + rank]
+    order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
+    columns = view.transpose(order).reshape(group, -1, len(view) * math.prod(counts))
+    out = weight.reshape(group, len(weight) // group, -1) @ columns
+    return np.asarray(out.reshape(len(weight), len(view), *counts).swapaxes(0, 1))
+
+
+def _depthwise(node: Node, view: Floats) -> Floats:
+    """Each channel by itself: tap by tap over the windows ``[images, C, *counts, *kernel]``."""
+    weight = node.attrs["weight"]
+    rank = weight.ndim - 2
+    out = np.zeros(view.shape[: 2 + rank])
+    for tap in np.ndindex(*weight.shape[2:]):
+        out += view[(..., *tap)] * weight[(slice(None), 0, *tap)].reshape(-1, *[1] * rank)
+    return out
+
+
+def _conv(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x = present(inputs[0])
+    weight, bias = node.attrs["weight"], node.attrs["bias"]
+    depthwise = len(weight) == node.attrs["group"] == x.shape[2]
+    convolve, elements = (_depthwise, _DEPTHWISE_BLOCK) if depthwise else (_products, _PRODUCT_BLOCK)
+    images = x.reshape(-1, *x.shape[2:])
+    out = np.empty((*x.shape[:2], *_conv_shape(node, [x.shape[1:]])[0][1:]))
+    flat = out.reshape(-1, *out.shape[2:])
+    size = max(1, elements // (math.prod(weight.shape[1:]) * node.attrs["group"] * math.prod(out.shape[3:])))
+    for start in range(0, len(images), size):
+        block = slice(start, start + size)
+        flat[block] = convolve(node, windows(node.attrs, weight.shape[2:], images[block], 0.0))
+    out += bias.reshape(-1, *[1] * (weight.ndim - 2))
+    return [out]
+
+
+def _dense_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, weight = present_shape(inputs[0]), node.attrs["weight"]
+    _check_bias(node)
+    if not shape or shape[-1] != weight.shape[1]:
+        raise ValueError(f"last axis must have {weight.shape[1]} elements, not the shape {list(shape)}")
+    return [(*shape[:-1], weight.shape[0])]
+
+
+def _dense(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    return [present(inputs[0]) @ node.attrs["weight"].T + node.attrs["bias"]]
+
+
+LINEAR_OPS = {
+    "Conv": Operator(
+        Kind.QUANTISED,
+        {
+            "weight": "float64 [O, C / group, *kernel], one or two spatial axes",
+            "bias": "float64 [O]",
+            "group": "number of groups of channels that do not mix",
+            **WINDOW_ATTRIBUTES,
+        },
+        _conv_shape,
+        _conv,
+    ),
+    "Dense": Operator(
+        Kind.QUANTISED,
+        {"weight": "float64 [O, K]: x[..., K] becomes [..., O]", "bias": "float64 [O]"},
+        _dense_shape,
+        _dense,
+    ),
+}

@@ -1,0 +1,115 @@
+"""Operators that move elements and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ops.base import Kind, Operator, present, present_shape
+
+
+def _reshape_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, new = present_shape(inputs[0]), tuple(node.attrs["shape"])
+    if np.prod(shape, dtype=int) != np.prod(new, dtype=int):
+        raise ValueError(f"shape {list(shape)} must have as many elements as {list(new)}")
+    return [new]
+
+
+def _reshape(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x = present(inputs[0])
+    return [x.reshape(len(x), *node.attrs["shape"])]
+
+
+def _transpose_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, perm = present_shape(inputs[0]), node.attrs["perm"]
+    if sorted(perm) != list(range(len(shape))):
+        raise ValueError(f"perm must be a permutation of the axes of {list(shape)}, not {list(perm)}")
+    return [tuple(shape[axis] for axis in perm)]
+
+
+def _transpose(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    order = (0, *(axis + 1 for axis in node.attrs["perm"]))
+    return [np.ascontiguousarray(present(inputs[0]).transpose(order))]
+
+
+def _concat_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shapes, axis = [present_shape(shape) for shape in inputs], node.attrs["axis"]
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or len({len(s) for s in shapes}) != 1:
+        raise ValueError(f"shapes {[list(shape) for shape in shapes]} must be equal but for axis {axis}")
+    first = shapes[0]
+    return [(*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])]
+
+
+def _concat(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    return [np.concatenate([present(x) for x in inputs], axis=node.attrs["axis"] + 1)]
+
+
+def _ranges(node: Node) -> dict[int, range]:
+    """Indices that are taken along every axis that is not taken whole."""
+    attrs = node.attrs
+    rows = zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True)
+    return {axis: range(start, stop, step) for axis, start, stop, step in rows}
+
+
+def _slice_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, taken = list(present_shape(inputs[0])), _ranges(node)
+    for axis, indices in taken.items():
+        if not indices or not all(0 <= index < shape[axis] for index in (indices[0], indices[-1])):
+            raise ValueError(f"indices {indices} must be there and inside axis {axis} of {shape}")
+        shape[axis] = len(indices)
+    return [tuple(shape)]
+
+
+def _slice(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x = present(inputs[0])
+    index = [slice(None)] * x.ndim
+    for axis, taken in _ranges(node).items():
+        index[axis + 1] = slice(taken.start, taken.stop if taken.stop >= 0 else None, taken.step)
+    return [x[tuple(index)].copy()]
+
+
+def _pad_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, pads = present_shape(inputs[0]), node.attrs["pads"]
+    rank = len(shape)
+    if len(pads) != 2 * rank or min(pads, default=0) < 0:
+        raise ValueError(f"pads must be {2 * rank} numbers, none negative, not {list(pads)}")
+    if node.attrs["mode"] == "reflect" and any(max(pads[k], pads[rank + k]) >= size for k, size in enumerate(shape)):
+        raise ValueError(f"pads {list(pads)} must be smaller than {list(shape)} where they reflect")
+    return [tuple(pads[axis] + size + pads[rank + axis] for axis, size in enumerate(shape))]
+
+
+def _pad(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    pads = node.attrs["pads"]
+    rank = len(pads) // 2
+    widths = [(0, 0), *((pads[axis], pads[rank + axis]) for axis in range(rank))]
+    if node.attrs["mode"] == "constant":
+        return [np.pad(present(inputs[0]), widths, constant_values=node.attrs["value"])]
+    return [np.pad(present(inputs[0]), widths, mode=node.attrs["mode"])]
+
+
+MOVING_OPS = {
+    "Reshape": Operator(Kind.MOVING, {"shape": "of the output, every size known"}, _reshape_shape, _reshape),
+    "Transpose": Operator(Kind.MOVING, {"perm": "axis of the input for every axis"}, _transpose_shape, _transpose),
+    "Concat": Operator(Kind.MOVING, {"axis": "not negative"}, _concat_shape, _concat),
+    "Slice": Operator(
+        Kind.MOVING,
+        {
+            "axes": "not negative, each once",
+            "starts, stops, steps": "one per axis: the indices range(start, stop, step); stop -1 is before the first",
+        },
+        _slice_shape,
+        _slice,
+    ),
+    "Pad": Operator(
+        Kind.MOVING,
+        {
+            "pads": "at the begin of every axis, then at the end of every one; none negative",
+            "mode": "constant, reflect (without the edge) or edge",
+            "value": "of the padding where it is constant",
+        },
+        _pad_shape,
+        _pad,
+    ),
+}

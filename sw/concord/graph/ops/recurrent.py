@@ -1,0 +1,166 @@
+"""Recurrent layers: a loop over time steps, all samples at once.
+
+Gates are in the order of ONNX: i o f c (LSTM), z r h (GRU). X is ``[steps, 1, features]``; states ``[directions, 1,
+hidden]``; Y ``[steps, directions, 1, hidden]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ops.base import Kind, Operator, present, present_shape
+
+#: Functions that recurrent layers may name, by their ONNX names: as in :mod:`concord.functions`.
+ACTIVATION_NAMES = {
+    "Relu": "relu",
+    "Tanh": "tanh",
+    "Sigmoid": "sigmoid",
+    "LeakyRelu": "leaky_relu",
+    "HardSigmoid": "hardsigmoid",
+    "Elu": "elu",
+    "Softplus": "softplus",
+}
+Activation = Callable[[Floats], Floats]
+States = tuple[Floats, ...]
+#: (x part of the gates, states) -> new states, h first.
+Step = Callable[[Floats, States], States]
+
+
+def _shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    x, hidden, w = present_shape(inputs[0]), node.attrs["hidden_size"], node.attrs["W"]
+    if len(x) != 3 or x[2] != w.shape[2]:
+        raise ValueError(f"X must be steps by batch by {w.shape[2]} features, not {list(x)}")
+    state = (len(w), x[1], hidden)
+    if any(shape not in (None, state) for shape in inputs[1:]):
+        raise ValueError(f"initial states must have the shape {list(state)}, not {inputs[1:]}")
+    if any(node.attrs.get(name) is not None and node.attrs[name].shape != state for name in ("initial_h", "initial_c")):
+        raise ValueError(f"constant initial states must have the shape {list(state)}")
+    if node.attrs.get("P") is not None and node.attrs["P"].shape != (len(w), 3 * hidden):
+        raise ValueError(f"P must have the shape {[len(w), 3 * hidden]}, not {list(node.attrs['P'].shape)}")
+    return [(x[0], *state[:1], x[1], hidden)] + [state] * (2 if node.op == "LSTM" else 1)
+
+
+def _activations(node: Node, direction: int) -> list[Activation]:
+    """The functions of one direction. Inputs of gates are clipped; that of h, the cell, is not, as in onnxruntime."""
+    limit = np.inf if node.attrs["clip"] is None else node.attrs["clip"]
+
+    def one(name: str, parameters: dict[str, float], limit: float) -> Activation:
+        function = FLOAT_FUNCTIONS[ACTIVATION_NAMES[name]]
+        return lambda x: function(np.clip(x, -limit, limit) if limit < np.inf else x, **parameters)
+
+    pairs = zip(node.attrs["activations"][direction], node.attrs["activation_parameters"][direction], strict=True)
+    return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]
+
+
+def _lstm_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+    hidden = node.attrs["hidden_size"]
+    f, g, h = _activations(node, d)
+    peephole = np.zeros(3 * hidden) if node.attrs["P"] is None else node.attrs["P"][d]
+    p_i, p_o, p_f = np.split(peephole, 3)
+
+    def step(x: Floats, states: States) -> States:
+        before, cell = states
+        i, o, forget, c = np.split(x + before @ r.T + bias, 4, axis=-1)
+        i = f(i + p_i * cell)
+        kept = 1.0 - i if node.attrs["input_forget"] else f(forget + p_f * cell)
+        cell = kept * cell + i * g(c)
+        return f(o + p_o * cell) * h(cell), cell
+
+    return step
+
+
+def _gru_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+    hidden = node.attrs["hidden_size"]
+    f, g = _activations(node, d)
+    r_zr, r_h = r[: 2 * hidden], r[2 * hidden :]
+    b_zr, b_h = bias[: 2 * hidden], bias[2 * hidden :]
+
+    def step(x: Floats, states: States) -> States:
+        (before,) = states
+        z, reset = np.split(f(x[..., : 2 * hidden] + before @ r_zr.T + b_zr), 2, axis=-1)
+        if node.attrs["linear_before_reset"]:
+            inner = reset * (before @ r_h.T + b_h)
+        else:
+            inner = (reset * before) @ r_h.T + b_h
+        return ((1.0 - z) * g(x[..., 2 * hidden :] + inner) + z * before,)
+
+    return step
+
+
+def _rnn_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+    (f,) = _activations(node, d)
+    return lambda x, states: (f(x + states[0] @ r.T + bias),)
+
+
+_STEPS = {"LSTM": _lstm_step, "GRU": _gru_step, "RNN": _rnn_step}
+
+
+def _initial(node: Node, inputs: Sequence[Floats | None], samples: int, batch: int) -> list[Floats]:
+    """Every state ``[directions, samples * batch, hidden]`` before the first step."""
+    hidden, count = node.attrs["hidden_size"], len(node.attrs["W"])
+    states = []
+    for index, name in enumerate(("initial_h", "initial_c")[: 2 if node.op == "LSTM" else 1], 1):
+        state = inputs[index] if index < len(inputs) else None
+        if state is None:
+            constant = node.attrs.get(name)
+            constant = np.zeros((count, batch, hidden)) if constant is None else constant
+            state = np.broadcast_to(constant, (samples, count, batch, hidden))
+        states.append(state.swapaxes(0, 1).reshape(count, samples * batch, hidden))
+    return states
+
+
+def directions(node: Node) -> list[bool]:
+    """For every direction whether it goes from the last time step to the first."""
+    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
+
+
+def _evaluate(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x = present(inputs[0])
+    samples, steps, batch, _ = x.shape
+    sequence = x.swapaxes(0, 1).reshape(steps, samples * batch, -1)
+    initial = _initial(node, inputs, samples, batch)
+    outputs, last = [], []
+    for d, backward in enumerate(directions(node)):
+        input_bias, bias = np.split(node.attrs["B"][d], 2)
+        step = _STEPS[node.op](node, d, node.attrs["R"][d], bias)
+        gates = sequence @ node.attrs["W"][d].T + input_bias
+        states: States = tuple(state[d] for state in initial)
+        values = np.empty((steps, samples * batch, node.attrs["hidden_size"]))
+        for t in reversed(range(steps)) if backward else range(steps):
+            states = step(gates[t], states)
+            values[t] = states[0]
+        outputs.append(values.reshape(steps, samples, batch, -1))
+        last.append([state.reshape(samples, batch, -1) for state in states])
+    y = np.stack(outputs).transpose(2, 1, 0, 3, 4)
+    return [np.ascontiguousarray(y), *(np.stack(states, axis=1) for states in zip(*last, strict=True))]
+
+
+_ATTRIBUTES = {
+    "W, R, B": "float64 weights of x and of h, and biases of both one after the other, as in ONNX",
+    "hidden_size": "elements of the state",
+    "direction": "forward, reverse or bidirectional",
+    "activations": "for every direction the ONNX names of the functions (LSTM f g h, GRU f g, RNN f)",
+    "activation_parameters": "for every direction and function the dict of its parameters",
+    "clip": "limit of the inputs of the gates' functions, or None",
+    "initial_h": "constant initial state [directions, 1, hidden], or None: zero, unless there is an input",
+}
+_LSTM = {
+    "P": "peephole weights as in ONNX, or None",
+    "input_forget": "true: the forget gate is 1 - i",
+    "initial_c": "as initial_h, for the cell",
+}
+
+RECURRENT_OPS = {
+    "LSTM": Operator(Kind.QUANTISED, _ATTRIBUTES | _LSTM, _shape, _evaluate),
+    "GRU": Operator(
+        Kind.QUANTISED,
+        _ATTRIBUTES | {"linear_before_reset": "true: the reset gate multiplies the product with R"},
+        _shape,
+        _evaluate,
+    ),
+    "RNN": Operator(Kind.QUANTISED, _ATTRIBUTES, _shape, _evaluate),
+}

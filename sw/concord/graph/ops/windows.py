@@ -1,0 +1,90 @@
+"""Windows that slide over the spatial axes of ``[..., channels, *spatial]``: geometry of convolution and pooling.
+
+Windows that do not fit entirely into the padded input are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ops.base import Kind, Operator, present, present_shape
+
+WINDOW_ATTRIBUTES = {
+    "strides": "step of the window along every spatial axis",
+    "pads": "elements of padding: at the begin of every spatial axis, then at the end of every one",
+    "dilations": "distance of the taps along every spatial axis",
+}
+
+
+def window_counts(attrs: dict[str, Any], kernel: Sequence[int], spatial: Sequence[int]) -> Shape:
+    """Number of windows along every spatial axis; ``ValueError`` if there is none."""
+    pads, rank = attrs["pads"], len(kernel)
+    if len(spatial) != rank:
+        raise ValueError(f"window of {rank} axes must slide over as many, not {len(spatial)}")
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, attrs["dilations"], strict=True)]
+    padded = [size + pads[axis] + pads[rank + axis] for axis, size in enumerate(spatial)]
+    if any(span > size for span, size in zip(spans, padded, strict=True)):
+        raise ValueError(f"window of {spans} elements must fit into the padded input of {padded}")
+    return tuple((p - s) // stride + 1 for p, s, stride in zip(padded, spans, attrs["strides"], strict=True))
+
+
+def windows(attrs: dict[str, Any], kernel: Sequence[int], x: Floats, padding: float) -> Floats:
+    """Read-only view ``[..., *counts, *kernel]`` of ``x[..., *spatial]``."""
+    rank = len(kernel)
+    pads, axes = attrs["pads"], tuple(range(x.ndim - rank, x.ndim))
+    if any(pads):
+        widths = [(0, 0)] * (x.ndim - rank) + [(pads[axis], pads[rank + axis]) for axis in range(rank)]
+        x = np.pad(x, widths, constant_values=padding)
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, attrs["dilations"], strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(x, spans, axis=axes)
+    steps = tuple(slice(None, None, step) for step in (*attrs["strides"], *attrs["dilations"]))
+    return view[(slice(None),) * (view.ndim - 2 * rank) + steps]
+
+
+def _pool_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, kernel = present_shape(inputs[0]), node.attrs["kernel"]
+    kept = shape[: len(shape) - len(kernel)]
+    return [kept + window_counts(node.attrs, kernel, shape[len(kept) :])]
+
+
+def _kernel_axes(node: Node) -> tuple[int, ...]:
+    return tuple(range(-len(node.attrs["kernel"]), 0))
+
+
+def _max_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    view = windows(node.attrs, node.attrs["kernel"], present(inputs[0]), -np.inf)
+    return [view.max(axis=_kernel_axes(node))]
+
+
+def divisors(node: Node, spatial: Sequence[int]) -> Floats:
+    """What an AveragePool divides the sum of every window by: ``[*counts]``."""
+    pads, counted, rank = node.attrs["pads"], node.attrs["counted"], len(spatial)
+    grid = np.zeros([pads[axis] + size + pads[rank + axis] for axis, size in enumerate(spatial)])
+    inside = [slice(pads[k] - counted[k], pads[k] + n + counted[rank + k]) for k, n in enumerate(spatial)]
+    grid[tuple(inside)] = 1.0
+    unpadded = node.attrs | {"pads": (0,) * len(pads)}
+    return np.asarray(windows(unpadded, node.attrs["kernel"], grid, 0.0).sum(axis=_kernel_axes(node)))
+
+
+def _average_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x, kernel = present(inputs[0]), node.attrs["kernel"]
+    sums = windows(node.attrs, kernel, x, 0.0).sum(axis=_kernel_axes(node))
+    return [sums / divisors(node, x.shape[x.ndim - len(kernel) :])]
+
+
+_POOL = {"kernel": "size of the window along every spatial axis", **WINDOW_ATTRIBUTES}
+
+WINDOW_OPS = {
+    "MaxPool": Operator(Kind.MOVING, _POOL, _pool_shape, _max_pool),
+    "AveragePool": Operator(
+        Kind.PRECISE,
+        _POOL
+        | {"counted": "how many of the pads count as elements of the average; all others and what is beyond do not"},
+        _pool_shape,
+        _average_pool,
+    ),
+}

@@ -1,0 +1,28 @@
+"""Let a convolution do the zero padding in front of it."""
+
+from __future__ import annotations
+
+from concord.graph.ir import Graph
+
+
+def run(graph: Graph) -> None:
+    """A Pad with zeros along spatial axes, read by Conv only, disappears."""
+    for pad in [node for node in reversed(graph.nodes) if node.op == "Pad"]:
+        source, result = pad.inputs[0], pad.outputs[0]
+        readers, pads = graph.consumers(result), pad.attrs["pads"]
+        rank = len(pads) // 2
+        zeros = pad.attrs["mode"] == "constant" and pad.attrs["value"] == 0
+        spatial = not any((*pads[:2], *pads[rank : rank + 2]))
+        if not (zeros and spatial) or result in graph.outputs or any(node.op != "Conv" for node in readers):
+            continue
+        more = (*pads[2:rank], *pads[rank + 2 :])
+        names = {node.name for node in readers}
+        graph.nodes = [
+            node.replace(inputs=(source,)).with_attrs(pads=tuple(map(sum, zip(node.attrs["pads"], more, strict=True))))
+            if node.name in names
+            else node
+            for node in graph.nodes
+            if node.name != pad.name
+        ]
+        del graph.shapes[result]
+        graph.quantization.pop(result, None)

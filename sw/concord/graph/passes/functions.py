@@ -1,0 +1,21 @@
+"""Join functions of one element that follow each other: one table can do all of them [transfer-lut]."""
+
+from __future__ import annotations
+
+from concord.graph.ir import Graph
+
+
+def run(graph: Graph) -> None:
+    """A Function that is the only reader of another one takes it over."""
+    for node in list(graph.nodes):
+        before = graph.producer(node.inputs[0]) if node.op == "Function" else None
+        if before is None or before.op != "Function":
+            continue
+        between = before.outputs[0]
+        if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
+            continue
+        joined = node.replace(inputs=before.inputs).with_attrs(
+            functions=(*before.attrs["functions"], *node.attrs["functions"])
+        )
+        graph.nodes = [joined if n.name == node.name else n for n in graph.nodes if n.name != before.name]
+        del graph.shapes[between]

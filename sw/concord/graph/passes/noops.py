@@ -1,0 +1,52 @@
+"""Remove nodes whose result is their input."""
+
+from __future__ import annotations
+
+from concord.graph.ir import Graph, Node
+
+
+def run(graph: Graph) -> None:
+    """Remove them; names of inputs and outputs of the network stay, for which such a node may have to stay."""
+    for name in [node.name for node in graph.nodes]:
+        node = next(node for node in graph.nodes if node.name == name)  # others before it may have renamed its input
+        if changes_nothing(graph, node):
+            _bypass(graph, node)
+
+
+def changes_nothing(graph: Graph, node: Node) -> bool:
+    """Whether the output of a node always equals its first input."""
+    attrs, shape = node.attrs, graph.shapes.get(node.inputs[0])
+    match node.op:
+        case "Reshape":
+            return tuple(attrs["shape"]) == shape
+        case "Transpose":
+            return list(attrs["perm"]) == sorted(attrs["perm"])
+        case "Slice":
+            rows = zip(attrs["axes"], attrs["starts"], attrs["steps"], strict=True)
+            return graph.shapes[node.outputs[0]] == shape and all(row[1:] == (0, 1) for row in rows)
+        case "Concat":
+            return len(node.inputs) == 1
+        case "Pad":
+            return not any(attrs["pads"])
+        case _:
+            return False
+
+
+def _bypass(graph: Graph, node: Node) -> None:
+    source, result = node.inputs[0], node.outputs[0]
+    if result not in graph.outputs:
+        graph.nodes.remove(node)
+        _let_go(graph, result, source)
+    elif source not in graph.outputs and source not in graph.inputs:
+        graph.nodes.remove(node)
+        graph.nodes = [n.replace(outputs=tuple(result if t == source else t for t in n.outputs)) for n in graph.nodes]
+        _let_go(graph, source, result)
+
+
+def _let_go(graph: Graph, gone: str, kept: str) -> None:
+    """Use ``kept`` wherever ``gone`` was used."""
+    graph.rename({gone: kept})
+    del graph.shapes[gone]
+    if gone in graph.quantization:
+        graph.quantization.setdefault(kept, graph.quantization[gone])
+        del graph.quantization[gone]

@@ -1,0 +1,93 @@
+"""Functions and arithmetic of elements, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from onnx_models import agrees, floats, model, node, ops, unary
+
+RNG = np.random.default_rng(7)
+
+
+FUNCTIONS = [
+    ("Sigmoid", {}), ("Tanh", {}), ("Erf", {}), ("Exp", {}), ("Softplus", {}), ("HardSwish", {}), ("LeakyRelu", {}),
+    ("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}), ("HardSigmoid", {}), ("HardSigmoid", {"alpha": 0.3}),
+    ("Selu", {}), ("Selu", {"alpha": 1.2, "gamma": 0.7}), ("Celu", {}), ("Celu", {"alpha": 2.0}), ("Neg", {}),
+    ("Abs", {}), ("Relu", {}), ("Mish", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs"), FUNCTIONS)
+def test_function(op, attrs):
+    agrees(unary(op, opset=18, **attrs))
+
+
+@pytest.mark.parametrize("attrs", [{}, {"approximate": "tanh"}])
+def test_gelu(attrs):
+    assert ops(agrees(unary("Gelu", opset=20, **attrs))) == ["Function"]
+
+
+@pytest.mark.parametrize("op", ["Sqrt", "Log", "Reciprocal"])
+def test_function_of_positive_numbers(op):
+    x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
+    assert ops(agrees(unary(op), x)) == ["Function"]
+
+
+@pytest.mark.parametrize("slope", [(), (1,), (3, 1)])
+def test_prelu(slope):
+    agrees(unary("PRelu", constants={"slope": np.abs(floats(*slope))}))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "op"), [((0, 6), "Clip"), ((-0.5, None), "Clip"), ((None, 0.5), "Clip"), ((0, None), "Relu")]
+)
+@pytest.mark.parametrize("opset", [8, 13])
+def test_clip(bounds, op, opset):
+    given = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if value is not None}
+    if opset == 8:
+        proto = unary("Clip", 8, **{name: float(value) for name, value in given.items()})
+    else:
+        names = [name if name in given else "" for name in ("min", "max")]
+        constants = {name: np.float32(value) for name, value in given.items()}
+        proto = model([node("Clip", ["x", *names], ["y"])], {"x": (1, 3, 5)}, constants=constants, opset=13)
+    assert ops(agrees(proto)) == [op]
+
+
+def test_infinite_limits_are_none():
+    constants = {"min": np.float32(-np.inf), "max": np.float32(np.finfo(np.float32).max)}
+    assert ops(agrees(unary("Clip", constants=constants))) == ["Reshape"]
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 1), (1, 3, 5), (2, 1, 3, 5)])
+@pytest.mark.parametrize("first", [True, False])
+def test_arithmetic_with_a_constant(op, shape, first):
+    names = ["c", "x"] if first else ["x", "c"]
+    proto = model([node(op, names, ["y"])], {"x": (1, 3, 5)}, constants={"c": floats(*shape)})
+    assert ops(agrees(proto)) == (["Function", "Mul"] if op == "Div" and first else ["Mul"] if op == "Div" else [op])
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("shape", [(5,), (3, 1), (2, 1, 1, 5)])
+def test_arithmetic_of_two_tensors(op, shape):
+    proto = model([node(op, ["x", "z"], ["y"])], {"x": (1, 3, 5), "z": shape})
+    agrees(proto, {"x": RNG.standard_normal((4, 3, 5)), "z": 1 + RNG.random((4, *shape[shape[0] == 1 :]))})
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min"])
+def test_several_operands(op):
+    agrees(model([node(op, ["x", "c", "z"], ["y"])], {"x": (1, 3), "z": (2, 3)}, constants={"c": floats(3)}))
+    agrees(model([node(op, ["x"], ["y"])], {"x": (1, 3)}))
+
+
+@pytest.mark.parametrize(
+    ("exponent", "op"), [(2, ["Mul"]), (3, ["Mul", "Mul"]), (0.5, ["Function"]), (-1, ["Function"])]
+)
+def test_power(exponent, op):
+    x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
+    assert ops(agrees(unary("Pow", constants={"e": np.float32(exponent)}), x)) == op
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [None, 1, 2, -1])
+def test_softmax(opset, axis):
+    agrees(unary("Softmax", opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))
