@@ -158,8 +158,8 @@ class Sheet:
             words,
             self.config,
             constants=[self.items[name].span for name in sorted(self.constants)],
-            inputs=[self.items[port.name].span for port in self.inputs],
-            outputs=[self.items[port.name].span for port in self.outputs],
+            inputs=[self._span(port) for port in self.inputs],
+            outputs=[self._span(port) for port in self.outputs],
         )
         if problems:
             raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
@@ -175,6 +175,9 @@ class Sheet:
             outputs=tuple(self.outputs),
             metadata=metadata or {},
         )
+
+    def _span(self, port: Port) -> Span:
+        return Span(port.region, port.address, port.vectors(self.config))
 
     def used(self, region: RegionId) -> int:
         """Words that are taken."""

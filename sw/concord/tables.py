@@ -167,6 +167,14 @@ def standard_table(
     parameters
         Of the function.
     """
+    low, high, scale = standard_range(name, config, entries, domain)
+    return build_table(name, config, low=low, high=high, scale=scale, **parameters)
+
+
+def standard_range(
+    name: str, config: NpuConfig, entries: int | None = None, domain: tuple[float, float] | None = None
+) -> tuple[int, int, int]:
+    """Least code, greatest code and scale of a :func:`standard_table`."""
     room = min(256, config.table_depth) if entries is None else entries
     if not 2 <= room <= config.table_depth:
         raise ValueError(f"entries must be in 2..table_depth={config.table_depth}, not {entries!r}")
@@ -177,7 +185,7 @@ def standard_table(
     first, last = bottom * _power(scale), top * _power(scale)
     # One end is left out: the top, or the bottom of a range that ends at zero.
     low, high = (math.floor(first) + 1, 0) if top == 0 else (math.ceil(first), math.ceil(last) - 1)
-    return build_table(name, config, low=low, high=high, scale=scale, **parameters)
+    return low, high, scale
 
 
 class TableSet:

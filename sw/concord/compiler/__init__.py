@@ -1,0 +1,1 @@
+"""From a graph to a program: layouts, layers, memory and instructions."""

@@ -1,0 +1,252 @@
+"""Layers to instructions and memory contents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from concord.builder import ProgramBuilder
+from concord.compiler.activations import activation_table
+from concord.compiler.layers import Floats, Functions, Layer, Operand, Recurrent, Reduction, Step, Window
+from concord.compiler.layout import LayoutError
+from concord.compiler.plan import Copy, Plan, place, share, widen_in_strips
+from concord.compiler.steps_in_time import Block
+from concord.image import Port
+from concord.sheet import Sheet
+from concord.spec.config import NpuConfig
+from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
+from concord.spec.memmap import RegionId
+
+#: What the multifunction units compute without a table.
+RELU: Functions = (("relu", ()),)
+_REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
+
+
+@dataclass
+class Emitter:
+    """Writes the program of a plan for ``config``."""
+
+    plan: Plan
+    config: NpuConfig
+    exponents: dict[str, int | None] = field(default_factory=dict)
+    builder: ProgramBuilder = field(default_factory=ProgramBuilder)
+    _state: dict[Op, dict[str, int]] = field(default_factory=lambda: {op: dict(v) for op, v in INITIAL.items()})
+    _constants: dict[bytes, str] = field(default_factory=dict)
+    _tables: dict[Functions, int] = field(default_factory=dict)
+    #: Address of the first instruction of every layer.
+    starts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sheet = Sheet(self.config)
+
+    def run(self) -> None:
+        """Allot everything and emit all layers."""
+        self._contents()
+        self._allot()
+        self._ports()
+        for index, layer in enumerate(self.plan.lowered.layers):
+            self.starts.append(len(self.builder))
+            if isinstance(layer, Recurrent):
+                Block(self, layer, self.plan.temporaries[index]).run()
+            elif index in self.plan.strips:
+                self._in_strips(index)
+            else:
+                self._layer(index, 0, layer.out[0])
+        self.builder.halt()
+
+    def _allot(self) -> None:
+        """Place all tensors; what does not fit in wide memory is widened in strips as far as that is possible."""
+        plan, used = self.plan, {mem: self.sheet.used(_REGIONS[mem]) for mem in Mem}
+        while True:
+            share(plan)
+            ends = {mem: place((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
+            if ends[Mem.WIDE] <= self.config.wide_depth or not widen_in_strips(plan):
+                break
+        for mem in Mem:
+            self.sheet.allot(f"tensors.{mem.name.lower()}", _REGIONS[mem], ends[mem] - used[mem], "tensors")
+
+    def _contents(self) -> None:
+        """Weights, constants and tables of all layers."""
+        layers = self.plan.lowered.layers
+        functions = list(dict.fromkeys(chosen for layer in layers for chosen in layer.functions if chosen != RELU))
+        for chosen in functions:
+            name = "+".join(name for name, _ in chosen)
+            table = activation_table(chosen, self.config, self.config.table_depth // len(functions))
+            self._tables[chosen] = self.sheet.table(f"table.{len(self._tables)}.{name}", table)
+        if any(isinstance(layer, Recurrent) for layer in layers):
+            self.sheet.constant("zero", np.zeros(self.config.native), "initial states")
+        for layer in layers:
+            if isinstance(layer, Recurrent):
+                self._cell(layer)
+                continue
+            if layer.weight is not None:
+                store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
+                store(f"weight.{layer.name}", layer.weight, f"weights of {layer.name}")
+            for k, step in enumerate(layer.steps):
+                if step.operand is not None and step.operand.constant is not None:
+                    self._constant(f"constant.{layer.name}.{k}", step.operand.constant)
+
+    def _cell(self, block: Recurrent) -> None:
+        """Weights and constants of a recurrent block."""
+        cell, name = block.cell, block.name
+        for gate in cell.gates:
+            self.sheet.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}")
+            self.sheet.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}")
+        values = {f"bias_{gate}": bias for gate, bias in cell.bias.items()}
+        values |= {f"inner_{gate}": bias for gate, bias in cell.inner.items()}
+        values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
+        values |= {f"initial_{key}": state for key, state in block.constants.items()}
+        for key, value in values.items():
+            self.sheet.constant(f"constant.{name}.{key}", value, "constant of a recurrent layer")
+
+    def forget(self, op: Op) -> None:
+        """Emit the next instruction that sets this state, whatever it was before."""
+        self._state.pop(op, None)
+
+    def activation(self, functions: Functions) -> None:
+        """Emit a table or, for ReLU alone, the instruction for it."""
+        if functions == RELU:
+            self.builder.v_relu()
+        else:
+            self.builder.v_tbl(self._tables[functions])
+
+    def _constant(self, name: str, values: Floats) -> None:
+        key = values.tobytes()
+        if key not in self._constants:
+            self._constants[key] = name
+            self.sheet.constant(name, values, "constant of a layer")
+
+    def _ports(self) -> None:
+        lowered = self.plan.lowered
+        for name, (storage, _) in lowered.inputs.items():
+            narrow, wide = self.plan.copy(storage, Mem.NARROW), self.plan.copy(storage, Mem.WIDE)
+            if narrow is not None and wide is not None:
+                raise LayoutError(f"input {name} must be read either by products only or by none")
+            copy = narrow or wide
+            if copy is not None:
+                shape = (storage.vectors, self.config.native)
+                self.sheet.inputs.append(Port(name, _REGIONS[copy.mem], copy.addr, shape))
+        for name in lowered.graph.outputs:
+            (storage,) = lowered.storages.of(lowered.views[name])
+            addr = self.plan.addr(storage, Mem.WIDE, 0)
+            self.sheet.outputs.append(Port(name, RegionId.WIDE, addr, (storage.vectors, self.config.native)))
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def set(self, op: Op, **values: int) -> None:
+        """Emit an instruction that sets state, unless that is so already."""
+        if self._state.get(op) != values:
+            self._state[op] = values
+            self.builder.emit(op, **values)
+
+    def _in_strips(self, index: int) -> None:
+        """A layer strip by strip, each one widened while the one before is computed."""
+        height, strips = self.plan.layer(index).out[0], self.plan.strips[index]
+        parts = [(y, min(strips.rows, height - y)) for y in range(0, height, strips.rows)]
+        self._widen(index, 0, *parts[0])
+        for k, (y, rows) in enumerate(parts):
+            if k + 1 < len(parts):
+                self._widen(index, k + 1, *parts[k + 1])
+            self._layer(index, y, rows, strips.buffers[k % 2])
+
+    def _widen(self, index: int, strip: int, y: int, rows: int) -> None:
+        """Copy rows of an operand to a buffer."""
+        strips, (_, width, tiles) = self.plan.strips[index], self.plan.layer(index).out
+        operand = strips.operand
+        assert operand.storage is not None
+        self.set(Op.SET_SHAPE, rows=tiles, cols=1)
+        self.set(Op.SET_ITERS, inner=width, outer=rows)
+        addr = self.plan.addr(operand.storage, Mem.NARROW, operand.start) + y * operand.outer
+        self.builder.v_rd(int(Mem.NARROW), addr, row=operand.row, inner=operand.inner, outer=operand.outer)
+        self.builder.v_wr(int(Mem.WIDE), strips.buffers[strip % 2].addr, row=1, inner=tiles, outer=width * tiles)
+
+    def _layer(self, index: int, y: int, rows: int, buffer: Copy | None = None) -> None:
+        """Rows ``y`` to ``y + rows`` of a layer, with those of an operand in ``buffer``."""
+        layer, source = self.plan.layer(index), self.plan.sources[index]
+        walk, window = layer.source, layer.window
+        out = (rows, *layer.out[1:])
+        dense = layer.reduction is Reduction.DENSE
+        start, step, row_step = self._steps(layer)
+        start += y * window.stride[0] * row_step
+        self.set(Op.SET_SHAPE, rows=out[2], cols=walk.tiles if dense else 1)
+        self.set(Op.SET_ITERS, inner=out[1], outer=rows)
+        if layer.reduction is not Reduction.NONE:
+            self._window(window, y, out, step, row_step)
+            start -= window.begin[0] * row_step + window.begin[1] * step
+        addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
+        builder = self.builder
+        builder.v_rd(
+            int(source), addr, row=0 if dense else 1, inner=window.stride[1] * step, outer=window.stride[0] * row_step
+        )
+        if layer.weight is not None:
+            builder.mv_mul(self.sheet[f"weight.{layer.name}"], mode=0 if dense else 1)
+        elif layer.reduction is Reduction.MAX:
+            builder.v_max()
+        for action in layer.steps:
+            self._step(action, y, out, buffer)
+        self._write(layer, y)
+
+    def _steps(self, layer: Layer) -> tuple[int, int, int]:
+        """First vector, step per position and per row of positions, in the root storage."""
+        walk = layer.source
+        storage = walk.storage
+        first = storage.vector(walk.start) - storage.vector(0)
+        if storage.host is not None:
+            inside = walk.start % storage.tiles + walk.tiles <= storage.tiles
+            if not inside or walk.step % storage.tiles or walk.row_step % storage.tiles:
+                raise LayoutError(f"{layer.name} must read whole positions of a tensor that is part of another")
+            at = walk.start
+            step = storage.vector(at + walk.step) - storage.vector(at) if walk.width > 1 else 0
+            row_step = storage.vector(at + walk.row_step) - storage.vector(at) if walk.height > 1 else 0
+            return first, step, row_step
+        return first, walk.step, walk.row_step
+
+    def _window(self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int) -> None:
+        (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
+        self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_step, stride_x=dx * step, dil_y=dy, dil_x=dx)
+        height, width = window.size
+        top -= y * sy
+        below = (out[0] - 1) * sy + (kh - 1) * dy - top >= height
+        right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
+        if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
+            self.set(Op.SET_PAD, y0=-top, x0=-left, step_y=sy, step_x=sx, height=height, width=width)
+        else:
+            self.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
+
+    def _step(self, step: Step, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
+        operand = step.operand
+        if step.functions:
+            self.activation(step.functions)
+        elif operand is None:
+            self.builder.emit(step.op)
+        elif operand.constant is not None:
+            addr = self.sheet[self._constants[operand.constant.tobytes()]] + y * operand.outer
+            self.builder.emit(step.op, addr=addr, row=operand.row, inner=operand.inner, outer=operand.outer)
+        elif buffer is not None and operand.storage is not None and self.plan.copy(operand.storage, Mem.WIDE) is None:
+            self.builder.emit(step.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])
+        else:
+            addr, row, inner, outer = self._operand(operand)
+            self.builder.emit(step.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
+
+    def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
+        storage = operand.storage
+        assert storage is not None
+        addr = self.plan.addr(storage, Mem.WIDE, operand.start)
+        steps = (operand.row, operand.inner, operand.outer)
+        if storage.host is None:
+            return (addr, *steps)
+        row, inner, outer = (
+            storage.vector(operand.start + s) - storage.vector(operand.start) if s else 0 for s in steps
+        )
+        return addr, row, inner, outer
+
+    def _write(self, layer: Layer, y: int) -> None:
+        target = layer.target
+        row_step = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
+        step = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
+        for mem in (Mem.WIDE, Mem.NARROW):
+            if self.plan.copy(target, mem) is not None:
+                self.builder.v_wr(
+                    int(mem), self.plan.addr(target, mem, 0) + y * row_step, row=1, inner=step, outer=row_step
+                )

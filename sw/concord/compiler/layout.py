@@ -1,0 +1,243 @@
+"""Where the elements of tensors lie: storage in native vectors, views of it, and the loops that walk them.
+
+A *storage* is a map of ``height * width`` positions with some native vectors each. A *view* is what a tensor of the
+graph is in terms of storage: an array in the tensor's shape that names, for every element, vector and lane, or ``PAD``
+where the element is a zero that is stored nowhere. Reshaping, transposing, slicing, padding and concatenating a tensor
+is the same operation on its view and costs nothing; what a chain can walk is found out from the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+#: Element that is stored nowhere and is zero.
+PAD = -1
+#: Identifiers of storages are this far apart: no storage is larger.
+_SPACING = 1 << 32
+_NUMBERS = count(1)
+
+
+class LayoutError(ValueError):
+    """A tensor does not lie as a chain needs it; the message says how."""
+
+
+@dataclass(eq=False)
+class Storage:
+    """Vectors of one tensor in one or both vector memories.
+
+    Parameters
+    ----------
+    name : str
+        Of the tensor that it was made for.
+    height, width, tiles : int
+        Positions, and native vectors per position.
+    native : int
+        Elements of a native vector.
+    host : Storage or None
+        The larger storage that this one is part of; then ``offset``, ``row_step`` and ``step`` place it there.
+    offset : int
+        Vector of the first position in ``host``.
+    row_step, step : int
+        Vectors of ``host`` from a row to the next and from a position to the next.
+    """
+
+    name: str
+    height: int
+    width: int
+    tiles: int
+    native: int
+    host: Storage | None = None
+    offset: int = 0
+    row_step: int = 0
+    step: int = 0
+    #: Cannot become part of a larger storage: the host writes it as one piece.
+    fixed: bool = False
+
+    def __post_init__(self) -> None:
+        self.base = next(_NUMBERS) * _SPACING
+        self.step = self.step or self.tiles
+        self.row_step = self.row_step or self.width * self.step
+
+    @property
+    def vectors(self) -> int:
+        """Native vectors in all."""
+        return self.height * self.width * self.tiles
+
+    def place(self, host: Storage, offset: int, row_step: int, step: int) -> None:
+        """Make this storage part of a larger one."""
+        if self.host is not None:
+            raise LayoutError(f"{self.name} is already part of {self.host.name}")
+        self.host, self.offset, self.row_step, self.step = host, offset, row_step, step
+
+    @property
+    def root(self) -> Storage:
+        """The storage that has addresses of its own."""
+        return self if self.host is None else self.host.root
+
+    def vector(self, index: int) -> int:
+        """Where vector ``index`` lies in the root."""
+        if self.host is None:
+            return index
+        position, tile = divmod(index, self.tiles)
+        y, x = divmod(position, self.width)
+        return self.host.vector(self.offset + y * self.row_step + x * self.step + tile)
+
+    def view(self, channels: int) -> Ids:
+        """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""
+        if not 1 <= channels <= self.tiles * self.native:
+            raise ValueError(f"channels must be in 1..{self.tiles * self.native}, not {channels!r}")
+        positions = np.arange(self.height * self.width).reshape(self.height, self.width, 1)
+        return np.asarray(self.base + positions * (self.tiles * self.native) + np.arange(channels))
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Vectors of a view in terms of loops: vector ``start + y * row_step + x * step + v`` of ``storage``.
+
+    Parameters
+    ----------
+    storage : Storage
+        The storage, not yet placed in another one: vectors are counted as if it stood alone.
+    start : int
+        First vector.
+    height, width, tiles : int
+        Turns of the three loops.
+    row_step, step : int
+        Vectors per row and per position.
+    lanes : Ids
+        ``[channels]``: element of the ``tiles`` vectors of a position that holds a channel, ``PAD`` for zeros.
+    """
+
+    storage: Storage
+    start: int
+    height: int
+    width: int
+    tiles: int
+    row_step: int
+    step: int
+    lanes: Ids
+
+
+class Storages:
+    """All storages of a program, found again from the identifiers of elements."""
+
+    def __init__(self, native: int):
+        self.native = native
+        self._by_number: dict[int, Storage] = {}
+
+    def new(self, name: str, height: int, width: int, channels: int) -> Storage:
+        """A storage for ``channels`` elements per position."""
+        storage = Storage(name, height, width, -(-channels // self.native), self.native)
+        self._by_number[storage.base // _SPACING] = storage
+        return storage
+
+    def of(self, ids: Ids) -> list[Storage]:
+        """The storages a view has elements in."""
+        numbers = np.unique(ids[ids != PAD] // _SPACING)
+        return [self._by_number[int(number)] for number in numbers]
+
+    def gather(self, ids: Ids, what: str) -> Ids:
+        """Make the storages of a view parts of one new storage, in whatever order; return the view of that.
+
+        Raises
+        ------
+        LayoutError
+            As for :meth:`join`.
+        """
+        found: list[Ids] = []
+        self._join(ids, what, found.append)
+        return found[0]
+
+    def join(self, ids: Ids, what: str) -> Walk:
+        """Make the storages of a view parts of one new storage in which it can be walked.
+
+        Raises
+        ------
+        LayoutError
+            If there is no such arrangement, or a part belongs to another storage already.
+        """
+        found: list[Walk] = []
+        self._join(ids, what, lambda joined: found.append(self.walk(joined, what)))
+        return found[0]
+
+    def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None]) -> None:
+        """Place the parts of a view in the first arrangement that ``accept`` takes without a :class:`LayoutError`."""
+        parts = self.of(ids)
+        if any(part.host is not None or part.fixed for part in parts):
+            raise LayoutError(f"{what} must be made of tensors that can still be placed")
+        first, name = parts[0], "+".join(part.name for part in parts)
+        positions, offsets = {(p.height, p.width) for p in parts}, [0, *np.cumsum([p.vectors for p in parts])]
+        choices: list[tuple[tuple[int, int, int], list[int]]] = []
+        if len(positions) == 1:
+            beside = [0, *np.cumsum([part.tiles for part in parts])]
+            choices.append(((first.height, first.width, beside[-1]), beside))
+        if len({(part.width, part.tiles) for part in parts}) == 1:
+            choices.append(((sum(part.height for part in parts), first.width, first.tiles), offsets))
+        if len({part.tiles for part in parts}) == 1 and all(part.height == 1 for part in parts):
+            choices.append(((1, sum(part.width for part in parts), first.tiles), offsets))
+        for size, places in choices:
+            host = self.new(name, size[0], size[1], size[2] * self.native)
+            try:
+                accept(self._moved(ids, parts, places, host))
+            except LayoutError:
+                continue
+            for part, place in zip(parts, places, strict=False):
+                part.place(host, int(place), host.width * host.tiles, host.tiles)
+            return
+        raise LayoutError(f"{what} must be made of tensors that can lie side by side")
+
+    def _moved(self, ids: Ids, parts: list[Storage], places: list[int], host: Storage) -> Ids:
+        """A view of parts as one of the storage that they are to be placed in."""
+        moved = ids.copy()
+        for part, place in zip(parts, places, strict=False):
+            mine = (ids != PAD) & (ids // _SPACING == part.base // _SPACING)
+            vector, lane = np.divmod(ids[mine] - part.base, self.native)
+            position, tile = np.divmod(vector, part.tiles)
+            y, x = np.divmod(position, part.width)
+            moved[mine] = host.base + (place + (y * host.width + x) * host.tiles + tile) * self.native + lane
+        return moved
+
+    def walk(self, ids: Ids, what: str) -> Walk:
+        """Find the loops for a view ``[height, width, channels]``.
+
+        Raises
+        ------
+        LayoutError
+            If the elements are not in one storage, or a channel is not in the same place of every position.
+        """
+        storages = self.of(ids)
+        if len(storages) != 1:
+            names = ", ".join(storage.name for storage in storages) or "nowhere"
+            raise LayoutError(f"{what} must lie in one storage, not in {names}")
+        (storage,) = storages
+        height, width, channels = ids.shape
+        there = ids != PAD
+        if (there != there[:1, :1]).any():
+            raise LayoutError(f"{what} must be padded with whole channels only")
+        used = there[0, 0]
+        local = ids[..., used] - storage.base
+        vector, lane = local // self.native, local % self.native
+        row_step = int(vector[1, 0, 0] - vector[0, 0, 0]) if height > 1 else 0
+        step = int(vector[0, 1, 0] - vector[0, 0, 0]) if width > 1 else 0
+        y, x = np.arange(height)[:, None, None], np.arange(width)[:, None]
+        if (vector != vector[0, 0] + y * row_step + x * step).any() or (lane != lane[0, 0]).any():
+            raise LayoutError(f"{what} must have every channel in the same place of every position")
+        first = int(vector[0, 0].min())
+        tiles = int(vector[0, 0].max()) - first + 1
+        lanes = np.full(channels, PAD)
+        lanes[used] = (vector[0, 0] - first) * self.native + lane[0, 0]
+        return Walk(storage, first, height, width, tiles, row_step, step, lanes)
+
+
+def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+    """Move the last axis of ``values``, one entry per channel, to the elements of a position; the others are zero."""
+    used = walk.lanes != PAD
+    result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
+    result[..., walk.lanes[used]] = values[..., used]
+    return result

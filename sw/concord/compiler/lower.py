@@ -1,0 +1,220 @@
+"""Graph to layers: every node becomes a chain, part of one, or a view that costs nothing.
+
+Element-wise operations are fused into the chain that computes their input, as long as nothing else reads it and the
+multifunction units have a station left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from concord.compiler import inputs, steps
+from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
+from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ops import OPS, Kind
+from concord.spec.config import NpuConfig
+
+
+class Unsupported(ValueError):
+    """What cannot be lowered; ``reasons`` names every node."""
+
+    def __init__(self, name: str, reasons: list[str]):
+        self.reasons = reasons
+        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in reasons))
+
+
+@dataclass
+class Lowered:
+    """Layers of a graph in execution order, with the views of all tensors.
+
+    Parameters
+    ----------
+    graph : Graph
+        What was lowered.
+    storages : Storages
+        All storages.
+    layers : list of Layer
+        In execution order.
+    views : dict
+        Where the elements of every tensor lie.
+    inputs : dict
+        By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
+    """
+
+    graph: Graph
+    storages: Storages
+    layers: list[AnyLayer] = field(default_factory=list)
+    views: dict[str, Ids] = field(default_factory=dict)
+    inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
+
+    def layer_of(self, tensor: str) -> AnyLayer | None:
+        """The layer whose chain computes a tensor."""
+        return next((layer for layer in self.layers if layer.tensor == tensor), None)
+
+
+class Lowering:
+    """Lowers a graph for ``config``; ``unfold`` is how much of the window of a first
+    convolution the host may unfold."""
+
+    def __init__(self, graph: Graph, config: NpuConfig, unfold: inputs.Unfold = inputs.Unfold.BOTH):
+        self.graph = graph
+        self.config = config
+        self.unfold = unfold
+        self.done = Lowered(graph, Storages(config.native))
+        self.readers = _readers(graph)
+
+    def run(self) -> Lowered:
+        """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
+        reasons = []
+        for node in self.graph.nodes:
+            try:
+                self._node(node)
+            except LayoutError as error:
+                reasons.append(f"{node.op} '{node.name}': {error}")
+                self._give_up(node)
+        for name in self.graph.outputs:
+            try:
+                self._output(name)
+            except LayoutError as error:
+                reasons.append(f"output '{name}': {error}")
+        if reasons:
+            raise Unsupported(self.graph.name, reasons)
+        return self.done
+
+    def _output(self, name: str) -> None:
+        """See to it that an output lies in one storage."""
+        if len(self.done.storages.of(self.view(name))) > 1:
+            self.done.views[name] = self.done.storages.gather(self.view(name), "elements")
+        if (self.done.views[name] == PAD).any():
+            raise LayoutError("elements must all be computed, none be padding")
+
+    def _node(self, node: Node) -> None:
+        if OPS[node.op].kind is Kind.MOVING and node.op not in HANDLERS:
+            (self.done.views[node.outputs[0]],) = self._moved(node)
+        elif node.op in HANDLERS:
+            HANDLERS[node.op](self, node)
+        else:
+            raise LayoutError("operator is not supported on the NPU")
+
+    def _give_up(self, node: Node) -> None:
+        """Go on behind a node that cannot be lowered, to find every reason."""
+        for name in filter(None, node.outputs):
+            shape = self.graph.shapes[name]
+            storage = self.done.storages.new(name, 1, 1, int(np.prod(shape, dtype=int)))
+            self.done.views[name] = storage.view(int(np.prod(shape, dtype=int))).reshape(shape)
+
+    def _moved(self, node: Node) -> list[Ids]:
+        if node.op == "Pad" and node.attrs["mode"] == "constant":
+            if node.attrs["value"] != 0:
+                raise LayoutError(f"padding must be with zeros, not with {node.attrs['value']!r}")
+            node = node.with_attrs(value=PAD)
+        views = [self.view(name)[None] for name in node.inputs]
+        return [np.asarray(ids)[0].astype(np.int64) for ids in OPS[node.op].evaluate(node, views)]  # type: ignore[arg-type]
+
+    # Tensors -----------------------------------------------------------------------------------
+
+    def view(self, tensor: str) -> Ids:
+        """Where a tensor lies; an input gets its storage when something reads it for the first time."""
+        if tensor not in self.done.views:
+            self.store_input(tensor, inputs.first_order(self.graph, tensor))
+        return self.done.views[tensor]
+
+    def store_input(self, tensor: str, order: Ids) -> Storage:
+        """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
+        storage = self.done.storages.new(tensor, *order.shape)
+        ids = storage.view(order.shape[2])
+        shape = self.graph.shapes[tensor]
+        where = np.full(int(np.prod(shape, dtype=int)), PAD)
+        used = order != PAD
+        where[order[used][::-1]] = ids[used][::-1]
+        self.done.views[tensor] = where.reshape(shape)
+        self.done.inputs[tensor] = storage, order
+        return storage
+
+    def walk(self, ids: Ids, what: str) -> Walk:
+        """Loops for a view, after bringing several storages together where that costs nothing."""
+        storages = self.done.storages
+        return storages.join(ids, what) if len(storages.of(ids)) > 1 else storages.walk(ids, what)
+
+    # Layers ------------------------------------------------------------------------------------
+
+    def add(self, node: Node, source: Walk, reduction: Reduction, weight: Floats | None, window: Window,
+            out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
+        """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output."""
+        tensor = node.outputs[0]
+        target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
+        ids = view(target).reshape(self.graph.shapes[tensor])
+        layer = Layer(
+            node.name, source, reduction, weight, window, out, tensor, target, ids, node.inputs[0], [], [node.name]
+        )
+        self.done.layers.append(layer)
+        self.done.views[tensor] = ids
+        return layer
+
+    def extend(self, layer: Layer, node: Node, more: list[Step]) -> None:
+        """Fuse ``node`` into a layer."""
+        layer.steps += more
+        layer.nodes.append(node.name)
+        layer.tensor = node.outputs[0]
+        self.done.views[layer.tensor] = layer.ids
+
+    def open_layer(self, tensor: str) -> Layer | None:
+        """The layer that computes ``tensor``, if nothing else than one more node reads what it computes."""
+        storages = self.done.storages.of(self.view(tensor))
+        layer = next((la for la in self.done.layers if [la.target] == storages), None)
+        if (
+            not isinstance(layer, Layer)
+            or len(self.readers[layer.tensor]) != 1
+            or layer.ids.size != self.view(tensor).size
+        ):
+            return None
+        return layer
+
+    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[Step]], tensor: str) -> None:
+        """Do ``make(view of the result, its storage)`` on every element of ``tensor``, fused or in a chain."""
+        ids = self.view(tensor)
+        layer = self.open_layer(tensor)
+        if layer is not None:
+            more = make(ids, layer.target)
+            if layer.fits(more) and self._earlier(more, layer):
+                layer.ids = ids
+                self.extend(layer, node, more)
+                return
+        walk = steps.box(self.done.storages, ids)
+        out = (walk.height, walk.width, walk.tiles)
+        layer = self.add(
+            node, walk, Reduction.NONE, None, Window(), out, lambda target: steps.shifted(ids, walk, target)
+        )
+        more = make(layer.ids, layer.target)
+        if not layer.fits(more):
+            raise LayoutError("needs more stations than the multifunction units have")
+        layer.steps += more
+
+    def _earlier(self, more: list[Step], layer: Layer) -> bool:
+        """Whether the tensors that steps read are computed before ``layer``."""
+        targets = [la.target for la in self.done.layers[self.done.layers.index(layer) :]]
+        return not any(step.operand is not None and step.operand.storage in targets for step in more)
+
+
+def _readers(graph: Graph) -> dict[str, list[str]]:
+    """Nodes that compute from a tensor, seen through those that only move elements; outputs of the graph count."""
+    readers: dict[str, list[str]] = {name: [] for name in graph.shapes}
+    for name in graph.outputs:
+        readers[name].append("")
+    for node in reversed(graph.nodes):
+        if OPS[node.op].kind is Kind.MOVING and node.op not in HANDLERS:
+            behind = [reader for name in node.outputs if name for reader in readers[name]]
+        else:
+            behind = [node.name]
+        for name in node.inputs:
+            if name:
+                readers[name] += behind
+    return readers
+
+
+#: What lowers a node, by operator.
+HANDLERS: dict[str, Callable[[Lowering, Node], None]] = {}

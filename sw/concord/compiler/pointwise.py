@@ -1,0 +1,90 @@
+"""Operations on every element: activations, tables, sums and products of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from concord.compiler import steps
+from concord.compiler.layers import Floats, Step
+from concord.compiler.layout import Ids, LayoutError, Storage
+from concord.compiler.lower import HANDLERS, Lowering
+from concord.graph.ir import Node
+from concord.spec.isa import Op
+
+
+def relu(lowering: Lowering, node: Node) -> None:
+    """The larger of an element and zero."""
+    lowering.elementwise(node, lambda ids, target: [Step(Op.V_RELU)], node.inputs[0])
+
+
+def clip(lowering: Lowering, node: Node) -> None:
+    """The larger of an element and a bound, the smaller of it and another one."""
+    low, high = node.attrs["min"], node.attrs["max"]
+
+    def make(ids: Ids, target: Storage) -> list[Step]:
+        found = []
+        if np.isfinite(low) and low != 0:
+            found.append(Step(Op.VV_MAX, steps.constant(np.array(low), ids, target)))
+        if np.isfinite(high):
+            found.append(Step(Op.VV_MIN, steps.constant(np.array(high), ids, target)))
+        return [*found, Step(Op.V_RELU)] if low == 0 else found
+
+    lowering.elementwise(node, make, node.inputs[0])
+
+
+def function(lowering: Lowering, node: Node) -> None:
+    """Functions of one variable, all by one table [transfer-lut]."""
+    functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
+    lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, functions=functions)], node.inputs[0])
+
+
+_OPS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}
+
+
+def binary(lowering: Lowering, node: Node) -> None:
+    """A sum, difference, product, maximum or minimum of two tensors or of a tensor and a constant."""
+    op = _OPS[node.op]
+    if "constant" in node.attrs:
+        op = Op.VV_RSUB if node.attrs.get("reversed") and op is Op.VV_SUB else op
+        values: Floats = node.attrs["constant"]
+        lowering.elementwise(node, lambda ids, target: [Step(op, steps.constant(values, ids, target))], node.inputs[0])
+        return
+    first, second = node.inputs
+    if first == second and op is not Op.VV_MUL and op is not Op.VV_ADD:
+        raise LayoutError("must have two different operands")
+    refused = []
+    for a, b, chosen in sorted(((first, second, op), (second, first, _SWAPPED.get(op, op))), key=_latest(lowering)):
+        if lowering.graph.shapes[a] != lowering.graph.shapes[node.outputs[0]]:
+            refused.append(f"{a} must be broadcast")
+            continue
+        other = lowering.view(b)
+        try:
+            lowering.elementwise(
+                node,
+                lambda ids, target, b=b, other=other, chosen=chosen: [  # type: ignore[misc]
+                    Step(chosen, steps.tensor(b, other, ids, lowering.done.storages, target))
+                ],
+                a,
+            )
+            return
+        except LayoutError as error:
+            refused.append(str(error))
+    raise LayoutError("; ".join(refused))
+
+
+_SWAPPED = {Op.VV_SUB: Op.VV_RSUB}
+
+
+def _latest(lowering: Lowering) -> Callable[[tuple[str, str, Op]], int]:
+    """Sort key: operands that are computed last come first, as theirs is the chain to fuse with."""
+
+    def key(choice: tuple[str, str, Op]) -> int:
+        layer = lowering.open_layer(choice[0])
+        return -lowering.done.layers.index(layer) if layer is not None else 1
+
+    return key
+
+
+HANDLERS |= {"Relu": relu, "Clip": clip, "Function": function, **dict.fromkeys(_OPS, binary)}

@@ -1,0 +1,182 @@
+"""Convolutions, matrix products, pooling and means: everything that reduces a window."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler import steps
+from concord.compiler.inputs import unfolded
+from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
+from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
+from concord.compiler.lower import HANDLERS, Lowering
+from concord.graph.ir import Node
+from concord.graph.ops import divisors
+from concord.spec.isa import Op
+
+
+def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
+    """Sizes along two axes; one-dimensional windows lie along the second one."""
+    return (int(values[0]), int(values[1])) if rank == 2 else (1, int(values[0]))
+
+
+def as_map(ids: Ids) -> Ids:
+    """``[1, C, *spatial]`` as ``[height, width, channels]``."""
+    if ids.shape[0] != 1 or ids.ndim not in (3, 4):
+        raise LayoutError(f"must be [1, channels, (height,) width], not {list(ids.shape)}")
+    return np.asarray(ids[0].transpose(1, 2, 0) if ids.ndim == 4 else ids[0].T[None])
+
+
+def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
+    """The view ``[1, C, *spatial]`` of a storage whose channels are in ``walk_lanes``."""
+    ids = target.view(target.tiles * target.native)[..., walk_lanes]
+    return np.asarray(ids.transpose(2, 0, 1)[None] if rank == 2 else ids[0].T[None])
+
+
+def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> Window:
+    rank, attrs = len(kernel), node.attrs
+    begin = attrs["pads"][:rank]
+    return Window(
+        kernel=_pair(kernel, rank),
+        stride=_pair(attrs["strides"], rank),
+        dilation=_pair(attrs["dilations"], rank),
+        begin=(int(begin[0]), int(begin[1])) if rank == 2 else (0, int(begin[0])),
+        size=size,
+    )
+
+
+def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
+    return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
+
+
+def _bias(layer: Layer, bias: Floats, axis: int) -> None:
+    """Add ``bias``, one number per index of an axis, unless it is zero."""
+    if bias.any():
+        shape = [1] * layer.ids.ndim
+        shape[axis] = -1
+        layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
+
+
+def conv(lowering: Lowering, node: Node) -> None:
+    """A convolution: depthwise where every channel has its own kernel, else dense."""
+    weight, group = node.attrs["weight"], node.attrs["group"]
+    rank = weight.ndim - 2
+    weight = weight if rank == 2 else weight[:, :, None]
+    if group == 1 and (packed := unfolded(lowering, node, weight)) is not None:
+        ids, weight, window = packed
+    else:
+        ids = as_map(lowering.view(node.inputs[0]))
+        window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
+    walk = lowering.walk(ids, "input")
+    height, width = _counts(lowering, node, rank)
+    if group > 1 and group == ids.shape[2] == len(weight):
+        layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
+    else:
+        full = spread(_ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
+        tiles = -(-len(weight) // lowering.config.native)
+        channels = np.arange(len(weight))
+        layer = lowering.add(
+            node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
+        )
+    _bias(layer, node.attrs["bias"], 1)
+
+
+def _ungrouped(weight: Floats, group: int) -> Floats:
+    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
+    if group == 1:
+        return weight
+    outputs, inputs = len(weight) // group, weight.shape[1]
+    full = np.zeros((len(weight), inputs * group, *weight.shape[2:]))
+    for g in range(group):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
+    return full
+
+
+def _depthwise(
+    lowering: Lowering, node: Node, walk: Walk, weight: Floats, window: Window, out: tuple[int, int], rank: int
+) -> Layer:
+    """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes."""
+    kernels = spread(weight.transpose(1, 2, 0), walk).transpose(2, 0, 1)
+    view = lambda target: from_map(target, walk.lanes, rank)  # noqa: E731
+    return lowering.add(node, walk, Reduction.DEPTHWISE, kernels, window, (*out, walk.tiles), view)
+
+
+def dense(lowering: Lowering, node: Node) -> None:
+    """A matrix product of the last axis, at every position of the others."""
+    ids = lowering.view(node.inputs[0])
+    weight = node.attrs["weight"]
+    walk = lowering.walk(ids.reshape(1, -1, ids.shape[-1]), "input")
+    tiles = -(-len(weight) // lowering.config.native)
+    layer = lowering.add(
+        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], Window(), (1, walk.width, tiles),
+        lambda target: target.view(len(weight)),
+    )  # fmt: skip
+    _bias(layer, node.attrs["bias"], -1)
+
+
+def max_pool(lowering: Lowering, node: Node) -> None:
+    """The maximum of every window."""
+    rank = len(node.attrs["kernel"])
+    ids = as_map(lowering.view(node.inputs[0]))
+    walk = lowering.walk(ids, "input")
+    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    out = (*_counts(lowering, node, rank), walk.tiles)
+    lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
+
+
+def average_pool(lowering: Lowering, node: Node) -> None:
+    """Sums of every window by a depthwise product with ones, times the reciprocal of the number of elements."""
+    rank = len(node.attrs["kernel"])
+    ids = as_map(lowering.view(node.inputs[0]))
+    walk = lowering.walk(ids, "input")
+    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    ones = np.ones((ids.shape[2], *window.kernel))
+    layer = _depthwise(lowering, node, walk, ones, window, _counts(lowering, node, rank), rank)
+    factors = 1.0 / divisors(node, lowering.graph.shapes[node.inputs[0]][2:])
+    layer.steps.append(Step(Op.VV_MUL, steps.constant(factors, layer.ids, layer.target)))
+
+
+def reduce_mean(lowering: Lowering, node: Node) -> None:
+    """A mean over axes: of positions by a depthwise product with ones, of elements of a position by a dense one."""
+    ids = lowering.view(node.inputs[0])
+    axes = tuple(node.attrs["axes"])
+    kept = [axis for axis in range(ids.ndim) if axis not in axes]
+    taps = [ids.shape[axis] for axis in axes]
+    ordered = ids.transpose(*axes, *kept)
+    count = int(np.prod(taps, dtype=int))
+    height = taps[0] if len(taps) > 1 else 1
+    try:
+        walk = lowering.walk(ordered.reshape(height, count // height, -1), "input")
+    except LayoutError:
+        _mean_of_elements(lowering, node, ids.transpose(*kept, *axes).reshape(1, -1, count), count)
+        return
+    window = Window(kernel=(walk.height, walk.width))
+    shape = lowering.graph.shapes[node.outputs[0]]
+    ones = spread(np.ones((walk.height, walk.width, len(walk.lanes))), walk).transpose(2, 0, 1)
+    layer = lowering.add(
+        node, walk, Reduction.DEPTHWISE, ones, window, (1, 1, walk.tiles),
+        lambda target: target.view(target.tiles * target.native)[..., walk.lanes].reshape(shape),
+    )  # fmt: skip
+    layer.steps.append(_factor(layer, 1.0 / count))
+
+
+def _mean_of_elements(lowering: Lowering, node: Node, ids: Ids, count: int) -> None:
+    walk = lowering.walk(ids, "input")
+    layer = lowering.add(
+        node, walk, Reduction.DENSE, spread(np.ones((1, count)), walk)[:, None, None], Window(), (1, walk.width, 1),
+        lambda target: target.view(1),
+    )  # fmt: skip
+    layer.steps.append(_factor(layer, 1.0 / count))
+
+
+def _factor(layer: Layer, factor: float) -> Step:
+    return Step(Op.VV_MUL, steps.constant(np.full(layer.ids.shape, factor), layer.ids, layer.target))
+
+
+HANDLERS |= {
+    "Conv": conv,
+    "Dense": dense,
+    "MaxPool": max_pool,
+    "AveragePool": average_pool,
+    "ReduceMean": reduce_mean,
+}

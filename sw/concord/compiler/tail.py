@@ -1,0 +1,38 @@
+"""What the host does behind the NPU: a final softmax and what follows it."""
+
+from __future__ import annotations
+
+from concord.graph.ir import Graph
+from concord.graph.ops import OPS, Kind
+
+#: Operators that the host may take over at the end of a network.
+HOST_OPS = ("Softmax",)
+
+
+def split(graph: Graph) -> tuple[Graph, Graph | None]:
+    """The part of a graph for the NPU, and the part that the host computes from its outputs, if there is one.
+
+    A node is for the host if no product reads what it computes, and it is a softmax or follows one.
+    """
+    host: set[str] = set()
+    late: set[str] = set()  # nodes with a product behind them
+    for node in reversed(graph.nodes):
+        if any(
+            c.name in late or OPS[c.op].kind is Kind.QUANTISED for name in node.outputs for c in graph.consumers(name)
+        ):
+            late.add(node.name)
+    for node in graph.nodes:
+        follows = any((p := graph.producer(name)) is not None and p.name in host for name in node.inputs if name)
+        if follows or (node.op in HOST_OPS and node.name not in late):
+            host.add(node.name)
+    if not host:
+        return graph, None
+    mine = [node for node in graph.nodes if node.name not in host]
+    theirs = [node for node in graph.nodes if node.name in host]
+    computed = {name for node in mine for name in node.outputs} | set(graph.inputs)
+    crossing = list(dict.fromkeys(name for node in theirs for name in node.inputs if name in computed))
+    outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
+    batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
+    npu = Graph(graph.name, mine, list(graph.inputs), outputs, graph.shapes, batched)
+    inputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in graph.inputs)]))
+    return npu, Graph(f"{graph.name} on the host", theirs, inputs, list(graph.outputs), graph.shapes, batched)

@@ -1,0 +1,78 @@
+"""Small networks for the compiler, as graphs."""
+
+import numpy as np
+
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import OPS
+
+
+def graph_of(nodes, **inputs):
+    """A graph of nodes, whose last output is the output; shapes follow from those of the inputs."""
+    shapes = dict(inputs)
+    for node in nodes:
+        found = OPS[node.op].shape(node, [shapes[name] if name else None for name in node.inputs])
+        shapes |= {name: shape for name, shape in zip(node.outputs, found, strict=True) if name}
+    outputs = [next(name for name in nodes[-1].outputs if name)]
+    batched = {name for name in (*inputs, *outputs) if shapes[name][:1] == (1,)}
+    graph = Graph("test", list(nodes), list(inputs), outputs, shapes, batched)
+    graph.check()
+    return graph
+
+
+def _weights(rng, *shape):
+    return rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
+
+
+def _conv(rng, name, x, y, weight, group=1):
+    geometry = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": group}
+    return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.2, len(weight)), **geometry})
+
+
+def residual():
+    """Convolution, depthwise convolution, residual sum, pooling, mean, product, sigmoid."""
+    rng = np.random.default_rng(1)
+    pool = {"kernel": (2, 2), "strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    return graph_of(
+        [
+            _conv(rng, "first", "x", "a", _weights(rng, 4, 2, 3, 3)),
+            Node("Relu", "relu", ("a",), ("b",)),
+            _conv(rng, "depthwise", "b", "c", _weights(rng, 4, 1, 3, 3), group=4),
+            Node("Add", "sum", ("c", "b"), ("d",)),
+            Node("MaxPool", "pool", ("d",), ("e",), pool),
+            Node("ReduceMean", "mean", ("e",), ("f",), {"axes": (2, 3), "keepdims": False}),
+            Node("Dense", "dense", ("f",), ("g",), {"weight": _weights(rng, 5, 4), "bias": rng.normal(0, 0.2, 5)}),
+            Node("Function", "sigmoid", ("g",), ("y",), {"functions": (("sigmoid", {}),)}),
+        ],
+        x=(1, 2, 4, 4),
+    )
+
+
+def recurrent(op, hidden, features, steps, seed=2, direction="forward", sequence=True, **attrs):
+    """A recurrent layer with random weights, all steps or the last state as its output."""
+    rng = np.random.default_rng(seed)
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    count = 2 if direction == "bidirectional" else 1
+    names = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}[op]
+    full = {
+        "W": rng.normal(0, 1 / np.sqrt(features), (count, gates * hidden, features)),
+        "R": rng.normal(0, 1 / np.sqrt(hidden), (count, gates * hidden, hidden)),
+        "B": rng.normal(0, 0.3, (count, 2 * gates * hidden)),
+        "P": None,
+        "hidden_size": hidden,
+        "direction": direction,
+        "activations": [names] * count,
+        "activation_parameters": [[{}] * len(names)] * count,
+        "clip": None,
+        "initial_h": None,
+        "initial_c": None,
+        "input_forget": False,
+        "linear_before_reset": True,
+        **attrs,
+    }
+    outputs = ["y" if sequence else "", "" if sequence else "y", *([""] if op == "LSTM" else [])]
+    return graph_of([Node(op, "cell", ("x",), tuple(outputs), full)], x=(steps, 1, features))
+
+
+def gru():
+    """A GRU over three steps."""
+    return recurrent("GRU", 5, 3, 3)

@@ -1,0 +1,232 @@
+"""Single layers on small integers, which every format holds exactly: the program must compute what ONNX says."""
+
+import math
+
+import numpy as np
+import pytest
+
+from compiled_nets import graph_of
+from concord.compiler.model import compile_graph
+from concord.graph.execute import run
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.spec.config import TINY
+
+CONFIG = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
+
+SAME = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
+
+
+def integers(rng, shape, limit=2):
+    return rng.integers(-limit, limit + 1, shape).astype(float)
+
+
+def check(graph, rng, config=CONFIG, samples=3, limit=2):
+    """Compile, run on the emulator and compare; returns the compiled network."""
+    inputs = {name: integers(rng, (samples, *graph.sample_shape(name)), limit) for name in graph.inputs}
+    want = run(graph, inputs)
+    compiled = compile_graph(graph, config)
+    with connect("emulator", config) as device:
+        device.load(compiled.image)
+        got = compiled.run(device, inputs)
+    for name, values in want.items():
+        np.testing.assert_array_equal(got[name], values)
+    return compiled
+
+
+def conv(
+    rng, channels, outputs, kernel, *, strides=None, pads=None, dilations=None, group=1, x="x", y="y", name="conv"
+):
+    rank = len(kernel)
+    attrs = {
+        "weight": integers(rng, (outputs, channels // group, *kernel), 1),
+        "bias": integers(rng, outputs, 3),
+        "strides": strides or (1,) * rank,
+        "pads": pads or (0,) * 2 * rank,
+        "dilations": dilations or (1,) * rank,
+        "group": group,
+    }
+    return Node("Conv", name, (x,), (y,), attrs)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_convolutions(seed):
+    rng = np.random.default_rng(seed)
+    kernel = tuple(int(k) for k in rng.integers(1, 4, 2))
+    group = int(rng.choice([1, 1, 2, 3]))
+    channels, outputs = group * int(rng.integers(1, 4)), group * int(rng.integers(1, 4))
+    node = conv(
+        rng, channels, outputs, kernel, strides=tuple(int(s) for s in rng.integers(1, 4, 2)),
+        pads=tuple(int(p) for p in rng.integers(0, 3, 4)), dilations=tuple(int(d) for d in rng.integers(1, 3, 2)),
+        group=group,
+    )  # fmt: skip
+    before = [Node("Relu", "relu", ("x",), ("a",))] if seed % 2 else []  # computed: the host cannot unfold it
+    if before:
+        node = node.replace(inputs=("a",))
+    check(graph_of([*before, node], x=(1, channels, int(rng.integers(5, 9)), int(rng.integers(5, 9)))), rng)
+
+
+@pytest.mark.parametrize("channels", [3, 4, 9])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_depthwise_convolutions(channels, stride):
+    rng = np.random.default_rng(channels)
+    node = conv(rng, channels, channels, (3, 3), strides=(stride, stride), pads=(1, 1, 1, 1), group=channels)
+    compiled = check(graph_of([node], x=(1, channels, 6, 7)), rng)
+    assert compiled.lowered.layers[0].reduction.value == "depthwise"
+
+
+@pytest.mark.parametrize("kernel, stride, dilation, group", [(3, 1, 1, 1), (5, 2, 1, 1), (2, 1, 3, 1), (3, 2, 1, 6)])
+def test_one_dimensional_convolutions(kernel, stride, dilation, group):
+    rng = np.random.default_rng(kernel)
+    node = conv(rng, 6, 6, (kernel,), strides=(stride,), pads=(1, 2), dilations=(dilation,), group=group)
+    check(graph_of([node], x=(1, 6, 13)), rng)
+
+
+@pytest.mark.parametrize("lead", [(1,), (1, 3), (2, 3)])
+@pytest.mark.parametrize("width", [3, 4, 11])
+def test_matrix_products(lead, width):
+    rng = np.random.default_rng(width)
+    attrs = {"weight": integers(rng, (5, width), 1), "bias": integers(rng, 5)}
+    check(graph_of([Node("Dense", "dense", ("x",), ("y",), attrs)], x=(*lead, width)), rng)
+
+
+def test_a_product_reads_a_flattened_image():
+    rng = np.random.default_rng(1)
+    nodes = [
+        conv(rng, 3, 5, (3, 3), y="a"),
+        Node("Reshape", "flatten", ("a",), ("b",), {"shape": (1, 5 * 16)}),
+        Node("Dense", "dense", ("b",), ("y",), {"weight": integers(rng, (7, 80), 1), "bias": integers(rng, 7)}),
+    ]
+    nodes[0].attrs["weight"] *= rng.random(nodes[0].attrs["weight"].shape) < 0.2
+    compiled = check(graph_of(nodes, x=(1, 3, 6, 6)), rng, limit=1)
+    assert len(compiled.lowered.layers) == 2
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 2, 1), (0, 1, 3, 2)])
+def test_transposed_inputs_and_results_cost_nothing(order):
+    rng = np.random.default_rng(2)
+    shape = (1, 3, 5, 6)
+    stored = tuple(shape[axis] for axis in order)
+    back = tuple(int(axis) for axis in np.argsort(order))
+    nodes = [
+        Node("Transpose", "in", ("x",), ("a",), {"perm": back}),
+        conv(rng, 3, 5, (2, 2), x="a", y="b"),
+        Node("Transpose", "out", ("b",), ("y",), {"perm": order}),
+    ]
+    assert len(check(graph_of(nodes, x=stored), rng).lowered.layers) == 1
+
+
+@pytest.mark.parametrize("kernel, stride, pad", [(2, 2, 0), (3, 2, 1), (3, 1, 1)])
+def test_maxima_of_windows(kernel, stride, pad):
+    rng = np.random.default_rng(kernel)
+    attrs = {"kernel": (kernel,) * 2, "strides": (stride,) * 2, "pads": (pad,) * 4, "dilations": (1, 1)}
+    check(graph_of([Node("MaxPool", "pool", ("x",), ("y",), attrs)], x=(1, 6, 7, 8)), rng)
+
+
+@pytest.mark.parametrize("counted", [(0, 0, 0, 0), (1, 1, 1, 1)])
+def test_averages_of_windows(counted):
+    rng = np.random.default_rng(7)
+    attrs = {"kernel": (2, 2), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "counted": counted}
+    check(graph_of([Node("AveragePool", "pool", ("x",), ("y",), attrs)], x=(1, 6, 5, 4)), rng)
+
+
+@pytest.mark.parametrize("axes, keep", [((2, 3), True), ((2, 3), False), ((3,), True), ((1,), True), ((1, 2), False)])
+def test_means(axes, keep):
+    rng = np.random.default_rng(3)
+    nodes = [
+        Node("Relu", "relu", ("x",), ("a",)),
+        Node("ReduceMean", "mean", ("a",), ("y",), {"axes": axes, "keepdims": keep}),
+    ]
+    check(graph_of(nodes, x=(1, 4, 4, 8)), rng)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max", "Min"])
+@pytest.mark.parametrize("constant", [(), (5, 1, 1), (1, 6), (1, 5, 4, 6)])
+@pytest.mark.parametrize("behind", [False, True])
+def test_operations_with_constants(op, constant, behind):
+    rng = np.random.default_rng(11)
+    attrs = {"constant": integers(rng, constant, 3)}
+    if op == "Sub" and behind:
+        attrs["reversed"] = True
+    nodes = [Node(op, "op", ("a" if behind else "x",), ("y",), attrs)]
+    if behind:
+        nodes = [conv(rng, 5, 5, (1, 1), y="a"), *nodes]
+    compiled = check(graph_of(nodes, x=(1, 5, 4, 6)), rng)
+    assert len(compiled.lowered.layers) == 1
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max", "Min"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_operations_of_two_tensors_are_fused_with_the_later_one(op, swapped):
+    rng = np.random.default_rng(12)
+    operands = ("b", "a") if swapped else ("a", "b")
+    nodes = [
+        conv(rng, 3, 5, (1, 1), y="a"),
+        conv(rng, 3, 5, (1, 1), y="b", name="other"),
+        Node(op, "op", operands, ("y",)),
+    ]
+    compiled = check(graph_of(nodes, x=(1, 3, 4, 6)), rng)
+    assert [layer.nodes for layer in compiled.lowered.layers] == [["conv"], ["other", "op"]]
+
+
+def test_channels_are_scaled_by_a_tensor():
+    rng = np.random.default_rng(13)
+    nodes = [
+        conv(rng, 4, 6, (1, 1), y="a"),
+        Node("ReduceMean", "mean", ("a",), ("b",), {"axes": (2, 3), "keepdims": True}),
+        Node("Relu", "relu", ("b",), ("c",)),
+        Node("Mul", "scale", ("a", "c"), ("y",)),
+    ]
+    nodes[0].attrs["weight"] *= 4
+    nodes[0].attrs["bias"] *= 0
+    check(graph_of(nodes, x=(1, 4, 2, 2)), rng, limit=1)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 2.0), (-1.0, 1.0), (-math.inf, 1.0), (-1.0, math.inf)])
+def test_limits(bounds):
+    rng = np.random.default_rng(14)
+    nodes = [conv(rng, 4, 6, (1, 1), y="a"), Node("Clip", "clip", ("a",), ("y",), {"min": bounds[0], "max": bounds[1]})]
+    stations = 1 + np.isfinite(bounds).sum() - (bounds[0] == 0)  # sums, maxima and minima, two per chain
+    assert len(check(graph_of(nodes, x=(1, 4, 3, 3)), rng).lowered.layers) == -(-stations // 2)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_concatenated_tensors_are_written_side_by_side(axis):
+    rng = np.random.default_rng(15)
+    nodes = [
+        conv(rng, 4, 6, (1, 1), y="a"),
+        conv(rng, 4, 6, (1, 1), y="b", name="other"),
+        Node("Concat", "concat", ("a", "b"), ("c",), {"axis": axis}),
+        conv(rng, 12 if axis == 1 else 6, 3, (1, 1), x="c", y="y", name="last"),
+    ]
+    compiled = check(graph_of(nodes, x=(1, 4, 3, 5)), rng, limit=1)
+    assert len(compiled.lowered.layers) == 3
+
+
+def test_parts_of_a_tensor_are_read_in_place():
+    rng = np.random.default_rng(16)
+    cut = {"axes": (1, 3), "starts": (1, 4), "stops": (4, -1), "steps": (1, -2)}
+    nodes = [
+        conv(rng, 4, 6, (1, 1), y="a"),
+        Node("Slice", "slice", ("a",), ("b",), cut),
+        conv(rng, 3, 3, (2, 2), x="b", y="y", name="last"),
+    ]
+    assert len(check(graph_of(nodes, x=(1, 4, 3, 5)), rng, limit=1).lowered.layers) == 2
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_residual_sum_is_widened_in_strips_where_wide_memory_is_short(between):
+    """In place, unless the product reads what is added."""
+    rng = np.random.default_rng(17)
+    nodes = [
+        conv(rng, 4, 4, (1, 1), y="a"),
+        *([Node("MaxPool", "pool", ("a",), ("p",), SAME)] if between else []),
+        conv(rng, 4, 4, (3, 3), pads=(1, 1, 1, 1), x="p" if between else "a", y="b", name="second"),
+        Node("Add", "add", ("b", "a"), ("c",)),
+        conv(rng, 4, 2, (5, 5), strides=(5, 5), x="c", y="y", name="last"),
+    ]
+    nodes[-1].attrs["weight"] *= rng.random(nodes[-1].attrs["weight"].shape) < 0.1
+    graph = graph_of(nodes, x=(1, 4, 20, 20))
+    short = CONFIG.replace(wide_depth=400, narrow_depth=800)
+    assert check(graph, rng, short, limit=1).strips == ("second",)
+    assert not check(graph, rng, limit=1).strips

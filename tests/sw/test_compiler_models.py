@@ -1,0 +1,82 @@
+"""Real networks, compiled without retraining and with dynamic exponents throughout: as accurate as in double precision.
+
+They lie in the folder ``CONCORD_DATA``: ``models/*.onnx`` in float32, and ``data/*.npz``.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model
+from concord.graph.execute import run
+from concord.host import connect
+from concord.sheet import CapacityError
+from concord.spec.config import ECP5_85F
+
+DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
+pytestmark = pytest.mark.skipif(
+    not DATA.is_dir(), reason=f"needs trained networks and data: CONCORD_DATA must be their folder, not {str(DATA)!r}"
+)
+
+#: Samples per network: as many as take a few seconds.
+SAMPLES = {"ic_resnet8": 40, "kws_dscnn": 100}
+#: Greatest root mean square error of the outputs, relative to that of the reference.
+ERRORS = {"ic_resnet8": 0.08, "kws_dscnn": 0.04, "kws_lstm118": 0.05, "kws_gru154": 0.04, "kws_crnn": 0.03}
+
+
+def samples(name):
+    """Inputs and labels as the network takes them."""
+    if name.startswith("digits"):
+        with np.load(DATA / "data" / "digits.npz") as data:
+            x = data["x"] / 16.0
+            return (x[:, None] if name == "digits_cnn" else x), data["y"]
+    if name == "kws_dscnn":
+        with np.load(DATA / "data" / "kws_mfcc_int8.npz") as data:
+            return (data["x"].astype(float) - data["zero_point"]) * data["scale"], data["y"]
+    if name.startswith("kws"):
+        with np.load(DATA / "data" / "kws_mfcc_f32.npz") as data:
+            x = data["x"].astype(float)
+            return {"kws_lstm118": x, "kws_gru154": x[:, ::2], "kws_crnn": x[:, None]}[name], data["y"]
+    file = {"ic_resnet8": "ic_cifar10", "mnist_cnn": "mnist", "sww_dscnn1d": "sww_logmel"}[name]
+    with np.load(DATA / "data" / f"{file}.npz") as data:
+        return data["x"].astype(float), data["y"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "digits_mlp", "digits_cnn", "digits_lstm64", "digits_gru64", "mnist_cnn", "sww_dscnn1d", "ic_resnet8",
+        "kws_dscnn", "kws_lstm118", "kws_gru154", "kws_crnn",
+    ],
+)  # fmt: skip
+def test_as_accurate_as_float(name):
+    graph = import_model(DATA / "models" / f"{name}.onnx")
+    x, y = samples(name)
+    x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
+    (given,), (result,) = graph.inputs, graph.outputs
+    want = run(graph, {given: x})[result]
+    compiled = compile_graph(graph, ECP5_85F)
+    with connect("emulator", ECP5_85F) as device:
+        device.load(compiled.image)
+        got = compiled.run(device, {given: x})[result]
+    error = np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2))
+    assert 0 < error < ERRORS.get(name, 0.02)
+    right = [float((values.argmax(axis=1) == y).mean()) for values in (want, got)]
+    assert right[1] >= right[0] - 0.5 / 100 - 1 / len(y)
+
+
+def test_the_residual_network_fits_with_its_first_stage_in_strips():
+    compiled = compile_graph(import_model(DATA / "models" / "ic_resnet8.onnx"), ECP5_85F)
+    assert len(compiled.strips) == 1
+    slots = sum(layer.macs for layer in compiled.lowered.layers)
+    assert 12_501_632 / slots > 0.95
+    assert [node.op for node in compiled.host.nodes] == ["Softmax"]
+
+
+def test_what_does_not_fit_is_told():
+    with pytest.raises(CapacityError, match="narrow memory has 2048 vectors, but"):
+        compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F)
