@@ -16,11 +16,11 @@ from rich.table import Table
 
 from concord import __version__
 from concord.asm import assemble, disassemble
+from concord.compiler.package import Package
+from concord.graph.ir import Graph
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.image import Image
-from concord.mlp import compile_mlp
-from concord.onnx_import import import_onnx
 from concord.progress import run_batch
 from concord.spec.config import PRESETS
 from concord.spec.memmap import RegionId, regions
@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+THING = click.Path(exists=True, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -91,18 +92,21 @@ def asm(file: Path, output: Path | None) -> None:
 
 
 @main.command()
-@click.argument("file", type=EXISTING)
+@click.argument("file", type=THING)
 @text_output
 @readable
 def disasm(file: Path, output: Path | None) -> None:
     """Disassemble FILE.
 
-    FILE is an image, or words in hexadecimal as `concord asm` writes them.
+    FILE is an image, a compiled network, or words in hexadecimal as `concord asm` writes them.
     """
     _emit(disassemble(_words(file)), output)
 
 
 def _load(file: Path) -> Image:
+    """The image in a file, or in the folder of a compiled network."""
+    if file.is_dir():
+        return Package.load(file).image
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} must be an image, and is none")
     return Image.load(file)
@@ -116,7 +120,7 @@ def _arrays(file: Path) -> dict[str, Any]:
 
 
 def _words(file: Path) -> list[int]:
-    if zipfile.is_zipfile(file):
+    if file.is_dir() or zipfile.is_zipfile(file):
         return list(_load(file).program)
     words = []
     for number, line in enumerate(file.read_text(encoding="utf-8").split(), 1):
@@ -137,35 +141,49 @@ def _emit(text: str, output: Path | None) -> None:
 @main.command(name="compile")
 @click.argument("model", type=EXISTING)
 @npu
-@click.option("--calibration", type=EXISTING, help="npz file: samples x, and labels y where there are any.")
-@click.option("-o", "--output", type=FILE, help="Image to write; default: MODEL with the suffix .image.")
+@click.option("--calibrate", type=EXISTING, help="npz file: an array per input, samples along the first axis.")
+@click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @readable
-def compile_model(model: Path, preset: str, calibration: Path | None, output: Path | None) -> None:
-    """Compile an ONNX MODEL to an image.
+def compile_model(model: Path, preset: str, calibrate: Path | None, output: Path | None) -> None:
+    """Compile an ONNX MODEL to a folder.
 
-    With --calibration, formats are chosen by what they do to these samples; without, all exponents are dynamic.
+    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic.
     """
-    from concord.calibration import choose_formats, emulate
+    from concord.compiler.formats import choose_formats
+    from concord.compiler.model import compile_graph
+    from concord.frontend import import_model
 
-    network, config, formats = import_onnx(model), PRESETS[preset], None
-    if calibration is not None:
-        arrays = _arrays(calibration)
-        if "x" not in arrays:
-            raise ValueError(f"{calibration} must have the samples x, not {', '.join(arrays) or 'nothing'}")
-        evidence = choose_formats(network, config, emulate, arrays["x"].astype(np.float64), arrays.get("y"))
+    graph, config = import_model(model), PRESETS[preset]
+    if calibrate is None:
+        compiled = compile_graph(graph, config)
+    else:
+        with Console(stderr=True).status("choosing formats"):
+            evidence = choose_formats(graph, config, _inputs_of(graph, _arrays(calibrate)))
         Console().print(evidence.table())
-        formats = evidence.chosen.formats
-    compiled = compile_mlp(network, config, formats)
-    target = output or model.with_suffix(".image")
-    compiled.image.save(target)
-    click.echo(f"{target}: {len(network.layers)} layers, {network.macs:,} MACs, {len(compiled.words)} instructions")
+        compiled = evidence.chosen.compiled
+    target = output or model.with_suffix("")
+    compiled.package.save(target, model)
+    host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
+    strips = f"; residual operands kept narrow: {', '.join(compiled.strips)}" if compiled.strips else ""
+    counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
+    click.echo(f"{target}: {counts}{host}{strips}")
+
+
+def _inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by input; a single one may be called x."""
+    if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
+        return {graph.inputs[0]: arrays["x"]}
+    missing = [name for name in graph.inputs if name not in arrays]
+    if missing:
+        raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
+    return {name: arrays[name] for name in graph.inputs}
 
 
 @main.command()
-@click.argument("image", type=EXISTING)
+@click.argument("image", type=THING)
 @readable
 def inspect(image: Path) -> None:
-    """Show what is in an IMAGE: its NPU, memories, inputs and outputs."""
+    """Show what is in an IMAGE or a compiled network: its NPU, memories, inputs and outputs."""
     loaded = _load(image)
     config, memories = loaded.config, regions(loaded.config)
     console = Console()
@@ -196,18 +214,23 @@ def inspect(image: Path) -> None:
 
 
 @main.command()
-@click.argument("image", type=EXISTING)
+@click.argument("network", type=THING)
 @click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
 @readable
-def run(image: Path, inputs: Path, output: Path, on: str) -> None:
-    """Run an IMAGE on a batch of inputs."""
-    loaded = _load(image)
-    batch = check_batch(loaded.inputs, _arrays(inputs))[0]
+def run(network: Path, inputs: Path, output: Path, on: str) -> None:
+    """Run a compiled NETWORK, or an image, on a batch of inputs."""
+    package = Package.load(network) if network.is_dir() else None
+    loaded = package.image if package is not None else _load(network)
+    given = _arrays(inputs)
+    ports = given if package is None else package.arrangement.pack(given)
+    batch = check_batch(loaded.inputs, ports)[0]
     with connect(on, loaded.config) as device:
         device.load(loaded)
         results = run_batch(device, batch, Console(stderr=True))
+    if package is not None:
+        results = package.finish(given, results)
     arrays: dict[str, Any] = results
     np.savez(output, **arrays)
     click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")

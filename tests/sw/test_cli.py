@@ -8,10 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli import main
+from concord.compiler.package import Package
 from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
+from concord.frontend import import_model
+from concord.graph import execute
 from concord.image import Image
-from concord.onnx_import import import_onnx
 from concord.spec.config import PRESETS, TINY
 from networks import network
 
@@ -140,30 +142,43 @@ def model(tmp_path):
 
 def test_compile_and_run(model, tmp_path):
     code, output = run("compile", model, "--preset", "tiny")
-    image = tmp_path / "net.image"
-    assert "layers: input dynamic exponent, name fc2\n" in run("inspect", image)[1]
-    assert code == 0 and output.startswith(f"{image}: 2 layers, 536 MACs, ")
+    folder = tmp_path / "net"
+    assert code == 0 and output.startswith(f"{folder}: 2 layers, ")
+    assert "output dynamic exponent" in run("inspect", folder)[1]
+    assert "v_rd narrow" in run("disasm", folder)[1]
     x = np.random.default_rng(1).normal(0, 1, (5, 64))
-    np.savez(tmp_path / "x.npz", x=x)
-    assert run("run", image, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
-    reference = import_onnx(model)(x)
-    assert np.abs(np.load(tmp_path / "y.npz")["y"] - reference).max() < 0.05 * np.abs(reference).max()
+    graph = import_model(model)
+    (name,), (result,) = graph.inputs, graph.outputs
+    np.savez(tmp_path / "x.npz", **{name: x.reshape(5, *graph.sample_shape(name))})
+    assert run("run", folder, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
+    reference = execute.run(graph, {name: x.reshape(5, *graph.sample_shape(name))})[result]
+    assert np.abs(np.load(tmp_path / "y.npz")[result] - reference).max() < 0.05 * np.abs(reference).max()
 
 
 def test_compile_chooses_formats_by_samples(model, tmp_path):
-    x = np.random.default_rng(1).normal(0, 1, (20, 8, 8))
-    np.savez(tmp_path / "x.npz", x=x, y=import_onnx(model)(x).argmax(axis=1))
-    image = tmp_path / "other.image"
-    code, output = run("compile", model, "--preset", "tiny", "--calibration", tmp_path / "x.npz", "-o", image)
-    assert code == 0 and "Formats on the calibration data" in output and "double precision" in output
-    assert Image.load(image).metadata["macs"] == 536
+    graph = import_model(model)
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(1).normal(0, 1, (20, *graph.sample_shape(graph.inputs[0]))))
+    folder = tmp_path / "other"
+    code, output = run("compile", model, "--preset", "tiny", "--calibrate", tmp_path / "x.npz", "-o", folder)
+    assert code == 0 and "Formats on the calibration data" in output and "static exponents, one bit tighter" in output
+    assert Package.load(folder).image.metadata["name"] == graph.name
+
+
+def test_a_damaged_network_is_refused(model, tmp_path):
+    run("compile", model, "--preset", "tiny", "-o", tmp_path / "net")
+    (tmp_path / "net" / "network.npz").write_bytes(b"no archive")
+    assert run("inspect", tmp_path / "net")[1].startswith(f"Error: {tmp_path / 'net' / 'network.npz'} is not a network")
+    (tmp_path / "net" / "model.onnx").unlink()
+    assert run("inspect", tmp_path / "net")[1] == (
+        f"Error: {tmp_path / 'net'} must be a compiled network: model.onnx is missing\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("net.onnx", "--preset", "tiny", "--calibration", "z.npz"), "z.npz must have the samples x, not z"),
-        (("z.npz",), "z.npz must be an ONNX file"),
+        (("net.onnx", "--preset", "tiny", "--calibrate", "z.npz"), "data must have the arrays"),
+        (("z.npz",), "z.npz must be valid ONNX"),
         (("large.onnx", "--preset", "tiny"), "does not fit into tiny: matrix memory has 256 words"),
     ],
 )

@@ -29,7 +29,7 @@ class Emitter:
 
     plan: Plan
     config: NpuConfig
-    exponents: dict[str, int | None] = field(default_factory=dict)
+    exponents: dict[str, int] = field(default_factory=dict)
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _state: dict[Op, dict[str, int]] = field(default_factory=lambda: {op: dict(v) for op, v in INITIAL.items()})
     _constants: dict[bytes, str] = field(default_factory=dict)
@@ -174,6 +174,9 @@ class Emitter:
         if layer.reduction is not Reduction.NONE:
             self._window(window, y, out, step, row_step)
             start -= window.begin[0] * row_step + window.begin[1] * step
+        if self.plan.copy(layer.target, Mem.NARROW) is not None:
+            exponent = self.exponents.get(layer.tensor)
+            self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         builder = self.builder
         builder.v_rd(

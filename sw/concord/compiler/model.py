@@ -1,9 +1,10 @@
-"""A compiled network: image, arrangement of inputs and outputs, and how to run it."""
+"""Compile a graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,58 +14,19 @@ from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent
 from concord.compiler.emit import Emitter
 from concord.compiler.inputs import Unfold
-from concord.compiler.layout import PAD, Ids
+from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
+from concord.compiler.package import Arrangement, Package
 from concord.compiler.plan import make_plan
 from concord.compiler.tail import split
-from concord.graph import execute
-from concord.graph.ir import Floats, Graph, Shape
+from concord.graph.ir import Floats, Graph
 from concord.host.device import Device
 from concord.image import Image
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 
-
-@dataclass(frozen=True)
-class Arrangement:
-    """How tensors of samples become ports of the image, and back.
-
-    Parameters
-    ----------
-    inputs : dict
-        By input: for every element ``[vectors, native]`` of the port, the element of the sample, or ``PAD`` for zero.
-    outputs : dict
-        By output: for every element of the sample, the element of the port; and the shape of the sample.
-    shapes : dict
-        Shapes of the samples of inputs and outputs.
-    """
-
-    inputs: dict[str, Ids]
-    outputs: dict[str, Ids]
-    shapes: dict[str, Shape]
-
-    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
-        """Ports of a batch; ``ValueError`` for names or shapes that are wrong."""
-        if set(inputs) != set(self.inputs):
-            raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
-        ports = {}
-        for name, order in self.inputs.items():
-            values = np.asarray(inputs[name], dtype=np.float64)
-            if values.shape[1:] != self.shapes[name]:
-                raise ValueError(
-                    f"input {name!r} must have the shape (samples, {self.shapes[name]}), not {values.shape}"
-                )
-            flat = values.reshape(len(values), -1)
-            ports[name] = np.where(order == PAD, 0.0, flat[:, order])
-        return ports
-
-    def unpack(self, ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
-        """Outputs of a batch from its ports."""
-        found = {}
-        for name, ids in self.outputs.items():
-            values = np.asarray(ports[name], dtype=np.float64)
-            found[name] = values.reshape(len(values), -1)[:, ids].reshape(len(values), *self.shapes[name])
-        return found
+#: Static exponents by tensor; of tensors that are not there exponents are dynamic.
+Exponents = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -75,16 +37,10 @@ class Compiled:
     ----------
     graph : Graph
         The network.
-    host : Graph or None
-        What the host computes from the outputs of the NPU.
-    config : NpuConfig
-        What it was compiled for.
     lowered : Lowered
-        Its layers.
-    image : Image
-        Program and constants.
-    arrangement : Arrangement
-        Of inputs and outputs.
+        Its layers on the NPU.
+    package : Package
+        What it takes to run it.
     starts : tuple of int
         Address of the first instruction of every layer.
     strips : tuple of str
@@ -92,28 +48,37 @@ class Compiled:
     """
 
     graph: Graph
-    host: Graph | None
-    config: NpuConfig
     lowered: Lowered
-    image: Image
-    arrangement: Arrangement
+    package: Package
     starts: tuple[int, ...]
     strips: tuple[str, ...]
 
+    @property
+    def image(self) -> Image:
+        """Program and constants."""
+        return self.package.image
+
+    @property
+    def host(self) -> Graph | None:
+        """What the host computes from the outputs of the NPU."""
+        return self.package.host
+
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch on a device that has the image loaded."""
-        found = self.arrangement.unpack(device.run(self.arrangement.pack(inputs)))
-        if self.host is None:
-            return found
-        values = {
-            **{name: np.asarray(inputs[name], dtype=np.float64) for name in self.host.inputs if name in inputs},
-            **found,
-        }
-        return execute.run(self.host, {name: values[name] for name in self.host.inputs})
+        return self.package.run(device, inputs)
 
 
-def compile_graph(graph: Graph, config: NpuConfig) -> Compiled:
+def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None = None) -> Compiled:
     """Compile a network.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    config : NpuConfig
+        What to compile it for.
+    exponents : mapping of str to int
+        Static exponents of tensors that layers write narrow.
 
     Raises
     ------
@@ -125,21 +90,30 @@ def compile_graph(graph: Graph, config: NpuConfig) -> Compiled:
     failure: CapacityError | None = None
     for unfold in reversed(Unfold):
         try:
-            return _compile(graph, config, unfold)
+            return _compile(graph, config, unfold, exponents or {})
         except CapacityError as error:
             failure = failure or error
     assert failure is not None
     raise failure
 
 
-def _compile(graph: Graph, config: NpuConfig, unfold: Unfold) -> Compiled:
+def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents) -> Compiled:
     npu, host = split(graph)
     lowered = Lowering(npu, config, unfold).run()
-    emitter = Emitter(make_plan(lowered), config)
+    emitter = Emitter(make_plan(lowered), config, dict(exponents))
     emitter.run()
-    image = emitter.sheet.image(emitter.builder.words(), {"name": graph.name})
+    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, lowered, exponents))
     strips = tuple(lowered.layers[index].name for index in emitter.plan.strips)
-    return Compiled(graph, host, config, lowered, image, _arrangement(lowered), tuple(emitter.starts), strips)
+    return Compiled(graph, lowered, Package(image, _arrangement(lowered), host), tuple(emitter.starts), strips)
+
+
+def _metadata(graph: Graph, lowered: Lowered, exponents: Exponents) -> dict[str, Any]:
+    layers = []
+    for layer in lowered.layers:
+        exponent = exponents.get(layer.tensor)
+        form = "dynamic exponent" if exponent is None else f"static exponent {exponent}"
+        layers.append({"name": layer.name, "nodes": " ".join(layer.nodes), "output": form})
+    return {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": layers}
 
 
 def _arrangement(lowered: Lowered) -> Arrangement:

@@ -27,7 +27,7 @@ class Block:
         """The whole block."""
         block, cell = self.block, self.block.cell
         emitter, builder = self.emitter, self.builder
-        for op in (Op.SET_WINDOW, Op.SET_PAD, Op.SET_ITERS):
+        for op in (Op.SET_WINDOW, Op.SET_PAD, Op.SET_ITERS, Op.SET_QUANT):
             emitter.set(op, **INITIAL[op])
         self._initial_states()
         builder.set_addr(X_REG, 0)

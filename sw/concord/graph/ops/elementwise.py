@@ -88,7 +88,7 @@ ELEMENTWISE_OPS = {
     "Min": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.minimum)),
     "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
     "ReduceMean": Operator(
-        Kind.PRECISE,
+        Kind.QUANTISED,  # a product with ones
         {"axes": "tuple, not negative", "keepdims": "bool: axes stay, with length 1"},
         _mean_shape,
         _unary(_mean),

@@ -81,7 +81,7 @@ _POOL = {"kernel": "size of the window along every spatial axis", **WINDOW_ATTRI
 WINDOW_OPS = {
     "MaxPool": Operator(Kind.MOVING, _POOL, _pool_shape, _max_pool),
     "AveragePool": Operator(
-        Kind.PRECISE,
+        Kind.QUANTISED,  # a depthwise product with ones
         _POOL
         | {"counted": "how many of the pads count as elements of the average; all others and what is beyond do not"},
         _pool_shape,

@@ -1,0 +1,125 @@
+"""Formats of the tensors between layers, chosen by what they do to calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.table import Table
+
+from concord.calibration import relative_error, static_exponent
+from concord.compiler.layers import Layer
+from concord.compiler.model import Compiled, Exponents, compile_graph
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph
+from concord.host import connect
+from concord.spec.config import NpuConfig
+
+Inputs = Mapping[str, npt.ArrayLike]
+#: Computes the outputs of a compiled network.
+Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
+
+
+def emulate(compiled: Compiled, inputs: Inputs) -> dict[str, Floats]:
+    """Results of a batch on the emulator."""
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        return compiled.run(device, inputs)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One choice of formats, and what came of it.
+
+    Parameters
+    ----------
+    label : str
+        Short name.
+    compiled : Compiled
+        The network with these formats.
+    error : float
+        Root mean square error of the outputs, relative to the reference; of several outputs the largest.
+    agreement : float
+        Share of samples whose largest element of the first output is where it is in the reference.
+    """
+
+    label: str
+    compiled: Compiled
+    error: float
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The candidates, the chosen one first."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def chosen(self) -> Candidate:
+        """The one with the least error."""
+        return self.candidates[0]
+
+    def table(self) -> Table:
+        """All candidates, the chosen one in bold."""
+        table = Table(title="Formats on the calibration data", box=box.SIMPLE_HEAD, title_justify="left")
+        for column in ("candidate", "agreement", "error of the result"):
+            table.add_column(column, justify="left" if column == "candidate" else "right")
+        for candidate in self.candidates:
+            style = "bold" if candidate is self.chosen else None
+            figures = f"{100 * candidate.agreement:.2f} %", f"{100 * candidate.error:.2f} %"
+            table.add_row(candidate.label, *figures, style=style)
+        return table
+
+
+def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: int = 0) -> dict[str, int]:
+    """The least exponents with which no value of a layer saturates, less ``margin``.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        Gives the layers.
+    values : mapping of str to array
+        All tensors on the calibration data, in double precision.
+    """
+    config, exponents = compiled.image.config, {}
+    for layer in compiled.lowered.layers:
+        if isinstance(layer, Layer):
+            largest = float(np.abs(values[layer.tensor]).max())
+            exponents[layer.tensor] = max(static_exponent(largest, config) - margin, config.act.exp_min)
+    return exponents
+
+
+def choose_formats(graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner = emulate) -> Evidence:
+    """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    config : NpuConfig
+        What to compile it for.
+    inputs : mapping of str to array
+        Calibration data, samples along the first axis.
+    run : callable
+        Computes the outputs.
+    """
+    values = execute.run(graph, inputs, keep="all")
+    dynamic = compile_graph(graph, config)
+    proposals: dict[str, Exponents] = {
+        "dynamic exponents": {},
+        "static exponents": static_exponents(dynamic, values),
+        "static exponents, one bit tighter": static_exponents(dynamic, values, margin=1),
+    }
+    found = []
+    for label, exponents in proposals.items():
+        compiled = dynamic if not exponents else compile_graph(graph, config, exponents)
+        outputs = run(compiled, inputs)
+        first = graph.outputs[0]
+        best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))
+        error = max(relative_error(outputs[name], values[name]) for name in graph.outputs)
+        found.append(Candidate(label, compiled, error, float(np.mean(best == want))))
+    return Evidence(tuple(sorted(found, key=lambda candidate: candidate.error)))

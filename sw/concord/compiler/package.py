@@ -1,0 +1,136 @@
+"""A compiled network as a folder: the image, how samples become its ports, and what the host does behind it.
+
+npu.image     program and constants (:mod:`concord.image`)
+network.npz   arrangement of inputs and outputs
+model.onnx    the network, of which the host computes the end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.layout import PAD, Ids
+from concord.compiler.tail import split
+from concord.container import FileKind, read_file, write_file
+from concord.frontend import import_model
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph, Shape
+from concord.host.device import Device
+from concord.image import Image
+from concord.spec.config import NpuConfig
+
+IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
+
+
+class PackageError(ValueError):
+    """A folder that is no compiled network, or a damaged one."""
+
+
+NETWORK_FILE = FileKind("network", "a network", 1, PackageError)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How tensors of samples become ports of the image, and back.
+
+    Parameters
+    ----------
+    inputs : dict
+        By input: for every element ``[vectors, native]`` of the port, the element of the sample, or ``PAD`` for zero.
+    outputs : dict
+        By output of the NPU: for every element of the sample, the element of the port.
+    shapes : dict
+        Shapes of the samples of inputs and outputs.
+    """
+
+    inputs: dict[str, Ids]
+    outputs: dict[str, Ids]
+    shapes: dict[str, Shape]
+
+    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Ports of a batch; ``ValueError`` for names or shapes that are wrong."""
+        if set(inputs) != set(self.inputs):
+            raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
+        ports = {}
+        for name, order in self.inputs.items():
+            values = np.asarray(inputs[name], dtype=np.float64)
+            if values.shape[1:] != self.shapes[name] or not values.ndim:
+                want = ", ".join(map(str, ("samples", *self.shapes[name])))
+                raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
+            flat = values.reshape(len(values), -1)
+            ports[name] = np.where(order == PAD, 0.0, flat[:, order])
+        return ports
+
+    def unpack(self, ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Outputs of a batch from its ports."""
+        found = {}
+        for name, ids in self.outputs.items():
+            values = np.asarray(ports[name], dtype=np.float64)
+            found[name] = values.reshape(len(values), -1)[:, ids].reshape(len(values), *self.shapes[name])
+        return found
+
+
+@dataclass(frozen=True)
+class Package:
+    """What it takes to run a compiled network.
+
+    Parameters
+    ----------
+    image : Image
+        Program and constants.
+    arrangement : Arrangement
+        Of inputs and outputs.
+    host : Graph or None
+        What the host computes from the outputs of the NPU.
+    """
+
+    image: Image
+    arrangement: Arrangement
+    host: Graph | None
+
+    @property
+    def config(self) -> NpuConfig:
+        """The configuration it was compiled for."""
+        return self.image.config
+
+    def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Results of a batch from the ports of the NPU, the host's part included."""
+        found = self.arrangement.unpack(ports)
+        if self.host is None:
+            return found
+        given = {name: np.asarray(inputs[name], dtype=np.float64) for name in self.host.inputs if name in inputs}
+        return execute.run(self.host, {name: (given | found)[name] for name in self.host.inputs})
+
+    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Results of a batch on a device that has the image loaded."""
+        return self.finish(inputs, device.run(self.arrangement.pack(inputs)))
+
+    def save(self, folder: Path, model: Path) -> None:
+        """Write everything to a folder; ``model`` is the ONNX file it was compiled from."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.image.save(folder / IMAGE)
+        (folder / MODEL).write_bytes(model.read_bytes())
+        shapes = {name: list(shape) for name, shape in self.arrangement.shapes.items()}
+        names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
+        arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
+        arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
+        write_file(folder / NETWORK, {**names, "shapes": shapes}, arrays, NETWORK_FILE)
+
+    @classmethod
+    def load(cls, folder: Path) -> Package:
+        """Read a folder; :class:`PackageError` or ``ImageError`` if it is none, or damaged."""
+        missing = [name for name in (IMAGE, NETWORK, MODEL) if not (folder / name).is_file()]
+        if missing:
+            raise PackageError(f"{folder} must be a compiled network: {', '.join(missing)} is missing")
+        header, arrays = read_file(folder / NETWORK, NETWORK_FILE)
+        arrangement = Arrangement(
+            {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
+            {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
+            {name: tuple(shape) for name, shape in header["shapes"].items()},
+        )
+        return cls(Image.load(folder / IMAGE), arrangement, split(import_model(folder / MODEL))[1])

@@ -1,0 +1,65 @@
+"""Formats chosen by calibration."""
+
+import numpy as np
+import pytest
+
+from compiled_nets import residual
+from concord.compiler.formats import Evidence, choose_formats, emulate, static_exponents
+from concord.compiler.model import compile_graph
+from concord.compiler.package import Arrangement
+from concord.graph import execute
+from concord.spec.config import TINY
+
+
+def inputs(scale=1.0, samples=8):
+    return {"x": scale * np.random.default_rng(4).normal(0, 1, (samples, 2, 4, 4))}
+
+
+def test_static_exponents_hold_the_largest_value():
+    graph = residual()
+    compiled = compile_graph(graph, TINY)
+    values = execute.run(graph, inputs(), keep="all")
+    exponents = static_exponents(compiled, values)
+    assert set(exponents) == {layer.tensor for layer in compiled.lowered.layers}
+    for tensor, exponent in exponents.items():
+        largest = np.abs(values[tensor]).max()
+        assert TINY.act.q_max * 2.0 ** (exponent - 1) < largest <= TINY.act.q_max * 2.0**exponent
+    tighter = static_exponents(compiled, values, margin=1)
+    assert tighter == {tensor: exponent - 1 for tensor, exponent in exponents.items()}
+
+
+def test_a_static_exponent_that_is_far_too_small_saturates():
+    graph = residual()
+    compiled = compile_graph(graph, TINY)
+    exponents = static_exponents(compiled, execute.run(graph, inputs(), keep="all"))
+    good = emulate(compile_graph(graph, TINY, exponents), inputs())["y"]
+    bad = emulate(compile_graph(graph, TINY, {name: e - 6 for name, e in exponents.items()}), inputs())["y"]
+    want = execute.run(graph, inputs())["y"]
+    assert np.abs(good - want).max() < 0.05 < np.abs(bad - want).max()
+
+
+def test_the_candidate_with_the_least_error_is_chosen():
+    graph = residual()
+    evidence = choose_formats(graph, TINY, inputs())
+    errors = [candidate.error for candidate in evidence.candidates]
+    assert errors == sorted(errors) and len(errors) == 3 and errors[0] < 0.05
+    assert evidence.chosen.error == errors[0] and evidence.chosen.agreement >= 0.8
+
+    def spoilt(compiled, given):
+        """What comes of dynamic exponents is made wrong."""
+        outputs = emulate(compiled, given)
+        dynamic = all(layer["output"] == "dynamic exponent" for layer in compiled.image.metadata["layers"])
+        return {name: values + 10 * dynamic for name, values in outputs.items()}
+
+    other = choose_formats(graph, TINY, inputs(), spoilt)
+    assert isinstance(other, Evidence) and other.candidates[-1].label == "dynamic exponents"
+    assert "static" in other.chosen.compiled.image.metadata["layers"][0]["output"]
+
+
+def test_inputs_are_checked():
+    arrangement = compile_graph(residual(), TINY).package.arrangement
+    assert isinstance(arrangement, Arrangement)
+    with pytest.raises(ValueError, match=r"inputs must be \['x'\], not \['z'\]"):
+        arrangement.pack({"z": np.zeros((1, 2, 4, 4))})
+    with pytest.raises(ValueError, match=r"input 'x' must have the shape \(samples, 2, 4, 4\), not \(2, 4, 4\)"):
+        arrangement.pack({"x": np.zeros((2, 4, 4))})
