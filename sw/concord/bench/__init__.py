@@ -1,4 +1,4 @@
-"""Measured figures: cycles of the RTL, speed of simulation and emulator, bytes on the link, results of synthesis.
+"""Measured figures: cycles of the RTL, networks, speed of simulation and emulator, bytes on the link, synthesis.
 
 ``concord bench`` measures everything and writes ``build/bench.json``; ``--docs`` renders ``docs/bench.md`` from it.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concord.spec.config import NpuConfig
 
 from .hardware import RTL_MEASURES, Rtl
+from .networks import measure_networks
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
 
@@ -24,6 +25,7 @@ def measure(config: NpuConfig, results: Results, say: Callable[[str], None]) -> 
         for measure_rtl in RTL_MEASURES:
             say(measure_rtl.__name__.replace("_", " "))
             measure_rtl(rtl, results)
+        measure_networks(rtl.device, config, results, say)
     for measure_software in MEASURES:
         say(measure_software.__name__.replace("_", " "))
         measure_software(config, results)

@@ -37,6 +37,12 @@ class Results:
     title: str
     figures: list[Figure] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    #: By group and name, texts by column.
+    rows: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+
+    def row(self, group: str, name: str, texts: dict[str, str]) -> None:
+        """Note a line of a table of its own."""
+        self.rows.setdefault(group, {})[name] = texts
 
     def add(self, group: str, name: str, value: float, unit: str) -> None:
         """Note a figure."""
@@ -57,7 +63,12 @@ class Results:
     def save(self, path: Path) -> None:
         """Write everything as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"title": self.title, "figures": [asdict(figure) for figure in self.figures], "skipped": self.skipped}
+        content = {
+            "title": self.title,
+            "figures": [asdict(figure) for figure in self.figures],
+            "tables": self.rows,
+            "skipped": self.skipped,
+        }
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     def groups(self) -> dict[str, list[Figure]]:
@@ -73,6 +84,10 @@ class Results:
         for group, figures in self.groups().items():
             lines += ["", f"## {group}", "", "| | | |", "|---|---:|---|"]
             lines += [f"| {figure.name} | {figure.text} | {figure.unit} |" for figure in figures]
+        for group, rows in self.rows.items():
+            columns = list(next(iter(rows.values())))
+            lines += ["", f"## {group}", "", f"| | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+            lines += [f"| {name} | {' | '.join(texts.values())} |" for name, texts in rows.items()]
         lines += ["", *(f"* {group}: not measured, {reason}" for group, reason in self.skipped.items())]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -85,6 +100,14 @@ class Results:
             table.add_column("unit")
             for figure in figures:
                 table.add_row(figure.name, figure.text, figure.unit)
+            console.print(table)
+        for group, rows in self.rows.items():
+            table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left")
+            table.add_column("")
+            for column in next(iter(rows.values())):
+                table.add_column(column, justify="right")
+            for name, texts in rows.items():
+                table.add_row(name, *texts.values())
             console.print(table)
         for group, reason in self.skipped.items():
             console.print(f"{group}: not measured, {reason}")

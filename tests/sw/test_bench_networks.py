@@ -1,0 +1,76 @@
+"""The table of trained networks."""
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from concord.bench import Results
+from concord.bench import networks as bench
+from concord.bench.networks import TASKS, area_under_curve, folder, load, measure_networks, top_one
+from concord.graph.cost import macs
+from concord.host import connect
+from concord.spec.config import ECP5_85F
+
+#: As counted from the ONNX files by others.
+MACS = {
+    "ic_resnet8": 12_501_632, "kws_dscnn": 2_656_768, "vww_mobilenetv1_025": 7_489_664, "ad_fc_autoencoder": 264_192,
+    "sww_dscnn1d": 826_368, "kws_lstm118": 2_961_800, "kws_gru154": 1_896_048, "kws_crnn": 1_498_848,
+    "mnist_cnn": 786_560, "digits_mlp": 6_464, "digits_cnn": 83_264, "digits_lstm64": 148_096, "digits_gru64": 111_232,
+}  # fmt: skip
+needs_data = pytest.mark.skipif(folder() is None, reason="CONCORD_DATA must be the folder with networks and data")
+
+
+@needs_data
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.model)
+def test_macs_and_shapes(task):
+    graph, inputs, labels = load(task, folder())
+    assert macs(graph) == MACS[task.model]
+    assert inputs.shape[1:] == graph.sample_shape(graph.inputs[0])
+    assert len(inputs) % len(labels) == 0
+
+
+def test_scores():
+    results = np.array([[0.1, 0.9], [0.6, 0.4], [0.2, 0.8]])
+    assert top_one(results, results, np.array([1, 0, 0])) == pytest.approx(2 / 3)
+    errors = np.array([1.0, 2.0, 3.0, 2.0])[:, None].repeat(4, axis=0)  # four windows a clip
+    assert area_under_curve(np.sqrt(errors), 0 * errors, np.array([0, 1, 1, 0])) == pytest.approx((2 + 1.5) / 4)
+
+
+def test_without_data_the_table_is_skipped(monkeypatch):
+    monkeypatch.delenv("CONCORD_DATA", raising=False)
+    results = Results("")
+    measure_networks(None, ECP5_85F, results, lambda what: None)
+    assert results.skipped == {"Networks": "CONCORD_DATA does not name a folder with networks"}
+
+
+class Counting:
+    """The emulator with a clock, and with wrong results if asked for."""
+
+    def __init__(self, device, wrong=False):
+        self.device, self.wrong, self.load = device, wrong, device.load
+
+    def run(self, inputs):
+        return {name: values + self.wrong for name, values in self.device.run(inputs).items()}
+
+    def counters(self):
+        return {"CYCLES": 1000}
+
+
+@needs_data
+@pytest.mark.parametrize(("wrong", "word"), [(False, "yes"), (True, "NO")])
+def test_rows(monkeypatch, wrong, word):
+    chosen = [task for task in TASKS if task.model in ("digits_mlp", "vww_mobilenetv1_025")]
+    monkeypatch.setattr(bench, "TASKS", chosen)
+    results, said = Results("preset"), []
+    with connect("emulator", ECP5_85F) as device:
+        measure_networks(Counting(device, wrong), ECP5_85F, results, said.append)
+    row = results.rows["Networks"]["digits_mlp"]
+    assert row["emulator = RTL"] == word and row["float"] == "0.9833" and row["MAC slots"] == "5.0 %"
+    assert float(row["m=8"]) > 0.975 and row["per second"] == "50,000"
+    assert "narrow memory has 2048 vectors" in results.skipped["vww_mobilenetv1_025"]
+    assert said == ["network vww_mobilenetv1_025", "network digits_mlp"]
+    assert f"| digits_mlp | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | 50,000 |" in results.markdown()
+    console = Console(width=120)
+    with console.capture() as capture:
+        results.show(console)
+    assert "digits_mlp" in capture.get() and "5.0 %" in capture.get()
