@@ -30,6 +30,7 @@ R = TypeVar("R")
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
+POSITIVE = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -142,9 +143,12 @@ def _emit(text: str, output: Path | None) -> None:
 @click.argument("model", type=EXISTING)
 @npu
 @click.option("--calibrate", type=EXISTING, help="npz file: an array per input, samples along the first axis.")
+@click.option(
+    "--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Samples per run (products only)."
+)
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @readable
-def compile_model(model: Path, preset: str, calibrate: Path | None, output: Path | None) -> None:
+def compile_model(model: Path, preset: str, calibrate: Path | None, batch: int, output: Path | None) -> None:
     """Compile an ONNX MODEL to a folder.
 
     With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic.
@@ -155,10 +159,10 @@ def compile_model(model: Path, preset: str, calibrate: Path | None, output: Path
 
     graph, config = import_model(model), PRESETS[preset]
     if calibrate is None:
-        compiled = compile_graph(graph, config)
+        compiled = compile_graph(graph, config, batch=batch)
     else:
         with Console(stderr=True).status("choosing formats"):
-            evidence = choose_formats(graph, config, _inputs_of(graph, _arrays(calibrate)))
+            evidence = choose_formats(graph, config, _inputs_of(graph, _arrays(calibrate)), batch=batch)
         Console().print(evidence.table())
         compiled = evidence.chosen.compiled
     target = output or model.with_suffix("")
@@ -239,7 +243,7 @@ def run(network: Path, inputs: Path, output: Path, on: str) -> None:
 @main.command()
 @npu
 @click.option("--output", default=Path("build/demo"), show_default=True, type=FOLDER, help="Folder for the results.")
-@click.option("--images", default=64, show_default=True, type=click.IntRange(min=1), help="Images on the RTL.")
+@click.option("--images", default=64, show_default=True, type=POSITIVE, help="Images on the RTL.")
 @readable
 def demo(preset: str, output: Path, images: int) -> None:
     """Train and compile a network, and compare emulator and RTL.

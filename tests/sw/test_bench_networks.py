@@ -69,7 +69,7 @@ def test_rows(monkeypatch, wrong, word):
     assert float(row["m=8"]) > 0.975 and row["per second"] == "50,000"
     assert "narrow memory has 2048 vectors" in results.skipped["vww_mobilenetv1_025"]
     assert said == ["network vww_mobilenetv1_025", "network digits_mlp"]
-    assert f"| digits_mlp | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | 50,000 |" in results.markdown()
+    assert f"| digits_mlp | 1 | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | 50,000 |" in results.markdown()
     console = Console(width=120)
     with console.capture() as capture:
         results.show(console)

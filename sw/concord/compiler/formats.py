@@ -93,7 +93,9 @@ def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: i
     return exponents
 
 
-def choose_formats(graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner = emulate) -> Evidence:
+def choose_formats(
+    graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner = emulate, *, batch: int = 1
+) -> Evidence:
     """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
 
     Parameters
@@ -106,9 +108,11 @@ def choose_formats(graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner 
         Calibration data, samples along the first axis.
     run : callable
         Computes the outputs.
+    batch : int
+        As for :func:`concord.compiler.model.compile_graph`.
     """
     values = execute.run(graph, inputs, keep="all")
-    dynamic = compile_graph(graph, config)
+    dynamic = compile_graph(graph, config, batch=batch)
     proposals: dict[str, Exponents] = {
         "dynamic exponents": {},
         "static exponents": static_exponents(dynamic, values),
@@ -116,7 +120,7 @@ def choose_formats(graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner 
     }
     found = []
     for label, exponents in proposals.items():
-        compiled = dynamic if not exponents else compile_graph(graph, config, exponents)
+        compiled = dynamic if not exponents else compile_graph(graph, config, exponents, batch=batch)
         outputs = run(compiled, inputs)
         first = graph.outputs[0]
         best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))

@@ -19,7 +19,8 @@ from concord.compiler.lower import Lowered, Lowering
 from concord.compiler.package import Arrangement, Package
 from concord.compiler.plan import make_plan
 from concord.compiler.tail import split
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Floats, Graph, Shape
+from concord.graph.passes.batch import with_batch
 from concord.host.device import Device
 from concord.image import Image
 from concord.sheet import CapacityError
@@ -68,7 +69,7 @@ class Compiled:
         return self.package.run(device, inputs)
 
 
-def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None = None) -> Compiled:
+def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None = None, *, batch: int = 1) -> Compiled:
     """Compile a network.
 
     Parameters
@@ -79,9 +80,14 @@ def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None =
         What to compile it for.
     exponents : mapping of str to int
         Static exponents of tensors that layers write narrow.
+    batch : int
+        Samples per run. While one drains from the pipe the others are computed: a network of matrix products alone is
+        faster that way.
 
     Raises
     ------
+    BatchError
+        If ``batch`` is not 1 and the network has more than products and element-wise operations.
     Unsupported
         With every node that cannot be lowered.
     CapacityError
@@ -90,21 +96,25 @@ def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None =
     failure: CapacityError | None = None
     for unfold in reversed(Unfold):
         try:
-            return _compile(graph, config, unfold, exponents or {})
+            return _compile(graph, config, unfold, exponents or {}, batch)
         except CapacityError as error:
             failure = failure or error
     assert failure is not None
     raise failure
 
 
-def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents) -> Compiled:
+def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents, batch: int) -> Compiled:
     npu, host = split(graph)
+    shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
+    if batch != 1:
+        npu = with_batch(npu, batch)
     lowered = Lowering(npu, config, unfold).run()
     emitter = Emitter(make_plan(lowered), config, dict(exponents))
     emitter.run()
     image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, lowered, exponents))
     strips = tuple(lowered.layers[index].name for index in emitter.plan.strips)
-    return Compiled(graph, lowered, Package(image, _arrangement(lowered), host), tuple(emitter.starts), strips)
+    package = Package(image, _arrangement(lowered, shapes, batch), host)
+    return Compiled(graph, lowered, package, tuple(emitter.starts), strips)
 
 
 def _metadata(graph: Graph, lowered: Lowered, exponents: Exponents) -> dict[str, Any]:
@@ -116,7 +126,7 @@ def _metadata(graph: Graph, lowered: Lowered, exponents: Exponents) -> dict[str,
     return {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": layers}
 
 
-def _arrangement(lowered: Lowered) -> Arrangement:
+def _arrangement(lowered: Lowered, shapes: dict[str, Shape], batch: int) -> Arrangement:
     graph = lowered.graph
     inputs, outputs = {}, {}
     for name, (storage, order) in lowered.inputs.items():
@@ -126,5 +136,4 @@ def _arrangement(lowered: Lowered) -> Arrangement:
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    shapes = {name: graph.sample_shape(name) for name in (*graph.inputs, *graph.outputs)}
-    return Arrangement(inputs, outputs, shapes)
+    return Arrangement(inputs, outputs, shapes, batch)

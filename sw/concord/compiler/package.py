@@ -46,11 +46,14 @@ class Arrangement:
         By output of the NPU: for every element of the sample, the element of the port.
     shapes : dict
         Shapes of the samples of inputs and outputs.
+    batch : int
+        Samples that a run computes at a time; then they are the first axis of what the ports hold.
     """
 
     inputs: dict[str, Ids]
     outputs: dict[str, Ids]
     shapes: dict[str, Shape]
+    batch: int = 1
 
     def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Ports of a batch; ``ValueError`` for names or shapes that are wrong."""
@@ -62,16 +65,19 @@ class Arrangement:
             if values.shape[1:] != self.shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *self.shapes[name])))
                 raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
-            flat = values.reshape(len(values), -1)
+            missing = -len(values) % self.batch
+            if missing:
+                values = np.concatenate([values, np.zeros((missing, *self.shapes[name]))])
+            flat = values.reshape(len(values) // self.batch, -1)
             ports[name] = np.where(order == PAD, 0.0, flat[:, order])
         return ports
 
-    def unpack(self, ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
-        """Outputs of a batch from its ports."""
+    def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, Floats]:
+        """Outputs of ``samples`` samples from their ports."""
         found = {}
         for name, ids in self.outputs.items():
             values = np.asarray(ports[name], dtype=np.float64)
-            found[name] = values.reshape(len(values), -1)[:, ids].reshape(len(values), *self.shapes[name])
+            found[name] = values.reshape(len(values), -1)[:, ids].reshape(-1, *self.shapes[name])[:samples]
         return found
 
 
@@ -100,7 +106,7 @@ class Package:
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch from the ports of the NPU, the host's part included."""
-        found = self.arrangement.unpack(ports)
+        found = self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values())))))
         if self.host is None:
             return found
         given = {name: np.asarray(inputs[name], dtype=np.float64) for name in self.host.inputs if name in inputs}
@@ -119,7 +125,7 @@ class Package:
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
-        write_file(folder / NETWORK, {**names, "shapes": shapes}, arrays, NETWORK_FILE)
+        write_file(folder / NETWORK, {**names, "shapes": shapes, "batch": self.arrangement.batch}, arrays, NETWORK_FILE)
 
     @classmethod
     def load(cls, folder: Path) -> Package:
@@ -132,5 +138,6 @@ class Package:
             {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
             {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
             {name: tuple(shape) for name, shape in header["shapes"].items()},
+            header["batch"],
         )
         return cls(Image.load(folder / IMAGE), arrangement, split(import_model(folder / MODEL))[1])

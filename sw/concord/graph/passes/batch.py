@@ -1,0 +1,37 @@
+"""Several samples at a time: the batch axis grows, where every operator leaves it alone."""
+
+from __future__ import annotations
+
+from concord.graph.ir import Graph
+
+#: Operators that treat the first axis of their tensors as so many rows.
+ROW_WISE = ("Dense", "Relu", "Clip", "Function", "Add", "Sub", "Mul", "Max", "Min")
+
+
+class BatchError(ValueError):
+    """A network whose samples cannot be computed side by side."""
+
+
+def with_batch(graph: Graph, size: int) -> Graph:
+    """A copy of a graph for ``size`` samples at a time, whose tensors have that many rows.
+
+    Raises
+    ------
+    BatchError
+        If an operator or a tensor has no axis for them.
+    """
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size!r}")
+    other = sorted({node.op for node in graph.nodes} - set(ROW_WISE))
+    if other:
+        raise BatchError(f"batch must be 1 for a network with {', '.join(other)}, not {size}")
+    used = {name for node in graph.nodes for name in (*node.inputs, *node.outputs) if name}
+    flat = sorted(name for name in used if len(graph.shapes[name]) < 2 or graph.shapes[name][0] != 1)
+    if flat:
+        raise BatchError(f"batch must be 1: {flat[0]} has the shape {graph.shapes[flat[0]]} without an axis for it")
+    constants = [node for node in graph.nodes if "constant" in node.attrs]
+    if any(node.attrs["constant"].ndim and node.attrs["constant"].shape[:-1].count(1) != node.attrs["constant"].ndim - 1
+           for node in constants):  # fmt: skip
+        raise BatchError("batch must be 1: a constant has rows")
+    shapes = {name: (size, *shape[1:]) if name in used else shape for name, shape in graph.shapes.items()}
+    return Graph(graph.name, list(graph.nodes), list(graph.inputs), list(graph.outputs), shapes, set())
