@@ -203,6 +203,28 @@ def test_concatenated_tensors_are_written_side_by_side(axis):
     assert len(compiled.lowered.layers) == 3
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_inputs_are_copied_to_lie_side_by_side(axis):
+    """What the host writes stays where it is."""
+    rng = np.random.default_rng(18)
+    nodes = [Node("Concat", "concat", ("x", "z"), ("y",), {"axis": axis})]
+    check(graph_of(nodes, x=(1, 4, 3, 5), z=(1, 4, 3, 5)), rng)
+
+
+def test_a_tensor_that_is_concatenated_twice_is_copied():
+    rng = np.random.default_rng(19)
+    nodes = [
+        conv(rng, 4, 4, (1, 1), y="a"),
+        conv(rng, 4, 4, (1, 1), y="b", name="other"),
+        Node("Concat", "one", ("a", "b"), ("c",), {"axis": 1}),
+        Node("Concat", "two", ("b", "a"), ("d",), {"axis": 1}),
+        conv(rng, 8, 4, (1, 1), x="c", y="e", name="third"),
+        conv(rng, 8, 4, (1, 1), x="d", y="f", name="fourth"),
+        Node("Add", "add", ("e", "f"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 4, 3, 5)), rng, limit=1)
+
+
 def test_parts_of_a_tensor_are_read_in_place():
     rng = np.random.default_rng(16)
     cut = {"axes": (1, 3), "starts": (1, 4), "stops": (4, -1), "steps": (1, -2)}

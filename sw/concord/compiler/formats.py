@@ -87,7 +87,7 @@ def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: i
     """
     config, exponents = compiled.image.config, {}
     for layer in compiled.lowered.layers:
-        if isinstance(layer, Layer):
+        if isinstance(layer, Layer) and layer.tensor in values:
             largest = float(np.abs(values[layer.tensor]).max())
             exponents[layer.tensor] = max(static_exponent(largest, config) - margin, config.act.exp_min)
     return exponents

@@ -142,6 +142,11 @@ class Storages:
         numbers = np.unique(ids[ids != PAD] // _SPACING)
         return [self._by_number[int(number)] for number in numbers]
 
+    @staticmethod
+    def within(ids: Ids, storage: Storage) -> npt.NDArray[np.bool_]:
+        """Which elements of a view lie in a storage."""
+        return np.asarray(ids // _SPACING == storage.base // _SPACING)
+
     def gather(self, ids: Ids, what: str) -> Ids:
         """Make the storages of a view parts of one new storage, in whatever order; return the view of that.
 
@@ -196,7 +201,7 @@ class Storages:
         """A view of parts as one of the storage that they are to be placed in."""
         moved = ids.copy()
         for part, place in zip(parts, places, strict=False):
-            mine = (ids != PAD) & (ids // _SPACING == part.base // _SPACING)
+            mine = (ids != PAD) & self.within(ids, part)
             vector, lane = np.divmod(ids[mine] - part.base, self.native)
             position, tile = np.divmod(vector, part.tiles)
             y, x = np.divmod(position, part.width)

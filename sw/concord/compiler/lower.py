@@ -88,7 +88,10 @@ class Lowering:
     def _output(self, name: str) -> None:
         """See to it that an output lies in one storage."""
         if len(self.done.storages.of(self.view(name))) > 1:
-            self.done.views[name] = self.done.storages.gather(self.view(name), "elements")
+            try:
+                self.done.views[name] = self.done.storages.gather(self.view(name), "elements")
+            except LayoutError:
+                self.done.views[name] = self.done.storages.gather(self._copied(self.view(name)), "elements")
         if (self.done.views[name] == PAD).any():
             raise LayoutError("elements must all be computed, none be padding")
 
@@ -126,6 +129,7 @@ class Lowering:
     def store_input(self, tensor: str, order: Ids) -> Storage:
         """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
         storage = self.done.storages.new(tensor, *order.shape)
+        storage.fixed = True
         ids = storage.view(order.shape[2])
         shape = self.graph.shapes[tensor]
         where = np.full(int(np.prod(shape, dtype=int)), PAD)
@@ -138,7 +142,28 @@ class Lowering:
     def walk(self, ids: Ids, what: str) -> Walk:
         """Loops for a view, after bringing several storages together where that costs nothing."""
         storages = self.done.storages
-        return storages.join(ids, what) if len(storages.of(ids)) > 1 else storages.walk(ids, what)
+        if len(storages.of(ids)) == 1:
+            return storages.walk(ids, what)
+        try:
+            return storages.join(ids, what)
+        except LayoutError:
+            return storages.join(self._copied(ids), what)
+
+    def _copied(self, ids: Ids) -> Ids:
+        """A view with copies of those storages that cannot become part of another one: a chain each."""
+        storages, moved = self.done.storages, ids.copy()
+        for storage in storages.of(ids):
+            if storage.host is None and not storage.fixed:
+                continue
+            mine = (ids != PAD) & storages.within(ids, storage)
+            walk = steps.box(storages, ids[mine])
+            out = (walk.height, walk.width, walk.tiles)
+            name = f"{storage.name}.copy{len(self.done.layers)}"
+            target = storages.new(name, out[0], out[1], out[2] * self.config.native)
+            moved[mine] = steps.shifted(ids[mine], walk, target)
+            copy = Layer(name, walk, Reduction.NONE, None, Window(), out, name, target, moved[mine], storage.name)
+            self.done.layers.append(copy)
+        return moved
 
     # Layers ------------------------------------------------------------------------------------
 
