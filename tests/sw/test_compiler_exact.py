@@ -225,6 +225,36 @@ def test_a_tensor_that_is_concatenated_twice_is_copied():
     check(graph_of(nodes, x=(1, 4, 3, 5)), rng, limit=1)
 
 
+@pytest.mark.parametrize("op", ["Conv", "Dense"])
+def test_parts_of_a_product_meet_element_by_element(op):
+    rng = np.random.default_rng(20)
+    dense = Node("Dense", "dense", ("x",), ("a",), {"weight": integers(rng, (14, 6), 1), "bias": integers(rng, 14)})
+    first = conv(rng, 6, 14, (1, 1), y="a") if op == "Conv" else dense
+    axis = 1 if op == "Conv" else 2
+    parts = [
+        Node(
+            "Slice", name, ("a",), (name,), {"axes": (axis,), "starts": (7 * k,), "stops": (7 * k + 7,), "steps": (1,)}
+        )
+        for k, name in enumerate(("b", "c"))
+    ]
+    graph = graph_of(
+        [first, *parts, Node("Mul", "mul", ("b", "c"), ("y",))], x=(1, 6, 3, 2) if op == "Conv" else (1, 3, 6)
+    )
+    check(graph, rng)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "constant"])
+def test_a_first_convolution_over_padded_samples(mode):
+    """What the host pads is unfolded as well."""
+    rng = np.random.default_rng(21)
+    nodes = [
+        Node("Pad", "pad", ("x",), ("a",), {"pads": (0, 3, 0, 5), "mode": mode, "value": 0.0}),
+        Node("Reshape", "reshape", ("a",), ("b",), {"shape": (1, 1, 28)}),
+        conv(rng, 1, 6, (8,), strides=(4,), x="b"),
+    ]
+    assert check(graph_of(nodes, x=(1, 20)), rng).lowered.layers[0].window.taps == 1
+
+
 def test_parts_of_a_tensor_are_read_in_place():
     rng = np.random.default_rng(16)
     cut = {"axes": (1, 3), "starts": (1, 4), "stops": (4, -1), "steps": (1, -2)}

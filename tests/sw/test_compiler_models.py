@@ -80,3 +80,22 @@ def test_the_residual_network_fits_with_its_first_stage_in_strips():
 def test_what_does_not_fit_is_told():
     with pytest.raises(CapacityError, match="narrow memory has 2048 vectors, but"):
         compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F)
+
+
+@pytest.mark.slow
+def test_a_stream_with_its_state():
+    """Speech in chunks, each with the state that the one before left."""
+    graph = import_model(DATA / "models" / "silero_vad_16k.onnx")
+    with np.load(DATA / "data" / "silero_speech.npz") as data:
+        samples, reference = np.concatenate([np.zeros(64), data["pcm"] / 32768]), data["ref_prob"]
+    compiled = compile_graph(graph, ECP5_85F)
+    state, found = np.zeros((1, *graph.sample_shape("state"))), []
+    with connect("emulator", ECP5_85F) as device:
+        device.load(compiled.image)
+        for k in range(120):
+            outputs = compiled.run(device, {"input": samples[None, 512 * k : 512 * k + 576], "state": state})
+            state = outputs["stateN"]
+            found.append(outputs["output"].item() > 0.5)
+    wanted = reference[:120] > 0.5
+    assert 0.1 < wanted.mean() < 0.9
+    assert np.mean(np.array(found) == wanted) >= 0.98

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from concord.compiler.layers import Window
-from concord.compiler.layout import PAD, Ids
+from concord.compiler.layout import PAD, Ids, LayoutError
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import OPS, Kind
 
@@ -24,6 +25,22 @@ class Unfold(Enum):
     BOTH = 2
 
 
+def moved(node: Node, views: Sequence[Ids]) -> Ids:
+    """The view of what a node makes by moving the elements of its inputs.
+
+    Raises
+    ------
+    LayoutError
+        If it pads with anything but zeros, or with elements of the tensor.
+    """
+    if node.op == "Pad" and node.attrs["mode"] == "constant":
+        if node.attrs["value"] != 0:
+            raise LayoutError(f"padding of {node.name} must be with zeros, not with {node.attrs['value']!r}")
+        node = node.with_attrs(value=PAD)
+    (result,) = OPS[node.op].evaluate(node, [view[None].astype(np.float64) for view in views])
+    return np.asarray(result[0]).astype(np.int64)
+
+
 def first_order(graph: Graph, tensor: str) -> Ids:
     """Elements of a sample as ``[height, width, channel]``, as the first node with a say in it wants them.
 
@@ -37,13 +54,10 @@ def first_order(graph: Graph, tensor: str) -> Ids:
         if node.op in _DEMANDING or not output or np.prod(graph.shapes[output]) != ids.size:
             break
         if OPS[node.op].kind is Kind.MOVING and node.op != "Relu":
-            ids = np.asarray(OPS[node.op].evaluate(node, [ids[None].astype(float)])[0][0]).astype(np.int64)
+            ids = moved(node, [ids])
         name = output
-    spatial = node is not None and node.op in ("Conv", "MaxPool", "AveragePool")
-    if spatial and ids.ndim == 4 and ids.shape[0] == 1:
-        return np.asarray(ids[0].transpose(1, 2, 0))
-    if spatial and ids.ndim == 3 and ids.shape[0] == 1:
-        return np.asarray(ids[0].T[None])
+    if node is not None and node.op in ("Conv", "MaxPool", "AveragePool"):
+        return as_map(ids)
     return ids.reshape(1, -1, ids.shape[-1] if ids.ndim else 1)
 
 
@@ -56,10 +70,10 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.
     """
-    tensor = _graph_input(lowering, node)
-    if tensor is None or lowering.unfold is Unfold.NONE:
+    found = _graph_input(lowering, node)
+    if found is None or lowering.unfold is Unfold.NONE:
         return None
-    order = first_order(lowering.graph, tensor)
+    tensor, order = found
     native = lowering.config.native
     height, _, channels = order.shape
     kh, kw = weight.shape[2:]
@@ -80,7 +94,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
     out_width = (padded.shape[1] - (kw - 1) * dx - 1) // sx + 1
     columns = np.arange(out_width)[:, None] * sx + np.arange(kw) * dx
     if best is Unfold.HORIZONTAL:
-        taken = order_rows(padded, pads, height)[:, columns]  # [height, x, kx, channel]
+        taken = padded[pads[0] : pads[0] + height][:, columns]  # [height, x, kx, channel]
         packed = taken.reshape(height, out_width, kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), kh, 1, kw * channels).transpose(0, 3, 1, 2)
         window = Window((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
@@ -95,21 +109,28 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
     return storage.view(packed.shape[2]), folded, window
 
 
-def order_rows(padded: Ids, pads: tuple[int, ...], height: int) -> Ids:
-    """The rows of a padded image that are no padding."""
-    return padded[pads[0] : pads[0] + height]
+def _graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
+    """The input of the graph that a convolution reads, if nothing else does, and its elements as the image.
 
-
-def _graph_input(lowering: Lowering, node: Node) -> str | None:
-    """The input of the graph that a convolution reads, through nodes that move elements, and nothing else does."""
-    graph, name = lowering.graph, node.inputs[0]
+    Nodes in between that move elements are looked through.
+    """
+    graph, name, between = lowering.graph, node.inputs[0], []
     while (producer := graph.producer(name)) is not None:
-        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "Relu", "Pad")
+        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "Relu")
         if not moves or len(producer.inputs) != 1:
             return None
-        before = producer.inputs[0]
-        if np.prod(graph.shapes[before]) != np.prod(graph.shapes[name]):
-            return None
-        name = before
-    alone = len(lowering.readers[name]) == 1 and name not in lowering.done.views
-    return name if name in graph.inputs and alone else None
+        between.append(producer)
+        name = producer.inputs[0]
+    if name not in graph.inputs or len(lowering.readers[name]) != 1 or name in lowering.done.views:
+        return None
+    ids: Ids = np.arange(int(np.prod(graph.shapes[name], dtype=int))).reshape(graph.shapes[name])
+    for mover in reversed(between):
+        ids = moved(mover, [ids])
+    return name, as_map(ids)
+
+
+def as_map(ids: Ids) -> Ids:
+    """``[1, C, *spatial]`` as ``[height, width, channels]``; one spatial axis is the width."""
+    if ids.shape[0] != 1 or ids.ndim not in (3, 4):
+        raise LayoutError(f"must be [1, channels, (height,) width], not {list(ids.shape)}")
+    return np.asarray(ids[0].transpose(1, 2, 0) if ids.ndim == 4 else ids[0].T[None])

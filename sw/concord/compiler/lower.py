@@ -96,11 +96,9 @@ class Lowering:
             raise LayoutError("elements must all be computed, none be padding")
 
     def _node(self, node: Node) -> None:
-        if OPS[node.op].kind is Kind.MOVING and node.op not in HANDLERS:
-            (self.done.views[node.outputs[0]],) = self._moved(node)
-        elif node.op in HANDLERS:
+        if node.op in HANDLERS:
             HANDLERS[node.op](self, node)
-        else:
+        elif OPS[node.op].kind is not Kind.MOVING:  # what only moves elements is looked up by those who read them
             raise LayoutError("operator is not supported on the NPU")
 
     def _give_up(self, node: Node) -> None:
@@ -110,20 +108,16 @@ class Lowering:
             storage = self.done.storages.new(name, 1, 1, int(np.prod(shape, dtype=int)))
             self.done.views[name] = storage.view(int(np.prod(shape, dtype=int))).reshape(shape)
 
-    def _moved(self, node: Node) -> list[Ids]:
-        if node.op == "Pad" and node.attrs["mode"] == "constant":
-            if node.attrs["value"] != 0:
-                raise LayoutError(f"padding must be with zeros, not with {node.attrs['value']!r}")
-            node = node.with_attrs(value=PAD)
-        views = [self.view(name)[None] for name in node.inputs]
-        return [np.asarray(ids)[0].astype(np.int64) for ids in OPS[node.op].evaluate(node, views)]  # type: ignore[arg-type]
-
     # Tensors -----------------------------------------------------------------------------------
 
     def view(self, tensor: str) -> Ids:
         """Where a tensor lies; an input gets its storage when something reads it for the first time."""
         if tensor not in self.done.views:
-            self.store_input(tensor, inputs.first_order(self.graph, tensor))
+            producer = self.graph.producer(tensor)
+            if producer is None:
+                self.store_input(tensor, inputs.first_order(self.graph, tensor))
+            else:
+                self.done.views[tensor] = inputs.moved(producer, [self.view(name) for name in producer.inputs])
         return self.done.views[tensor]
 
     def store_input(self, tensor: str, order: Ids) -> Storage:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from concord.compiler import steps
-from concord.compiler.inputs import unfolded
+from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
 from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
 from concord.compiler.lower import HANDLERS, Lowering
@@ -17,13 +19,6 @@ from concord.spec.isa import Op
 def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
     """Sizes along two axes; one-dimensional windows lie along the second one."""
     return (int(values[0]), int(values[1])) if rank == 2 else (1, int(values[0]))
-
-
-def as_map(ids: Ids) -> Ids:
-    """``[1, C, *spatial]`` as ``[height, width, channels]``."""
-    if ids.shape[0] != 1 or ids.ndim not in (3, 4):
-        raise LayoutError(f"must be [1, channels, (height,) width], not {list(ids.shape)}")
-    return np.asarray(ids[0].transpose(1, 2, 0) if ids.ndim == 4 else ids[0].T[None])
 
 
 def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
@@ -72,12 +67,34 @@ def conv(lowering: Lowering, node: Node) -> None:
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
     else:
         full = spread(_ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
-        tiles = -(-len(weight) // lowering.config.native)
-        channels = np.arange(len(weight))
+        channels, full = _aligned(lowering, node, 1, full)
+        tiles = -(-len(full) // lowering.config.native)
         layer = lowering.add(
             node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
         )
     _bias(layer, node.attrs["bias"], 1)
+
+
+def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:
+    """Elements of a position for the outputs of a product, and its weights with rows of zeros for the others.
+
+    Where what follows takes the outputs apart, every part begins with a native vector of its own, so that parts can
+    meet in element-wise operations.
+    """
+    count, native = len(weight), lowering.config.native
+    cuts = {0, count}
+    for reader in lowering.graph.consumers(node.outputs[0]):
+        if reader.op == "Slice" and axis in reader.attrs["axes"]:
+            k = reader.attrs["axes"].index(axis)
+            if reader.attrs["steps"][k] == 1:
+                cuts |= {reader.attrs["starts"][k], reader.attrs["stops"][k]}
+    places: list[int] = []
+    for begin, end in pairwise(sorted(cuts)):
+        first = -(-(places[-1] + 1) // native) * native if places else 0
+        places += range(first, first + end - begin)
+    full = np.zeros((places[-1] + 1, *weight.shape[1:]))
+    full[places] = weight
+    return np.array(places), full
 
 
 def _ungrouped(weight: Floats, group: int) -> Floats:
@@ -106,10 +123,11 @@ def dense(lowering: Lowering, node: Node) -> None:
     ids = lowering.view(node.inputs[0])
     weight = node.attrs["weight"]
     walk = lowering.walk(ids.reshape(1, -1, ids.shape[-1]), "input")
-    tiles = -(-len(weight) // lowering.config.native)
+    channels, full = _aligned(lowering, node, ids.ndim - 1, spread(weight, walk)[:, None, None])
+    tiles = -(-len(full) // lowering.config.native)
     layer = lowering.add(
-        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], Window(), (1, walk.width, tiles),
-        lambda target: target.view(len(weight)),
+        node, walk, Reduction.DENSE, full, Window(), (1, walk.width, tiles),
+        lambda target: target.view(target.tiles * target.native)[..., channels],
     )  # fmt: skip
     _bias(layer, node.attrs["bias"], -1)
 
