@@ -113,7 +113,11 @@ def load(task: Task, data: Path) -> tuple[Graph, Floats, Labels]:
 
 
 def measure_networks(device: Device, config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
-    """One row per network; ``device`` is the RTL."""
+    """One row per network; ``device`` is the RTL.
+
+    Columns: score in double precision and on the NPU, cycles per sample, share of the multipliers in use, samples per
+    second at the clock of the preset, share of the matrix memory, and whether emulator and RTL gave the same bits.
+    """
     group, data = "Networks", folder()
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
@@ -126,7 +130,8 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue
-        results.row(group, task.model, _figures(task, compiled, inputs, labels, device, config))
+        name = task.model if task.batch == 1 else f"{task.model} x {task.batch}"
+        results.row(group, name, _figures(task, compiled, inputs, labels, device, config))
 
 
 def _figures(
@@ -142,12 +147,11 @@ def _figures(
     cycles = (device.counters()["CYCLES"] or 0) / task.batch
     weights = sum(part.count for part in compiled.image.segments if part.region is RegionId.MATRIX)
     return {
-        "batch": str(task.batch),
         "float": f"{task.score(want, inputs, labels):.4f}",
         f"m={config.act_mant}": f"{task.score(got, inputs, labels):.4f}",
         "cycles": f"{cycles:,.0f}",
         "MAC slots": f"{100 * macs(graph) / (config.macs * cycles):.1f} %",
         "per second": f"{config.clock_hz / cycles:,.0f}",
-        "matrix memory": f"{100 * weights / (config.matrix_depth * config.rows):.0f} %",
-        "emulator = RTL": "yes" if same else "NO",
+        "weights": f"{100 * weights / (config.matrix_depth * config.rows):.0f} %",
+        "RTL": "same" if same else "DIFFERS",
     }

@@ -102,10 +102,10 @@ class Results:
                 table.add_row(figure.name, figure.text, figure.unit)
             console.print(table)
         for group, rows in self.rows.items():
-            table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left")
-            table.add_column("")
+            table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+            table.add_column("", no_wrap=True)
             for column in next(iter(rows.values())):
-                table.add_column(column, justify="right")
+                table.add_column(column, justify="right", no_wrap=True)
             for name, texts in rows.items():
                 table.add_row(name, *texts.values())
             console.print(table)
