@@ -62,7 +62,7 @@ class Routed:
     """A flow whose seeds reach the given frequencies (MHz) without a tool being run; ``ran`` are the seeds in order."""
 
     def __init__(self, folder, monkeypatch, reached):
-        self.folder, self.reached, self.ran = folder, reached, []
+        self.folder, self.reached, self.ran = folder, reached, []  # None: the router makes no end of it
         monkeypatch.setattr(bitstream, "run_jobs", self.route)
         self.flow = bitstream.Flow(board_named("ulx3s-25f"), folder, Console(quiet=True))
         for name in ("json", "lpf"):
@@ -73,6 +73,9 @@ class Routed:
             seed = int(job.label.split()[-1])
             self.ran.append(seed)
             job.seconds = 1.0
+            job.gave_up = self.reached[seed] is None
+            if job.gave_up:
+                continue
             (self.folder / f"seed{seed}.config").write_text(str(seed))
             report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
             (self.folder / f"seed{seed}.json").write_text(json.dumps(report))
@@ -89,6 +92,36 @@ def test_seeds_are_tried_until_one_is_fast_enough(tmp_path, monkeypatch, jobs, e
     assert routed.flow.placed.read_text() == str(best)
     assert routed.flow.place([4, 2, 7], 50e6, jobs, every) == reports
     assert routed.ran == tried  # nothing is done again
+
+
+def test_seeds_without_a_route_are_passed_over(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {4: None, 2: 51.0})
+    assert list(routed.flow.place([4, 2], 50e6)) == [2]
+    assert routed.ran == [4, 2] and routed.flow.placed.read_text() == "2"
+    with pytest.raises(ToolError, match="none of the seeds 4 could be routed; try other --seeds"):
+        routed.flow.place([4], 50e6)
+
+
+@pytest.mark.parametrize(
+    ("line", "endless"),
+    [
+        ("iter=48 wires=819301 overused=0 overuse=0 archfail=NA", False),
+        ("iter=200 wires=819301 overused=7 overuse=7 archfail=NA", False),
+        ("iter=201 wires=819301 overused=7 overuse=7 archfail=NA", True),
+        ("at iteration #250: temp = 0.000000, timing cost = 5, wirelen = 9", False),
+    ],
+)
+def test_a_router_that_turns_in_circles(line, endless):
+    assert bitstream.is_endless(line) is endless
+
+
+def test_a_hopeless_tool_is_ended(tmp_path):
+    log = tmp_path / "yosys.log"
+    job = Job(
+        "circles", "yosys", ["-l", log.name, "-p", "log round; " * 100_000], tmp_path, log, lambda line: line == "round"
+    )
+    run_jobs(Console(quiet=True), [job])
+    assert job.gave_up and job.process.poll() is not None
 
 
 def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from .cache import Stage, digest
 from .report import clocks, score
-from .tools import Job, run_jobs, tool_version
+from .tools import Job, ToolError, run_jobs, tool_version
 
 NAME = "npu"
 SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
@@ -21,12 +22,20 @@ PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
 SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
 #: The first router of nextpnr goes on without an end on a full ECP5; the second one negotiates all nets at once.
 ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2"], "ice40": []}
+#: Rounds of the router after which a seed is given up: a design that can be routed took 50.
+ROUNDS = 200
 
 #: Before synthesis: block RAMs, all named *store*, need no emulation of reads that collide with writes, which are
 #: undefined (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
 PREPARE = (
     "rename -hide */w:*\\[*; setparam -set COLLISION_X_MASK 1'1 */t:$memrd_v2 */r:CLK_ENABLE=1 %i */r:MEMID=*store* %i"
 )
+
+
+def is_endless(line: str) -> bool:
+    """Whether a line of nextpnr's log tells that its ``router2`` turns in circles."""
+    found = re.match(r"iter=(\d+) .*overused=", line)
+    return found is not None and int(found[1]) > ROUNDS
 
 
 class Flow:
@@ -96,7 +105,7 @@ class Flow:
         """Place and route until a seed reaches ``hz``, or with every seed; keep the result of the best one.
 
         ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
-        are returned, tell.
+        are returned, tell. A seed that the router makes no end of is given up; :class:`ToolError` if none is left.
         """
         reports: dict[int, dict[str, Any]] = {}
         stages: dict[int, Stage] = {}
@@ -105,6 +114,8 @@ class Flow:
             reports = {seed: json.loads(stage.outputs[1].read_text()) for seed, stage in stages.items()}
             if not every and any(all(clock["met"] for clock in clocks(report, hz)) for report in reports.values()):
                 break
+        if not reports:
+            raise ToolError(f"none of the seeds {', '.join(map(str, seeds))} could be routed; try other --seeds")
         best = max(reports, key=lambda seed: score(reports[seed]))
         self.placed.write_bytes(stages[best].outputs[0].read_bytes())
         return reports
@@ -117,9 +128,12 @@ class Flow:
             stages[seed] = stage
             if not stage.fresh:
                 stage.clear()
-                waiting.append((stage, job))
-        run_jobs(self.console, [job for _, job in waiting], jobs)
-        for stage, job in waiting:
+                waiting.append((seed, stage, job))
+        run_jobs(self.console, [job for *_, job in waiting], jobs)
+        for seed, stage, job in waiting:
+            if job.gave_up:
+                del stages[seed]
+                continue
             found = json.loads(stage.outputs[1].read_text())
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
@@ -137,7 +151,7 @@ class Flow:
         key = digest(self.file("json"), self.file(pins), fixed, tool_version(tool))
         files = ["--json", self.file("json"), pins_option, self.file(pins), option, outputs[0], "--report", outputs[1]]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
-        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, self.folder, log)
+        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, self.folder, log, is_endless)
 
     def pack(self, placed: Path, output: Path) -> None:
         """Make the bitstream of a placed and routed design, a file in the folder."""

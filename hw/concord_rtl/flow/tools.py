@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -69,6 +70,8 @@ class Job:
         Where the tool runs.
     log : Path
         File the tool writes its log to; what it prints goes to the same name with ``.out`` added.
+    hopeless : callable or None
+        Whether the tool will get nowhere, judged by the last line of its log: then it is ended, and ``gave_up`` is set.
     """
 
     label: str
@@ -76,6 +79,8 @@ class Job:
     args: list[str]
     folder: Path
     log: Path
+    hopeless: Callable[[str], bool] | None = None
+    gave_up: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
     process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     started: float = field(default=0.0, init=False)
@@ -109,12 +114,14 @@ class Job:
             self.process.wait()
 
     def done(self) -> bool:
-        """Whether the tool has ended; :class:`ToolError` if it failed."""
+        """Whether the tool has ended, or was ended; :class:`ToolError` if it failed."""
         code = self.process.poll()
-        if code is None:
-            self.seconds = time.monotonic() - self.started
-            return False
         self.seconds = time.monotonic() - self.started
+        if code is None:
+            self.gave_up = self.hopeless is not None and self.hopeless(self.status())
+            if self.gave_up:
+                self.stop()
+            return self.gave_up
         if code:
             lines = tail(self.log, TAIL_LINES) + tail(self.printed, TAIL_LINES)
             raise ToolError(f"{self.label}: {self.tool} failed ({code}), see {self.log}\n" + "\n".join(lines))
@@ -171,7 +178,7 @@ def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
                     display.say(f"        {running[-1].label}")
                 for job in [job for job in running if job.done()]:
                     running.remove(job)
-                    display.say(f"{job.seconds:5.0f} s {job.label}: done")
+                    display.say(f"{job.seconds:5.0f} s {job.label}: {'given up' if job.gave_up else 'done'}")
                 display.show(running)
                 if running:
                     time.sleep(POLL_SECONDS)
