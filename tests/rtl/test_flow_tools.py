@@ -116,12 +116,13 @@ def test_a_router_that_turns_in_circles(line, endless):
 
 
 def test_a_hopeless_tool_is_ended(tmp_path):
-    log = tmp_path / "yosys.log"
-    job = Job(
-        "circles", "yosys", ["-l", log.name, "-p", "log round; " * 8_000], tmp_path, log, lambda line: line == "round"
-    )
-    run_jobs(Console(quiet=True), [job])
-    assert job.gave_up and job.process.poll() is not None
+    lines = []
+    slow = Job("slow", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "slow.log", lines.append)
+    run_jobs(Console(quiet=True), [slow])
+    assert not slow.gave_up and lines  # it was asked about, and not given up
+    ended = Job("ended", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "log", lambda line: True)
+    run_jobs(Console(quiet=True), [ended])
+    assert ended.gave_up and ended.process.returncode < 0
 
 
 def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):
