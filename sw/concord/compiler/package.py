@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.layout import PAD, Ids
+from concord.compiler.layout import Ids
 from concord.compiler.tail import split
 from concord.container import FileKind, read_file, write_file
 from concord.frontend import import_model
@@ -68,8 +69,9 @@ class Arrangement:
             missing = -len(values) % self.batch
             if missing:
                 values = np.concatenate([values, np.zeros((missing, *self.shapes[name]))])
-            flat = values.reshape(len(values) // self.batch, -1)
-            ports[name] = np.where(order == PAD, 0.0, flat[:, order])
+            flat = np.zeros((len(values) // self.batch, prod(self.shapes[name]) * self.batch + 1))
+            flat[:, :-1] = values.reshape(len(flat), -1)
+            ports[name] = np.take(flat, order, axis=1)  # PAD is -1: the last
         return ports
 
     def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, Floats]:

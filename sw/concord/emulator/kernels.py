@@ -103,23 +103,40 @@ def round_half(x: F32, pool: Pool) -> None:
     np.bitwise_or(raw, sign, out=raw)
 
 
-def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
-    """Round exact sums once, nearest even, to binary16; an exact zero gives +0. ``sums`` is destroyed."""
-    np.add(sums, 0.0, out=sums)
-    unit = pool.take("sum unit", sums.shape, np.float64)
-    sign = pool.take("round sign", sums.shape, np.int32)
-    np.bitwise_and(sums.view(np.int64), _EXPONENT_64, out=unit.view(np.int64))
-    np.bitwise_and(_high_words(sums), _SIGN, out=sign)
+def round_doubles(x: NDArray[np.float64], out: F32, pool: Pool) -> None:
+    """Round float64 once, nearest even, to binary16; overflow leaves more than 65504. ``x`` is destroyed."""
+    unit = pool.take("sum unit", x.shape, np.float64)
+    sign = pool.take("round sign", x.shape, np.int32)
+    np.bitwise_and(x.view(np.int64), _EXPONENT_64, out=unit.view(np.int64))
+    np.bitwise_and(_high_words(x), _SIGN, out=sign)
     np.maximum(unit, _NORMAL, out=unit)
     np.multiply(unit, _TO_HALF_64, out=unit)
-    np.add(sums, unit, out=sums)
-    np.subtract(sums, unit, out=out, casting="same_kind")
+    np.add(x, unit, out=x)
+    np.subtract(x, unit, out=out, casting="same_kind")
     raw = out.view(np.int32)
     np.bitwise_or(raw, sign, out=raw)
-    if out.max() <= HALF_MAX and out.min() >= -HALF_MAX:
+
+
+def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
+    """Round exact sums to binary16; an exact zero gives +0. ``sums`` is destroyed."""
+    np.add(sums, 0.0, out=sums)
+    round_doubles(sums, out, pool)
+    return _to_infinity(out)
+
+
+def round_singles(sums: F32, pool: Pool) -> int:
+    """The same in place, for exact sums that are float32 numbers."""
+    np.add(sums, 0.0, out=sums)
+    round_half(sums, pool)
+    return _to_infinity(sums)
+
+
+def _to_infinity(rounded: F32) -> int:
+    """Make what overflowed infinite."""
+    if rounded.max() <= HALF_MAX and rounded.min() >= -HALF_MAX:
         return 0
-    over = np.abs(out) > HALF_MAX
-    out[over] = np.copysign(np.float32(np.inf), out[over])
+    over = np.abs(rounded) > HALF_MAX
+    rounded[over] = np.copysign(np.float32(np.inf), rounded[over])
     return 1 << Flag.HALF_OVERFLOW
 
 
@@ -212,11 +229,19 @@ def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> i
 
 
 def quantize(
-    x: F32, fmt: BlockFormat, quant: Quant, noise: NDArray[np.uint16] | None, out: F32, scale: F32, pool: Pool
+    x: F32,
+    fmt: BlockFormat,
+    quant: Quant,
+    noise: NDArray[np.uint16] | None,
+    out: F32,
+    scale: F32,
+    pool: Pool,
+    grain: F32 | None = None,
 ) -> int:
     """Values of the narrow blocks, and the power of two of each (``[..., B]``).
 
-    ``out`` may be ``x`` itself and must not overlap it otherwise.
+    ``out`` may be ``x`` itself and must not overlap it otherwise. ``grain`` is filled like ``scale``, but with infinity
+    where a block with a dynamic exponent is zero.
     """
     flags = 0
     static = quant.mode is ExponentMode.STATIC
@@ -230,12 +255,17 @@ def quantize(
         flags |= 1 << Flag.NONFINITE
     if static:
         scale[...] = 2.0**quant.exp
+        if grain is not None:
+            grain[...] = scale
         unit: Any = np.float32(2.0**quant.exp)
     else:
         power = (peak.view(np.int32) & _EXPONENT).view(np.float32)
         np.multiply(power, 2.0**-fmt.headroom, out=power)
         np.maximum(power, 2.0**fmt.exp_min, out=power)
         scale[...] = power
+        if grain is not None:
+            np.copyto(grain, power)
+            np.copyto(grain, np.inf, where=peak == 0.0)
         unit = power[..., None, :]
     limit = unit * np.float32(fmt.q_max)
     if static:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import ArrayLike, NDArray
 
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
+from concord.spec.memmap import RegionId
 
 from .kernels import F32, Pool, decode, encode
 from .memories import Memories
+
+VECTORS = {RegionId.WIDE: Mem.WIDE, RegionId.NARROW: Mem.NARROW}
+#: Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.
+ZERO, LOWEST = 0, 1
+
+
+def depth(config: NpuConfig, mem: Mem) -> int:
+    """Words of one vector memory."""
+    return config.wide_depth if mem is Mem.WIDE else config.narrow_depth
 
 
 class Lanes:
@@ -31,35 +40,31 @@ class Lanes:
         Values of the elements.
     scale : float32 ``[narrow_depth + 2, B]``
         Two to the power of the shared exponent.
-    zero, lowest : int
-        Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.
+    grain : float32 ``[narrow_depth + 2, B]``
+        A power of two that the elements are multiples of: the same, or infinity where all are zero.
+    pool : Pool
+        Scratch memory of whoever works on them.
     """
-
-    zero, lowest = 0, 1
 
     def __init__(self, config: NpuConfig, batch: int):
         self.config, self.batch = config, batch
         self.wide: F32 = np.zeros((config.wide_depth + 2, config.native, batch), dtype=np.float32)
         self.narrow: F32 = np.zeros((config.narrow_depth + 2, config.native, batch), dtype=np.float32)
         self.scale: F32 = np.ones((config.narrow_depth + 2, batch), dtype=np.float32)
-        self.wide[config.wide_depth + self.lowest] = -np.inf
-        self.narrow[config.narrow_depth + self.lowest] = -np.inf
+        self.wide[config.wide_depth + LOWEST] = -np.inf
+        self.narrow[config.narrow_depth + LOWEST] = -np.inf
         self.scale[config.narrow_depth :] = 2.0**config.act_exp_min
+        self.grain = np.full_like(self.scale, np.inf)
         self.pool = Pool()
 
     def memory(self, mem: Mem) -> F32:
         """Array of one memory."""
         return self.wide if mem is Mem.WIDE else self.narrow
 
-    def depth(self, mem: Mem) -> int:
-        """Words of one memory."""
-        return self.config.wide_depth if mem is Mem.WIDE else self.config.narrow_depth
-
     # Exchange with the outside -----------------------------------------------------------------
 
-    def load(self, memories: Memories, mem: Mem, addresses: Iterable[int]) -> None:
-        """Copy words into every lane."""
-        at = np.fromiter(addresses, dtype=np.int64)
+    def load(self, memories: Memories, mem: Mem, at: Index) -> None:
+        """Copy the words at some addresses into every lane."""
         if not at.size:
             return
         if mem is Mem.WIDE:
@@ -67,9 +72,8 @@ class Lanes:
         else:
             self.put_narrow(at, memories.narrow_mant[at][None], memories.narrow_exp[at][None])
 
-    def store(self, memories: Memories, mem: Mem, addresses: Iterable[int]) -> None:
-        """Copy words of the first lane back."""
-        at = np.fromiter(addresses, dtype=np.int64)
+    def store(self, memories: Memories, mem: Mem, at: Index) -> None:
+        """Copy the words at some addresses back from the first lane."""
         if mem is Mem.WIDE:
             memories.wide[at] = encode(self.wide[at, :, 0])
         else:
@@ -96,6 +100,7 @@ class Lanes:
             raise ValueError(f"mantissas must be in {-act.q_max}..{act.q_max}, not {codes.min()}..{codes.max()}")
         scale = np.ldexp(np.float32(1.0), exponents.T)
         self.scale[at] = scale
+        self.grain[at] = np.where(codes.any(axis=-1).T, scale, np.inf)
         self.narrow[at] = codes.transpose(1, 2, 0) * scale[:, None]
 
     def get_narrow(self, at: Index | slice, lanes: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
@@ -107,54 +112,67 @@ class Lanes:
 
 
 class Place:
-    """Some words of an array: a view where the addresses are regular, gathered or scattered otherwise.
+    """Some words of a memory: a view where the addresses are regular, gathered or scattered otherwise.
 
     Parameters
     ----------
-    array : ndarray ``[depth, ...]``
     index : Index
         Addresses, any shape.
-    pool : Pool
-        For what is gathered.
     """
 
-    def __init__(self, array: NDArray[Any], index: Index, pool: Pool):
-        self.array, self.pool = array, pool
-        self.shape = (*index.shape, *array.shape[1:])
+    def __init__(self, index: Index):
+        self.shape = index.shape
         self.flat = np.ascontiguousarray(index).reshape(-1)
-        self.view = _strided(array, index)
-        # Of vectors that are written to the same address, the last one counts.
+        self.base = int(self.flat[0])
+        self.steps = _steps(index)
+
+    @cached_property
+    def _last(self) -> Index | None:
+        """Which words stay of those that are written to the same address: the last ones; nothing if all do."""
         last = len(self.flat) - 1 - np.unique(self.flat[::-1], return_index=True)[1]
-        self.keep = None if len(last) == len(self.flat) else np.sort(last)
+        return None if len(last) == len(self.flat) else np.sort(last)
 
-    @property
-    def writable(self) -> NDArray[Any] | None:
+    def view(self, array: NDArray[Any]) -> NDArray[Any] | None:
+        """The words ``[*shape, ...]`` of a memory ``[depth, ...]``, if the addresses are regular."""
+        if self.steps is None:
+            return None
+        strides = [step * array.strides[0] for step in self.steps]
+        return np.ndarray(
+            (*self.shape, *array.shape[1:]),
+            array.dtype,
+            array,
+            self.base * array.strides[0],
+            (*strides, *array.strides[1:]),
+        )
+
+    def writable(self, array: NDArray[Any]) -> NDArray[Any] | None:
         """A view that can be written as a whole, if there is one."""
-        return self.view if self.keep is None else None
+        return self.view(array) if self._last is None else None
 
-    def read(self, name: str) -> NDArray[Any]:
+    def read(self, array: NDArray[Any], name: str, pool: Pool) -> NDArray[Any]:
         """The words; not to be changed. What is gathered stays valid until ``name`` is used again."""
-        if self.view is not None:
-            return self.view
-        out = self.pool.take(name, (len(self.flat), *self.array.shape[1:]), self.array.dtype)
-        np.take(self.array, self.flat, axis=0, out=out, mode="clip")
-        return out.reshape(self.shape)
+        view = self.view(array)
+        if view is not None:
+            return view
+        out = pool.take(name, (len(self.flat), *array.shape[1:]), array.dtype)
+        np.take(array, self.flat, axis=0, out=out, mode="clip")
+        return out.reshape(*self.shape, *array.shape[1:])
 
-    def write(self, values: NDArray[Any]) -> None:
-        """Store words, in order; ``values`` must not overlap the array."""
-        target = self.writable
+    def write(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+        """Store words, in order; ``values`` must not overlap the memory."""
+        target = self.writable(array)
         if target is not None:
             target[...] = values
             return
-        words = values.reshape(len(self.flat), *self.array.shape[1:])
-        if self.keep is None:
-            self.array[self.flat] = words
+        words = values.reshape(len(self.flat), *array.shape[1:])
+        if self._last is None:
+            array[self.flat] = words
         else:
-            self.array[self.flat[self.keep]] = words[self.keep]
+            array[self.flat[self._last]] = words[self._last]
 
 
-def _strided(array: NDArray[Any], index: Index) -> NDArray[Any] | None:
-    """A view of ``array[index]`` if every axis of the addresses is an arithmetic progression."""
+def _steps(index: Index) -> tuple[int, ...] | None:
+    """Steps between addresses along every axis, if each is an arithmetic progression."""
     base = int(index.flat[0])
     steps = []
     expected: Any = base
@@ -164,7 +182,4 @@ def _strided(array: NDArray[Any], index: Index) -> NDArray[Any] | None:
         step = int(index[tuple(origin)]) - base
         steps.append(step)
         expected = expected + step * np.arange(size).reshape([-1 if k == axis else 1 for k in range(index.ndim)])
-    if not np.array_equal(expected, index):
-        return None
-    strides = [step * array.strides[0] for step in steps]
-    return as_strided(array[base:], (*index.shape, *array.shape[1:]), (*strides, *array.strides[1:]))
+    return tuple(steps) if np.array_equal(expected, index) else None

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from concord.golden import blocks, half
+from concord.golden import blocks
 from concord.program import Chain, Span, Trace, trace
+from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 
+from .inputs import Inputs, Narrow, Numbers, Wide
 from .kernels import decode
-from .lanes import Lanes
+from .lanes import VECTORS, Lanes
 from .memories import Memories
-from .plan import Part, parts
+from .outputs import Outputs
+from .plan import Access, Part, parts
 from .product import Weights, fetch
 from .run import Run, report
+from .workers import available, chunk, share
 
 #: Lanes that are worked on together: few enough to stay in the cache, many enough to hide the cost of a call.
 LANES = 512
-
-Narrow = tuple[NDArray[np.int16], NDArray[np.int16]]
-_VECTORS = {RegionId.WIDE: Mem.WIDE, RegionId.NARROW: Mem.NARROW}
+#: Values of an average step of a program from which on threads help: with less, they wait for the interpreter lock.
+_SHARED_VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,14 @@ class _Plan:
     trace: Trace
     run: Run
     steps: tuple[tuple[Part, NDArray[np.uint16] | None], ...]
-    read: dict[Mem, frozenset[int]]
-    written: dict[Mem, frozenset[int]]
-    live: dict[Mem, frozenset[int]]  # read before they are written
+
+
+@dataclass(frozen=True)
+class _Footprint:
+    """Words of the vector memories that a program writes, and those it reads before it writes them."""
+
+    written: dict[Mem, set[int]]
+    live: dict[Mem, set[int]]
 
 
 class Emulator:
@@ -70,22 +78,29 @@ class Emulator:
     memories : Memories or NpuConfig
         Contents at the start, or a configuration to start from zero.
     lanes : int
-        Runs of a batch that are worked on together.
+        Runs of a batch that are worked on together, at most.
+    workers : int or None
+        Threads that may share a batch; as many as there are processors if left out. Results do not depend on it.
     """
 
-    def __init__(self, memories: Memories | NpuConfig, lanes: int = LANES):
+    def __init__(self, memories: Memories | NpuConfig, lanes: int = LANES, workers: int | None = None):
         self.memories = Memories(memories) if isinstance(memories, NpuConfig) else memories
         self.config = self.memories.config
         if lanes < 1:
             raise ValueError(f"lanes must be at least 1, not {lanes!r}")
-        self._most = lanes
-        self._lanes: dict[int, Lanes] = {}
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers!r}")
+        self._most, self._workers = lanes, workers or available()
+        self._single = Lanes(self.config, 1)
+        self._shared: list[Lanes] = []
         self.changed()
 
     def changed(self) -> None:
         """Forget what was prepared: to be called after program, weights or tables were changed in place."""
         self._plans: dict[tuple[int, int], _Plan] = {}
         self._traces: dict[int, Trace] = {}
+        self._footprints: dict[int, _Footprint] = {}
+        self._accesses: dict[Chain, Access] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
         self._table = decode(self.memories.table)
         self._slots = [self.memories.slot(k) for k in range(self.config.table_slots)]
@@ -95,7 +110,7 @@ class Emulator:
     def write(self, region: RegionId, addr: int, words: Sequence[int]) -> None:
         """Store words of a region, as over the link."""
         self.memories.write(region, addr, words)
-        if region not in _VECTORS and region is not RegionId.FLAGS:
+        if region not in VECTORS and region is not RegionId.FLAGS:
             self.changed()
 
     def read(self, region: RegionId, addr: int, count: int) -> list[int]:
@@ -108,21 +123,27 @@ class Emulator:
 
     def run(self, pc: int = 0) -> Run:
         """One run on the memories, as started over the link."""
-        lanes, plan = self._prepare(1, pc)
-        self._load(lanes, plan, {mem: plan.read[mem] for mem in Mem})
-        self._execute(plan)
+        lanes, plan, touched = self._single, self._plan(1, pc), self._footprint(pc)
+        self._load(lanes, touched.live)
+        self.memories.flags |= self._execute(plan, lanes)
         for mem in Mem:
-            lanes.store(self.memories, mem, plan.written[mem])
+            lanes.store(self.memories, mem, _sorted(touched.written[mem]))
         return plan.run
+
+    def dependent(self, pc: int = 0) -> bool:
+        """Whether a run may see what an earlier one of the same program left in the vector memories."""
+        touched = self._footprint(pc)
+        return any(touched.live[mem] & touched.written[mem] for mem in Mem)
 
     # Batches -----------------------------------------------------------------------------------
 
     def run_batch(
         self,
-        wide: Mapping[int, ArrayLike],
+        wide: Wide,
         outputs: Sequence[Span],
         pc: int = 0,
-        narrow: Mapping[int, tuple[ArrayLike, ArrayLike]] | None = None,
+        narrow: Narrow | None = None,
+        numbers: Numbers | None = None,
     ) -> Batch:
         """Run a program once for every entry of a batch, each time from the contents of the memories.
 
@@ -138,61 +159,94 @@ class Emulator:
             First instruction.
         narrow : mapping, optional
             Inputs: by address, mantissas ``[batch, count, N]`` and exponents ``[batch, count]``.
+        numbers : mapping, optional
+            Inputs: by memory and address, numbers ``[batch, count, N]``. They are rounded to binary16, and those for
+            the narrow memory converted with dynamic exponents, nearest even.
         """
-        inputs = _Inputs(self.config, wide, narrow or {})
-        for span in outputs:
-            depth = self.memories.region(span.region).depth if span.region in _VECTORS else 0
-            if not 0 <= span.addr <= span.addr + span.count <= depth:
-                raise ValueError(f"outputs must be vectors inside a vector memory, not {span!r}")
-        batch = inputs.batch
-        size = min(self._most, 1 << max(0, batch - 1).bit_length())
-        lanes, plan = self._prepare(size, pc)
-        wanted = {mem: {k for s in outputs if _VECTORS[s.region] is mem for k in _range(s)} for mem in Mem}
-        self._load(lanes, plan, {mem: plan.read[mem] | wanted[mem] for mem in Mem})
-        results: list[list[Any]] = [[] for _ in outputs]
-        for first in range(0, batch, size):
-            if first:
-                self._load(lanes, plan, {mem: plan.live[mem] & plan.written[mem] for mem in Mem})
-            inputs.put(lanes, first)
-            self._execute(plan)
-            for result, span in zip(results, outputs, strict=True):
-                result.append(_get(lanes, span, min(size, batch - first)))
-        return Batch([_join(span, result) for span, result in zip(outputs, results, strict=True)], plan.run)
+        inputs = Inputs(self.config, wide, narrow or {}, numbers or {})
+        wanted = Outputs(self.config, outputs)
+        size, workers = self._divide(inputs.batch, pc)
+        chunks = range(0, inputs.batch, size)
+        plan, touched = self._plan(size, pc), self._footprint(pc)
+        lanes = self._take_lanes(size, min(workers, len(chunks)))
+        first = {mem: touched.live[mem] | wanted.addresses(mem) - touched.written[mem] for mem in Mem}
+        spoilt = {mem: touched.live[mem] & touched.written[mem] - inputs.addresses(mem) for mem in Mem}
+
+        def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[Any]], NDArray[np.uint8]]:
+            mine, flags, load = lanes[worker], np.zeros_like(self.memories.flags), first
+            results = {}
+            for start in starts:
+                self._load(mine, load)
+                load = spoilt
+                inputs.put(mine, start)
+                flags |= self._execute(plan, mine)
+                results[start] = wanted.get(mine, min(size, inputs.batch - start))
+            return results, flags
+
+        pieces: dict[int, list[Any]] = {}
+        for results, flags in share(work, chunks, workers):
+            pieces |= results
+            self.memories.flags |= flags
+        return Batch(wanted.join([pieces[start] for start in chunks]), plan.run)
 
     # Preparation -------------------------------------------------------------------------------
 
-    def _prepare(self, size: int, pc: int) -> tuple[Lanes, _Plan]:
-        if size not in self._lanes:
-            self._lanes[size] = Lanes(self.config, size)
-        lanes = self._lanes[size]
-        if (size, pc) not in self._plans:
-            self._plans[size, pc] = self._plan(lanes, pc)
-        return lanes, self._plans[size, pc]
+    def _divide(self, batch: int, pc: int) -> tuple[int, int]:
+        """Lanes of a chunk, and workers, for a batch."""
+        chains = self._trace(pc).chains
+        values = self.config.native * sum(chain.vectors for chain in chains) / max(1, len(chains))
+        size = chunk(batch, self._most, self._workers)
+        if size * values >= _SHARED_VALUES:
+            return size, self._workers
+        return chunk(batch, self._most, 1), 1
 
-    def _plan(self, lanes: Lanes, pc: int) -> _Plan:
-        if pc not in self._traces:
-            self._traces[pc] = trace(self.memories.program.tolist(), self.config, pc)
-        run = self._traces[pc]
+    def _take_lanes(self, size: int, workers: int) -> list[Lanes]:
+        """Memories of the workers; those of the last batch if they are as large."""
+        if self._shared and self._shared[0].batch != size:
+            self._shared = []
+        while len(self._shared) < workers:
+            self._shared.append(Lanes(self.config, size))
+        return self._shared
+
+    def _plan(self, size: int, pc: int) -> _Plan:
+        if (size, pc) not in self._plans:
+            self._plans[size, pc] = self._make_plan(size, pc)
+        return self._plans[size, pc]
+
+    def _make_plan(self, size: int, pc: int) -> _Plan:
+        run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
         known: dict[Chain, list[Part]] = {}
         steps: list[tuple[Part, NDArray[np.uint16] | None]] = []
-        read, written, live = ({mem: set[int]() for mem in Mem} for _ in range(3))
         for chain in run.chains:
             if chain not in known:
-                access, known[chain] = parts(chain, lanes, self._fetch(chain))
-                for mem in Mem:
-                    touched = {a for index in access.reads(mem, lanes.depth(mem)) for a in np.unique(index).tolist()}
-                    touched.discard(-1)
-                    live[mem] |= touched - written[mem]
-                    read[mem] |= touched
-                for mem, index in access.targets.items():
-                    written[mem] |= set(np.unique(index).tolist())
+                known[chain] = parts(self._access(chain), self._fetch(chain), size)
             taken = None
             if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(chain.vectors, self.config.native)
             steps += [(part, taken) for part in known[chain]]
-        frozen = [{mem: frozenset(found[mem]) for mem in Mem} for found in (read, written, live)]
-        return _Plan(run, report(run, self.config), tuple(steps), *frozen)
+        return _Plan(run, report(run, self.config), tuple(steps))
+
+    def _footprint(self, pc: int) -> _Footprint:
+        if pc not in self._footprints:
+            written, live = ({mem: set[int]() for mem in Mem} for _ in range(2))
+            for access in map(self._access, dict.fromkeys(self._trace(pc).chains)):
+                for mem in Mem:
+                    live[mem] |= access.read(mem) - written[mem]
+                for mem in access.targets:
+                    written[mem] |= access.written(mem)
+            self._footprints[pc] = _Footprint(written, live)
+        return self._footprints[pc]
+
+    def _trace(self, pc: int) -> Trace:
+        if pc not in self._traces:
+            self._traces[pc] = trace(self.memories.program.tolist(), self.config, pc)
+        return self._traces[pc]
+
+    def _access(self, chain: Chain) -> Access:
+        if chain not in self._accesses:
+            self._accesses[chain] = Access(chain, self.config)
+        return self._accesses[chain]
 
     def _fetch(self, chain: Chain) -> Weights | None:
         if not (chain.dense or chain.depthwise):
@@ -202,77 +256,20 @@ class Emulator:
             self._weights[key] = fetch(chain, self.memories)
         return self._weights[key]
 
-    def _load(self, lanes: Lanes, plan: _Plan, addresses: Mapping[Mem, Any]) -> None:
+    def _load(self, lanes: Lanes, addresses: Mapping[Mem, Set[int]]) -> None:
         for mem in Mem:
-            lanes.load(self.memories, mem, addresses[mem])
+            lanes.load(self.memories, mem, _sorted(addresses[mem]))
 
-    def _execute(self, plan: _Plan) -> None:
-        flags = self.memories.flags
+    def _execute(self, plan: _Plan, lanes: Lanes) -> NDArray[np.uint8]:
+        """Run a program on some lanes; returns the flags by address."""
+        flags = np.zeros_like(self.memories.flags)
         with np.errstate(all="ignore"):
             for part, noise in plan.steps:
-                raised = part.run(self._slots, self._table, noise)
+                raised = part.run(lanes, self._slots, self._table, noise)
                 if raised:
                     flags[part.chain.pc] |= raised
+        return flags
 
 
-# Inputs and outputs ------------------------------------------------------------------------------
-
-
-class _Inputs:
-    """Vectors that differ from run to run."""
-
-    def __init__(
-        self, config: NpuConfig, wide: Mapping[int, ArrayLike], narrow: Mapping[int, tuple[ArrayLike, ArrayLike]]
-    ):
-        self.wide = {at: _patterns(values) for at, values in wide.items()}
-        self.narrow = {at: (np.asarray(mant), np.asarray(exp)) for at, (mant, exp) in narrow.items()}
-        shapes = [v.shape for v in self.wide.values()] + [mant.shape for mant, _ in self.narrow.values()]
-        sizes = {shape[0] for shape in shapes if len(shape) == 3 and shape[2] == config.native}
-        if not shapes or len(sizes) != 1 or any(len(s) != 3 or s[2] != config.native for s in shapes):
-            raise ValueError(f"inputs must be arrays [batch, count, {config.native}] of one batch, not {shapes}")
-        for depth, group in (
-            (config.wide_depth, self.wide),
-            (config.narrow_depth, {a: m for a, (m, _) in self.narrow.items()}),
-        ):
-            for at, values in group.items():
-                if not 0 <= at <= at + values.shape[1] <= depth:
-                    raise ValueError(f"inputs must lie in {depth} words, not at {at}..{at + values.shape[1] - 1}")
-        self.batch = sizes.pop()
-        if self.batch < 1:
-            raise ValueError("inputs must have at least one entry in the batch, not 0")
-
-    def put(self, lanes: Lanes, first: int) -> None:
-        """Load a part of the batch; the last entry is repeated where the batch ends."""
-        size = lanes.batch
-        entries = slice(first, first + size)
-        if first + size > self.batch:
-            which = np.minimum(np.arange(first, first + size), self.batch - 1)
-            for at, values in self.wide.items():
-                lanes.put_wide(slice(at, at + values.shape[1]), values[which])
-            for at, (mant, exp) in self.narrow.items():
-                lanes.put_narrow(slice(at, at + mant.shape[1]), mant[which], exp[which])
-            return
-        for at, values in self.wide.items():
-            lanes.put_wide(slice(at, at + values.shape[1]), values[entries])
-        for at, (mant, exp) in self.narrow.items():
-            lanes.put_narrow(slice(at, at + mant.shape[1]), mant[entries], exp[entries])
-
-
-def _patterns(values: ArrayLike) -> NDArray[np.uint16]:
-    array = np.asarray(values)
-    return array.view(np.uint16) if array.dtype == np.float16 else half.as_bits(array)
-
-
-def _range(span: Span) -> range:
-    return range(span.addr, span.addr + span.count)
-
-
-def _get(lanes: Lanes, span: Span, count: int) -> Any:
-    at = slice(span.addr, span.addr + span.count)
-    return lanes.get_wide(at, count) if span.region is RegionId.WIDE else lanes.get_narrow(at, count)
-
-
-def _join(span: Span, pieces: list[Any]) -> Any:
-    if span.region is RegionId.WIDE:
-        return np.concatenate(pieces)
-    return tuple(np.concatenate(piece) for piece in zip(*pieces, strict=True))
+def _sorted(addresses: Set[int]) -> Index:
+    return np.array(sorted(addresses), dtype=np.int64)

@@ -1,13 +1,18 @@
-"""Matrix products of a batch: float64 matrix products of values on the accumulator grid.
+"""Matrix products of a batch: matrix products in floating point that are exact, in whatever order they are summed.
 
-A float64 sum is exact, in whatever order, as long as it stays below 2**53 units of the grid. The bound is checked with
-the exponents of the sources; lanes that might exceed it are left to the golden model.
+A product of two codes is a multiple of the least power of two of the weights of a matrix row times that of the vectors
+it meets. As long as the magnitudes of the products of a row add up to no more than 2**24 such units, every partial sum
+is a float32 number; up to 2**53 it is a float64 number. The magnitudes are at most those of the weights times ``q_max``
+times the greatest power of two of the vectors. This is checked for every position and lane, with the exponents of the
+sources: those beyond the first bound are computed in float64, those beyond 2**53 units of the accumulator by the golden
+model.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +23,17 @@ from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
-from .kernels import F32, decode, round_sums
+from .kernels import F32, decode, round_singles, round_sums
 from .lanes import Lanes, Place
 from .memories import Memories
 
 F64 = NDArray[np.float64]
+Columns = NDArray[np.int64]
 
+_SINGLE_BITS = 24
 _EXACT_BITS = 53
+#: Of so many positions and lanes one may exceed float32; with more of them, all are computed in float64.
+_RARE = 16
 #: Below this many lanes, positions and lanes are multiplied together.
 _FEW_LANES = 64
 
@@ -46,9 +55,21 @@ class Weights:
         return np.ascontiguousarray(exact.reshape(*self.exp.shape[:2], -1))
 
     @cached_property
+    def singles(self) -> F32:
+        """The same as float32; exact, mantissas have at most 16 bits."""
+        return self.values.astype(np.float32)
+
+    @cached_property
     def norm(self) -> float:
         """Greatest sum of magnitudes of a matrix row."""
         return float(np.abs(self.values).sum(axis=-1).max())
+
+    @cached_property
+    def spread(self) -> float:
+        """Greatest sum of magnitudes of a matrix row in units of its least weight block that is not zero."""
+        used = self.mant.any(axis=-1)
+        unit = np.ldexp(1.0, np.min(self.exp, axis=-1, initial=0, where=used))
+        return float((np.abs(self.values).sum(axis=-1) / unit).max())
 
 
 def fetch(chain: Chain, memories: Memories) -> Weights:
@@ -81,27 +102,70 @@ class Product:
         Of these rows.
     """
 
-    def __init__(self, chain: Chain, index: Index, weights: Weights, lanes: Lanes):
-        self.config: NpuConfig = lanes.config
-        self.lanes, self.weights, self.index = lanes, weights, index
+    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig):
+        self.config, self.weights, self.index = config, weights, index
         self.depthwise = chain.depthwise
         self.used = np.unique(index)
         rows = len(weights.mant)
-        self.shape = (len(index), rows, self.config.native, lanes.batch)
+        self.shape = (len(index), rows, config.native)
         taps = [index[:, :, t] for t in range(index.shape[2])] if self.depthwise else [index]
-        self.places = [Place(lanes.narrow, tap, lanes.pool) for tap in taps]
-        self.limit = 2.0 ** (self.config.acc_width - 1 - self.config.acc_frac)
-        self.exact = 2.0 ** (_EXACT_BITS - self.config.acc_frac)
+        self.places = [Place(tap) for tap in taps]
+        self.limit = 2.0 ** (config.acc_width - 1 - config.acc_frac)
+        self.exact = 2.0 ** (_EXACT_BITS - config.acc_frac)
+        self.factor = config.act.q_max * weights.norm
+        #: How much greater than the least power of two of a window the greatest may be.
+        self.ratio = 2.0**_SINGLE_BITS / max(config.act.q_max * weights.spread, 1.0)
 
-    def run(self, out: F32) -> int:
+    def run(self, lanes: Lanes, out: F32) -> int:
         """Results as binary16 values, and flags."""
-        sums = self._depthwise() if self.depthwise else self._dense()
-        factor = self.config.act.q_max * self.weights.norm
-        bound = float(self.lanes.scale[self.used].max()) * factor
+        top = float(lanes.scale[self.used].max())
+        if top * self.factor < min(self.limit, self.exact):
+            beyond = self._beyond_single(lanes, top)
+            if beyond is not None:
+                return self._run_single(lanes, beyond, out)
+        return self._run_double(lanes, top * self.factor, out)
+
+    # In float32 --------------------------------------------------------------------------------
+
+    def _beyond_single(self, lanes: Lanes, top: float) -> Columns | None:
+        """Positions and lanes ``[count, 2]`` whose sums may be no float32 numbers; nothing if there are many."""
+        if self.ratio < 1.0:
+            return None
+        if top <= float(lanes.grain[self.used].min()) * self.ratio:
+            return np.empty((0, 2), dtype=np.int64)
+        window = self.index.reshape(len(self.index), -1)
+        beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * self.ratio
+        return np.argwhere(beyond) if np.count_nonzero(beyond) * _RARE <= beyond.size else None
+
+    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> int:
+        self._sum(lanes, self.weights.singles, out)
+        if not len(beyond):
+            return round_singles(out, lanes.pool)
+        position, lane = beyond.T
+        out[position, :, :, lane] = 0.0
+        flags = round_singles(out, lanes.pool)
+        columns = np.empty((len(beyond), *self.shape[1:]), dtype=np.float32)
+        flags |= round_sums(self._columns(lanes, position, lane), columns, lanes.pool)
+        out[position, :, :, lane] = columns
+        return flags
+
+    def _columns(self, lanes: Lanes, position: Index, lane: Index) -> F64:
+        """Sums ``[columns, rows, N]`` of some (position, lane) pairs."""
+        x = lanes.narrow[self.index[position], :, lane[:, None, None]].astype(np.float64)  # [columns, rows, blocks, N]
+        if self.depthwise:
+            return np.asarray((x.swapaxes(2, 3) * self.weights.values).sum(axis=-1))
+        x = x.reshape(*x.shape[:2], 1, -1)
+        return np.asarray((x @ self.weights.values.swapaxes(1, 2))[:, :, 0])
+
+    # In float64 --------------------------------------------------------------------------------
+
+    def _run_double(self, lanes: Lanes, bound: float, out: F32) -> int:
+        sums = lanes.pool.take("sums", out.shape, np.float64)
+        self._sum(lanes, self.weights.values, sums)
         unsafe = None
         if bound >= self.exact:
-            tops = self.lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1)
-            unsafe = np.argwhere(tops * factor >= self.exact)
+            tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1)
+            unsafe = np.argwhere(tops * self.factor >= self.exact)
             sums[unsafe[:, 0], :, :, unsafe[:, 1]] = 0.0
         flags = 0
         if bound >= self.limit:
@@ -109,48 +173,54 @@ class Product:
             if sums.max() > greatest or sums.min() < least:
                 np.clip(sums, least, greatest, out=sums)
                 flags |= 1 << Flag.ACC_OVERFLOW
-        flags |= round_sums(sums, out, self.lanes.pool)
+        flags |= round_sums(sums, out, lanes.pool)
         if unsafe is not None and len(unsafe):
-            flags |= self._golden(out, unsafe)
+            flags |= self._golden(lanes, out, unsafe)
         return flags
 
-    def _dense(self) -> F64:
-        config, pool = self.config, self.lanes.pool
+    # In either, as the weights are -------------------------------------------------------------
+
+    def _sum(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+        if self.depthwise:
+            self._depthwise(lanes, weights, sums)
+        else:
+            self._dense(lanes, weights, sums)
+
+    def _dense(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+        native, pool, batch = self.config.native, lanes.pool, lanes.batch
         positions, groups, blocks = self.index.shape
-        batch, depth = self.lanes.batch, blocks * config.native
-        x = self.places[0].read("gathered")
-        sums = pool.take("sums", self.shape, np.float64)
-        weights = self.weights.values.reshape(groups, -1, depth)
+        depth = blocks * native
+        x = self.places[0].read(lanes.narrow, "gathered", pool)
+        weights = weights.reshape(groups, -1, depth)
         if batch >= _FEW_LANES or positions == 1 or groups > 1:
-            exact = pool.take("exact", (positions, groups, depth, batch), np.float64)
-            np.copyto(exact.reshape(x.shape), x)
+            exact = x
+            if x.dtype != weights.dtype or x.strides[2] != native * x.strides[3]:
+                exact = pool.take("exact", x.shape, weights.dtype)
+                np.copyto(exact, x)
+            exact = exact.reshape(positions, groups, depth, batch)
             np.matmul(weights, exact, out=sums.reshape(positions, groups, -1, batch))
-            return sums
-        exact = pool.take("exact", (depth, positions * batch), np.float64)
-        np.copyto(exact.reshape(blocks, config.native, positions, batch), x[:, 0].transpose(1, 2, 0, 3))
+            return
+        exact = pool.take("exact", (depth, positions * batch), weights.dtype)
+        np.copyto(exact.reshape(blocks, native, positions, batch), x[:, 0].transpose(1, 2, 0, 3))
         together = np.matmul(weights[0], exact).reshape(-1, positions, batch)
         np.copyto(sums.reshape(positions, -1, batch), together.transpose(1, 0, 2))
-        return sums
 
-    def _depthwise(self) -> F64:
-        pool = self.lanes.pool
-        sums = pool.take("sums", self.shape, np.float64)
-        term = pool.take("exact", self.shape, np.float64)
+    def _depthwise(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+        term = lanes.pool.take("exact", sums.shape, sums.dtype.type)
         for tap, place in enumerate(self.places):
-            weight = self.weights.values[:, :, tap, None]
-            np.multiply(place.read("gathered"), weight, out=term if tap else sums)
+            x = place.read(lanes.narrow, "gathered", lanes.pool)
+            np.multiply(x, weights[:, :, tap, None], out=term if tap else sums)
             if tap:
                 np.add(sums, term, out=sums)
-        return sums
 
     # The exact way -----------------------------------------------------------------------------
 
-    def _golden(self, out: F32, columns: NDArray[np.int64]) -> int:
+    def _golden(self, lanes: Lanes, out: F32, columns: Columns) -> int:
         """Compute some (position, lane) pairs by the definition."""
         position, lane = columns.T
         index = self.index[position]  # [columns, rows, blocks]
-        scale = self.lanes.scale[index, lane[:, None, None]]
-        mant = (self.lanes.narrow[index, :, lane[:, None, None]] / scale[..., None]).astype(np.int64)
+        scale = lanes.scale[index, lane[:, None, None]]
+        mant = (lanes.narrow[index, :, lane[:, None, None]] / scale[..., None]).astype(np.int64)
         exp = np.frexp(scale)[1].astype(np.int64) - 1
         sums = [
             self._golden_row(mant[:, min(row, index.shape[1] - 1)], exp[:, min(row, index.shape[1] - 1)], row)

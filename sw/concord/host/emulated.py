@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emulator import Emulator, Run
+from ..emulator.lanes import VECTORS
 from ..golden import half
-from ..golden.blocks import quantize, to_half
+from ..golden.blocks import to_half
 from ..image import Image, Port
-from ..packing import from_vectors, to_vectors
+from ..packing import from_vectors
 from ..program import Span
 from ..spec.config import SPEC_VERSION, NpuConfig
 from ..spec.isa import Trap
@@ -38,11 +39,13 @@ class EmulatedDevice(Device):
     ----------
     config : NpuConfig
         What to emulate.
+    workers : int or None
+        Threads that share a batch; as many as there are processors if left out.
     """
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, workers: int | None = None):
         super().__init__(config)
-        self._emulator = Emulator(config)
+        self._emulator = Emulator(config, workers=workers)
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False
@@ -85,18 +88,14 @@ class EmulatedDevice(Device):
         if not image.inputs or size < 2:
             return super()._run_batch(image, batch, size, pc, timeout)
         emulator = self._open()
-        self._catch_up()
-        wide, narrow = {}, {}
-        for port in image.inputs:
-            values = half.encode(batch[port.name]).reshape(size, *(port.shape or (1,)))
-            vectors = to_vectors(values, self.config).reshape(size, -1, self.config.native)
-            if port.region is RegionId.WIDE:
-                wide[port.address] = vectors
-            else:
-                converted = quantize(vectors, self.config.act)
-                narrow[port.address] = (converted.mant, converted.exp)
+        if self._pending is not None and (self._pending[2] != pc or emulator.dependent(pc)):
+            self._catch_up()
+        numbers = {
+            (VECTORS[port.region], port.address): _to_vectors(batch[port.name], port, self.config)
+            for port in image.inputs
+        }
         spans = [Span(port.region, port.address, port.vectors(self.config)) for port in image.outputs]
-        result = emulator.run_batch(wide, spans, pc, narrow)
+        result = emulator.run_batch({}, spans, pc, numbers=numbers)
         self._last, self._started = result.run, True
         self._pending = image, {name: values[-1] for name, values in batch.items()}, pc
         self.wait()
@@ -137,3 +136,13 @@ class EmulatedDevice(Device):
         if self._closed:
             raise DeviceError("the device was closed")
         return self._emulator
+
+
+def _to_vectors(values: NDArray[np.float64], port: Port, config: NpuConfig) -> NDArray[np.float64]:
+    """Native vectors ``[batch, count, N]`` of a port, the last dimension padded with zeros."""
+    last = port.shape[-1] if port.shape else 1
+    lines = values.reshape(len(values), -1, last)
+    padding = -last % config.native
+    if padding:
+        lines = np.pad(lines, ((0, 0), (0, 0), (0, padding)))
+    return lines.reshape(len(values), -1, config.native)

@@ -1,0 +1,158 @@
+"""Which precision a product is computed in, and that it never decides a bit."""
+
+import random
+
+import numpy as np
+import pytest
+
+from concord.asm import assemble
+from concord.emulator import Emulator, Memories, ReferenceMachine, product
+from concord.golden import half
+from concord.program import Span
+from concord.spec.config import TINY
+from concord.spec.memmap import RegionId
+from program_gen import random_memories, random_program
+
+LANES = 64
+PATHS = {"single": "_run_single", "columns": "_columns", "double": "_run_double"}
+PROGRAMS = {
+    "dense": "set_shape cols=3\nv_rd narrow, 0\nmv_mul 0\nv_wr wide, 0\nhalt",
+    "depthwise": "set_window kh=1 kw=3 stride_x=1\nv_rd narrow, 0\nmv_mul 0, mode=depthwise\nv_wr wide, 0\nhalt",
+}
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Names of the ways that products went."""
+    found = []
+    for name, method in PATHS.items():
+        original = getattr(product.Product, method)
+
+        def spied(*args, original=original, name=name):
+            found.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(product.Product, method, spied)
+    return found
+
+
+def machine_with_ones(program):
+    """All weights one: a product adds three vectors up."""
+    memories = Memories(TINY)
+    words = assemble(PROGRAMS[program])
+    memories.program[: len(words)] = words
+    memories.matrix_exp[:] = 0
+    if program == "depthwise":
+        memories.matrix_mant[:2] = [[[1, 1]] * 4, [[1, 0]] * 4]
+    else:
+        for word in range(6):  # the identity, in halves, for each column
+            for row in range(2):
+                memories.matrix_mant[word, 2 * (word % 2) + row, row] = 1
+    return memories
+
+
+def sums(memories, mant, exp):
+    """Results ``[batch, N]`` of the emulator, as numbers."""
+    batch = Emulator(memories, workers=1).run_batch({}, [Span(RegionId.WIDE, 0)], narrow={0: (mant, exp)})
+    return half.decode(batch.outputs[0][:, 0])
+
+
+def reference(memories, mant, exp):
+    """The same by the definition, one by one."""
+    found = []
+    for codes, exponents in zip(mant, exp, strict=True):
+        single = memories.copy()
+        single.narrow_mant[: codes.shape[0]], single.narrow_exp[: codes.shape[0]] = codes, exponents
+        ReferenceMachine(single).run()
+        found.append(half.decode(single.wide[0]))
+    return np.array(found)
+
+
+def cancelling(hard):
+    """A large vector, a small one and minus the large one; in the hard lanes no float32 holds the sum of two."""
+    mant = np.tile(np.array([[127] * 4, [1] * 4, [-127] * 4]), (LANES, 1, 1))
+    exp = np.tile(np.array([7, 0, 7]), (LANES, 1))
+    exp[hard, 1] = -15
+    return mant, exp
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("hard", "want"),
+    [
+        ([], {"single"}),
+        ([17], {"single", "columns"}),
+        ([0, 9, 33, 63], {"single", "columns"}),
+        (list(range(5)), {"double"}),
+        (list(range(LANES)), {"double"}),
+    ],
+)
+def test_what_float32_cannot_hold_goes_another_way(program, hard, want, taken):
+    mant, exp = cancelling(hard)
+    got = sums(machine_with_ones(program), mant, exp)
+    assert set(taken) == want
+    assert np.array_equal(got, np.repeat(np.ldexp(1.0, exp[:, 1:2]), 4, axis=1))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_bound_is_needed(program, monkeypatch):
+    monkeypatch.setattr(product, "_SINGLE_BITS", 1000)
+    mant, exp = cancelling([17])
+    assert not np.array_equal(sums(machine_with_ones(program), mant, exp), np.ldexp(1.0, exp[:, 1:2]) + np.zeros(4))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("apart", "want"), [(15, "single"), (16, "double")])
+def test_the_bound_is_where_it_should_be(program, apart, want, taken):
+    """3 * 127 * 2**15 is below 2**24, twice as much is not."""
+    mant, exp = cancelling([])
+    exp[:, 1] = 7 - apart
+    assert np.array_equal(sums(machine_with_ones(program), mant, exp)[:, 0], np.ldexp(1.0, exp[:, 1]))
+    assert taken == [want]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_vectors_of_zeros_do_not_count(program, taken):
+    mant, exp = cancelling([])
+    mant[:, 1], exp[:, 1] = 0, -15
+    assert not sums(machine_with_ones(program), mant, exp).any()
+    assert taken == ["single"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_rows_of_zeros_and_least_weights_do_not_count(program, taken):
+    memories = machine_with_ones(program)
+    memories.matrix_mant[:] = 0
+    memories.matrix_exp[:] = -15
+    mant, exp = cancelling([])
+    assert not sums(memories, mant, exp).any()
+    assert taken == ["single"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_any_exponents(program, taken):
+    """Exponents all around the bounds, weights of any size; some sums saturate the accumulator."""
+    rng = np.random.default_rng(3)
+    for seed in range(30):
+        memories = random_memories(TINY, random.Random(seed))
+        words = assemble(PROGRAMS[program])
+        memories.program[: len(words)] = words
+        memories.matrix_exp[:] = rng.integers(-rng.integers(1, 16), 1, memories.matrix_exp.shape)
+        low, spread = rng.integers(-15, 10), rng.integers(0, 12) if seed % 2 else 0
+        exp = rng.integers(low, min(9, low + spread) + 1, (LANES, 3))
+        exp[rng.integers(0, LANES, 2), 1] = -15
+        mant = rng.integers(-127, 128, (LANES, 3, 4)) * rng.integers(0, 2, (LANES, 3, 1))
+        assert np.array_equal(sums(memories, mant, exp), reference(memories, mant, exp), equal_nan=True)
+    assert set(taken) == set(PATHS)
+
+
+@pytest.mark.parametrize("bits", [-1000, 12, 18])
+def test_random_programs_do_not_depend_on_the_bound(bits, monkeypatch):
+    """Less of what float32 could hold is left to it."""
+    monkeypatch.setattr(product, "_SINGLE_BITS", bits)
+    for seed in range(6):
+        _, memories = random_program(TINY, random.Random(f"bound {seed}"), 8)
+        twin = memories.copy()
+        ReferenceMachine(memories).run()
+        Emulator(twin).run()
+        assert twin.differences(memories) == []
