@@ -2,13 +2,17 @@
 
 from amaranth_boards.icebreaker import ICEBreakerPlatform
 
+from concord.spec.boards import BOARD_PRESETS
+
 from .board import Board
 
+NAME = "icebreaker"
+
 ICEBREAKER = Board(
-    name="icebreaker",
+    name=NAME,
     platform=ICEBreakerPlatform,
     family="ice40",
-    preset="up5k",
+    preset=BOARD_PRESETS[NAME],
     oscillator="clk12",
     oscillator_hz=12_000_000,
     leds=(("led_g", 0), ("led_r", 0)),

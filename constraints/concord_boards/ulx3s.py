@@ -2,15 +2,18 @@
 
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
+from concord.spec.boards import BOARD_PRESETS
+
 from .board import Board
 
 
-def _ulx3s(size, platform, preset):
+def _ulx3s(size, platform):
+    name = f"ulx3s-{size}f"
     return Board(
-        name=f"ulx3s-{size}f",
+        name=name,
         platform=platform,
         family="ecp5",
-        preset=preset,
+        preset=BOARD_PRESETS[name],
         oscillator="clk25",
         oscillator_hz=25_000_000,
         leds=(("led", 0), ("led", 1), ("led", 2)),
@@ -19,8 +22,8 @@ def _ulx3s(size, platform, preset):
 
 
 ULX3S = (
-    _ulx3s(12, ULX3S_12F_Platform, "ecp5-25f"),
-    _ulx3s(25, ULX3S_25F_Platform, "ecp5-25f"),
-    _ulx3s(45, ULX3S_45F_Platform, "ecp5-25f"),
-    _ulx3s(85, ULX3S_85F_Platform, "ecp5-85f"),
+    _ulx3s(12, ULX3S_12F_Platform),
+    _ulx3s(25, ULX3S_25F_Platform),
+    _ulx3s(45, ULX3S_45F_Platform),
+    _ulx3s(85, ULX3S_85F_Platform),
 )

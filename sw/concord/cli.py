@@ -22,6 +22,7 @@ from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.image import Image
 from concord.progress import run_batch
+from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import PRESETS
 from concord.spec.memmap import RegionId, regions
 
@@ -142,13 +143,16 @@ def _emit(text: str, output: Path | None) -> None:
 @main.command(name="compile")
 @click.argument("model", type=EXISTING)
 @npu
+@click.option("--board", type=click.Choice(list(BOARD_PRESETS)), help="The NPU of this board, instead of --preset.")
 @click.option("--calibrate", type=EXISTING, help="npz file: an array per input, samples along the first axis.")
 @click.option(
     "--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Samples per run (products only)."
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @readable
-def compile_model(model: Path, preset: str, calibrate: Path | None, batch: int, output: Path | None) -> None:
+def compile_model(
+    model: Path, preset: str, board: str | None, calibrate: Path | None, batch: int, output: Path | None
+) -> None:
     """Compile an ONNX MODEL to a folder.
 
     With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic.
@@ -157,7 +161,7 @@ def compile_model(model: Path, preset: str, calibrate: Path | None, batch: int, 
     from concord.compiler.model import compile_graph
     from concord.frontend import import_model
 
-    graph, config = import_model(model), PRESETS[preset]
+    graph, config = import_model(model), PRESETS[BOARD_PRESETS[board] if board else preset]
     if calibrate is None:
         compiled = compile_graph(graph, config, batch=batch)
     else:

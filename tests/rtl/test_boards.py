@@ -1,5 +1,6 @@
 import pytest
 
+from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.flow.board_top import BoardTop, divisor_of
@@ -16,8 +17,8 @@ PINS = {
 @pytest.mark.parametrize("name", sorted(BOARDS))
 def test_every_board_names_a_preset_and_has_its_pins(name):
     board = board_named(name)
-    assert board.name == name
-    assert board.preset in PRESETS
+    assert board.name == name and set(BOARDS) == set(BOARD_PRESETS)
+    assert board.preset == BOARD_PRESETS[name] and board.preset in PRESETS
     platform = board.platform()
     platform.lookup("uart", 0)
     for resource, number in board.leds:

@@ -164,6 +164,11 @@ def test_compile_chooses_formats_by_samples(model, tmp_path):
     assert Package.load(folder).image.metadata["name"] == graph.name
 
 
+def test_compile_for_a_board(model, tmp_path):
+    assert run("compile", model, "--board", "icebreaker", "-o", tmp_path / "net")[0] == 0
+    assert Package.load(tmp_path / "net").config == PRESETS["up5k"]
+
+
 def test_a_damaged_network_is_refused(model, tmp_path):
     run("compile", model, "--preset", "tiny", "-o", tmp_path / "net")
     (tmp_path / "net" / "network.npz").write_bytes(b"no archive")
