@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from concord.spec.config import TINY, UP5K
+from concord.spec.presets import TINY, UP5K
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The example programs in sizes that fit into the preset ``tiny``, by name."""
 
 from concord.examples import conv1x1, conv3x3, depthwise3x3, gru, lstm, maxpool3x3, residual, softmax
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 SMALL = {
     "lstm": lambda: lstm(TINY, hidden=8, inputs=4, steps=3),

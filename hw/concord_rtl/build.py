@@ -14,9 +14,10 @@ from rich.console import Console
 import concord.spec
 import concord_boards
 import concord_rtl
-from concord.spec.config import PRESETS, NpuConfig, preset
+from concord.spec.config import NpuConfig
 from concord.spec.link import BAUD
 from concord.spec.memmap import RegionId
+from concord.spec.presets import PRESETS, preset
 
 from .core import Contents
 from .flow import contents as memories

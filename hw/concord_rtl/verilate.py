@@ -32,7 +32,8 @@ from rich.console import Console
 
 import concord.spec
 import concord_rtl
-from concord.spec.config import PRESETS, NpuConfig, preset
+from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS, preset
 
 from .flow.cache import digest, sources
 

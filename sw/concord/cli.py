@@ -23,8 +23,8 @@ from concord.host.tensors import check_batch
 from concord.image import Image
 from concord.progress import run_batch
 from concord.spec.boards import BOARD_PRESETS
-from concord.spec.config import PRESETS
 from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import PRESETS
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from concord.golden import accumulate, blocks
-from concord.spec.config import ECP5_85F, TINY, UP5K
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.arith.acc_to_half import AccToHalf
 from concord_rtl.arith.narrow_to_half import NarrowToHalf
 from halves import check, stream

@@ -1,7 +1,7 @@
 import pytest
 
 from concord.spec.boards import BOARD_PRESETS
-from concord.spec.config import PRESETS
+from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.pll import ECP5_PFD_MIN, ECP5_VCO, ICE40_PFD, ICE40_VCO, ecp5_pll, ice40_pll

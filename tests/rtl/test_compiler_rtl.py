@@ -7,7 +7,7 @@ from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.host import connect
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 
 @pytest.mark.slow

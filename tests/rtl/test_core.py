@@ -6,8 +6,8 @@ import pytest
 
 from bench import simulate
 from concord.emulator import ReferenceMachine
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import Reg, RegionId
+from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from core_bench import contents, execute, read

@@ -6,7 +6,7 @@ import pytest
 from concord.host import connect
 from concord.mlp import compile_mlp
 from concord.network import Dense, Network
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 from small_examples import SMALL
 
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
 from concord_rtl.core import Contents
 from concord_rtl.flow import contents, report

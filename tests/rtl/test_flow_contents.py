@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from concord.builder import ProgramBuilder
 from concord.image import Image, Segment
-from concord.spec.config import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord_boards import BOARDS
 from concord_rtl.build import main
 from concord_rtl.core import Contents

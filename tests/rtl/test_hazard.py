@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from bench import simulate
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from bench import get, simulate, sink, source
 from concord.host.frames import Frame, FrameReader, enclose
-from concord.spec.config import TINY
 from concord.spec.link import ESCAPE, FLAG
+from concord.spec.presets import TINY
 from concord_rtl.link.crc import PARAMETERS, Crc32
 from concord_rtl.link.deframer import Deframer
 from concord_rtl.link.framer import Framer

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from concord.host import MismatchError, connect
 from concord.host.rtl import CYCLES_PER_SECOND, RtlTransport
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import Reg
+from concord.spec.presets import TINY, UP5K
 from concord_rtl import verilate
 from memory_top import MemoryTop
 

@@ -10,8 +10,8 @@ from amaranth.back import verilog
 from amaranth.lib import data
 
 from bench import simulate
-from concord.spec.config import ECP5_85F, TINY
-from concord.spec.config import UP5K as UP5K_CONFIG
+from concord.spec.presets import ECP5_85F, TINY
+from concord.spec.presets import UP5K as UP5K_CONFIG
 from concord_rtl.dsp import ECP5, UP5K
 from concord_rtl.memories.block_ram import BlockRam
 from concord_rtl.memories.column_memory import ColumnMemory

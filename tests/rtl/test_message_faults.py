@@ -6,9 +6,9 @@ import zlib
 import pytest
 
 from concord.host.frames import Frame, enclose
-from concord.spec.config import TINY
 from concord.spec.link import ESCAPE, FLAG, UNSOLICITED, Kind, Status
 from concord.spec.memmap import regions
+from concord.spec.presets import TINY
 from message_bench import R, exchange, read, statuses, words, write
 
 VICTIM = write(0, R.WIDE, 2, bytes([FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255, FLAG, ESCAPE]))

@@ -6,9 +6,9 @@ import pytest
 
 from bench import simulate, sink, source
 from concord.host.frames import Frame, enclose
-from concord.spec.config import ECP5_25F, TINY
 from concord.spec.link import UNSOLICITED, Kind, Status
 from concord.spec.memmap import Reg, regions
+from concord.spec.presets import ECP5_25F, TINY
 from concord_rtl.link.message_processor import MessageProcessor
 from link_model import STATUS_WORD, DeviceModel
 from message_bench import R, bus_target, exchange, read, statuses, wait, words, write

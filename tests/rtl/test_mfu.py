@@ -4,7 +4,7 @@ import pytest
 
 from bench import simulate
 from concord.golden import half, table
-from concord.spec.config import ECP5_85F, TINY, UP5K
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import MFU_CTRL, Act, AddOp
 from concord_rtl.mfu import Mfu
 from halves import SUMS, halves

@@ -8,7 +8,7 @@ import pytest
 
 from bench import simulate
 from concord.golden.accumulate import acc_to_half, accumulate
-from concord.spec.config import ECP5_85F, TINY
+from concord.spec.presets import ECP5_85F, TINY
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.mvm.mvm import Mvm

@@ -9,8 +9,8 @@ from concord.host import TrapError, connect
 from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import isa
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY, UP5K
 from program_gen import random_program
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 
 from bench import simulate
 from concord.golden import blocks
-from concord.spec.config import ECP5_85F, TINY, UP5K
 from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import QUANT_CTRL
 from concord_rtl.noise import Noise
 from concord_rtl.quantizer import Quantizer

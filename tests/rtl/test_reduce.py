@@ -4,8 +4,8 @@ import pytest
 
 from bench import simulate
 from concord.golden import half
-from concord.spec.config import ECP5_85F, TINY, UP5K
 from concord.spec.formats import HALF_INF
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
 from concord_rtl.reduce import Reduce
 from halves import halves

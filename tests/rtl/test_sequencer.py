@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 from bench import simulate
 from concord.program.trace import trace
 from concord.spec import isa
-from concord.spec.config import TINY
 from concord.spec.isa import Mem, Op, Trap
+from concord.spec.presets import TINY
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.sequencer.sequencer import Sequencer
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bench import simulate
 from concord.golden import half
-from concord.spec.config import UP5K
+from concord.spec.presets import UP5K
 from concord_rtl.arith.half_mul import HalfMul
 from concord_rtl.control import AddOp
 from concord_rtl.memories.column_memory import ColumnMemory

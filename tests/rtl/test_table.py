@@ -4,7 +4,7 @@ import pytest
 
 from bench import simulate
 from concord.golden import table
-from concord.spec.config import ECP5_85F, TINY, UP5K
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.shapes import shape_of
 from concord_rtl.table import TableBank
 from halves import check, halves

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from bench import put, simulate
 from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
-from concord.spec.config import TINY
 from concord.spec.isa import Mem, MvMode, Op, Stage
+from concord.spec.presets import TINY
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import request_layout
 from concord_rtl.pipe.tap_walker import TapWalker, step_layout

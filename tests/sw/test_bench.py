@@ -9,7 +9,7 @@ from concord.bench import RTL_MEASURES, Results, Rtl
 from concord.bench.programs import elementwise, products
 from concord.bench.software import emulator_speed, synthesis
 from concord.host import connect
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 
 def test_results_as_json_table_and_page(tmp_path):

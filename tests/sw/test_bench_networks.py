@@ -9,7 +9,7 @@ from concord.bench import networks as bench
 from concord.bench.networks import TASKS, area_under_curve, folder, load, measure_networks, top_one
 from concord.graph.cost import macs
 from concord.host import connect
-from concord.spec.config import ECP5_85F
+from concord.spec.presets import ECP5_85F
 
 #: As counted from the ONNX files by others.
 MACS = {

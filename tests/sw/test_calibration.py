@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from concord.calibration import choose_formats, emulate, static_exponent
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 from networks import network
 
 

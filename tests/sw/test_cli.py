@@ -14,7 +14,7 @@ from concord.examples import softmax
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.image import Image
-from concord.spec.config import PRESETS, TINY
+from concord.spec.presets import PRESETS, TINY
 from networks import network
 
 TEXT = "set_shape 2, 1\nv_rd wide, 0, row=1\n  v_relu\n  v_wr wide, 2, row=1\nhalt\n"

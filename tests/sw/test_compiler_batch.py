@@ -9,7 +9,7 @@ from concord.compiler.package import Package
 from concord.graph.ir import Node
 from concord.graph.passes.batch import BatchError, with_batch
 from concord.host import connect
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 
 def perceptron(limit=()):

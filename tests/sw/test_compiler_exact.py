@@ -10,7 +10,7 @@ from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 CONFIG = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
 

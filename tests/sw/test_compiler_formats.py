@@ -8,7 +8,7 @@ from concord.compiler.formats import Evidence, choose_formats, emulate, static_e
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
 from concord.graph import execute
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 
 
 def inputs(scale=1.0, samples=8):

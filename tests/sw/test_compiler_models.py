@@ -14,7 +14,7 @@ from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
 from concord.sheet import CapacityError
-from concord.spec.config import ECP5_85F
+from concord.spec.presets import ECP5_85F
 
 DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
-from concord.spec.config import ECP5_85F
+from concord.spec.presets import ECP5_85F
 
 CONFIG = ECP5_85F.replace(native=8, lanes=4, mfu_lanes=2, table_depth=2048)
 

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from concord.spec.config import ECP5_85F, PRESETS, TINY, NpuConfig, clog2, preset
+from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset
 
 # A different, valid value for every parameter.
 CHANGES = {

@@ -12,7 +12,7 @@ from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.train import TrainSettings, ensure_model, export_onnx, is_current, load_digits, train
 from concord.mlp import OUTPUT
 from concord.onnx_import import import_onnx
-from concord.spec.config import ECP5_85F, UP5K
+from concord.spec.presets import ECP5_85F, UP5K
 
 QUICK = TrainSettings(hidden=(16,), epochs=15)
 

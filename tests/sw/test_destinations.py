@@ -9,8 +9,8 @@ from concord.compiler.layers import Layer
 from concord.compiler.model import Lowering, make_plan, split
 from concord.frontend import import_model
 from concord.graph.passes.destinations import Destinations, destinations
-from concord.spec.config import ECP5_85F
 from concord.spec.isa import Mem
+from concord.spec.presets import ECP5_85F
 from dtype_graphs import RESIDUAL, graph
 
 BOTH, NARROW, WIDE = Destinations(frozenset({1.0}), True), Destinations(frozenset({1.0})), Destinations(wide=True)

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from concord.spec import docs, isa
-from concord.spec.config import PRESETS
 from concord.spec.memmap import Reg
+from concord.spec.presets import PRESETS
 
 
 def test_pages_are_fresh():

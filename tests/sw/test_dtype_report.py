@@ -9,7 +9,7 @@ import pytest
 from concord.frontend import import_model
 from concord.graph.passes.dtype_report import rows, size, total
 from concord.graph.passes.dtypes import assign
-from concord.spec.config import ECP5_85F, TINY
+from concord.spec.presets import ECP5_85F, TINY
 from dtype_graphs import N, W, graph
 
 

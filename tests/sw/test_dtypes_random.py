@@ -9,7 +9,7 @@ from concord.graph.ops import OPS, Kind
 from concord.graph.passes.destinations import destinations
 from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import assign
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 from dtype_graphs import N, W, networks, operators_with_two_outputs
 
 

@@ -9,10 +9,10 @@ from concord.asm import assemble
 from concord.emulator import Emulator, Memories, ReferenceMachine, Run, product
 from concord.golden import half
 from concord.program import Span, trace, verify
-from concord.spec.config import ECP5_25F, TINY
 from concord.spec.formats import Flag
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_25F, TINY
 from program_gen import random_memories, random_program
 
 CONFIGS = {

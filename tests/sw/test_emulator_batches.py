@@ -14,9 +14,9 @@ from concord.golden import blocks, half
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image, Port
 from concord.program import Span
-from concord.spec.config import TINY
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
 from program_gen import random_halves, random_memories, random_program
 
 # Numbers -----------------------------------------------------------------------------------------

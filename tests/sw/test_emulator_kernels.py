@@ -19,9 +19,9 @@ from concord.emulator.kernels import (
 )
 from concord.golden import accumulate, blocks, half, table
 from concord.program import Quant
-from concord.spec.config import TINY
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import Op
+from concord.spec.presets import TINY
 from program_gen import random_halves
 
 NAN = 0x7E00

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from concord.emulator import Memories
-from concord.spec.config import TINY
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
 from program_gen import random_memories
 
 

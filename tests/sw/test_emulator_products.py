@@ -9,8 +9,8 @@ from concord.asm import assemble
 from concord.emulator import Emulator, Memories, ReferenceMachine, product
 from concord.golden import half
 from concord.program import Span
-from concord.spec.config import TINY
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
 from program_gen import random_memories, random_program
 
 LANES = 64

@@ -8,8 +8,8 @@ from concord.asm import assemble
 from concord.examples import EXAMPLES, lstm, render, softmax
 from concord.host import connect
 from concord.sheet import CapacityError
-from concord.spec.config import TINY, preset
 from concord.spec.formats import Flag
+from concord.spec.presets import TINY, preset
 from reference_runs import run_reference
 from small_examples import SMALL
 

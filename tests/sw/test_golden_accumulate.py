@@ -8,7 +8,7 @@ import pytest
 import naive
 from concord.golden import half
 from concord.golden.accumulate import acc_to_half, accumulate, round_grid, saturate
-from concord.spec.config import ECP5_85F, PRESETS, TINY
+from concord.spec.presets import ECP5_85F, PRESETS, TINY
 
 #: Sums of some 70 bits: just too many for int64.
 OVER_64 = ECP5_85F.replace(act_mant=12, wgt_mant=12, wgt_exp_max=8)

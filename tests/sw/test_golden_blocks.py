@@ -7,8 +7,8 @@ import pytest
 
 import naive
 from concord.golden import blocks, half
-from concord.spec.config import PRESETS
 from concord.spec.formats import MXINT8, BlockFormat, ExponentMode, Rounding
+from concord.spec.presets import PRESETS
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 NAMES = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "stochastic"}

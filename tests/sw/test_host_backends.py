@@ -9,8 +9,8 @@ from concord.asm import assemble
 from concord.host import MismatchError, RunTimeout, TrapError, connect
 from concord.host.rtl import RtlTransport, find_library
 from concord.image import Image
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY, UP5K
 from host_samples import INPUTS, layer_image
 from pty_bridge import bridged
 

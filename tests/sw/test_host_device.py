@@ -10,10 +10,10 @@ from concord.host import DeviceError, TrapError, connect
 from concord.host.errors import BadRegionError
 from concord.host.tensors import check_batch
 from concord.image import Image, ImageError, Port, pack_vectors
-from concord.spec.config import TINY, UP5K
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
 from concord.spec.memmap import MAGIC, Reg, RegionId
+from concord.spec.presets import TINY, UP5K
 from host_samples import INPUTS, LAYER, OUTPUTS, layer_image, layer_reference
 
 PORT = Port("x", RegionId.WIDE, 0, (2, 3))

@@ -20,9 +20,10 @@ from concord.host.errors import (
 from concord.host.frames import Frame, FrameReader
 from concord.host.link import Identity, Link
 from concord.host.linked import identify
-from concord.spec.config import SPEC_VERSION, TINY, UP5K
+from concord.spec.config import SPEC_VERSION
 from concord.spec.link import FLAG, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
+from concord.spec.presets import TINY, UP5K
 from link_model import STATUS_WORD, DeviceModel
 from noisy_line import Line, flip, lose, once
 

@@ -7,7 +7,7 @@ import pytest
 from concord.host import Link, LinkError, connect
 from concord.host.errors import LinkTimeout
 from concord.host.serial_port import SerialTransport
-from concord.spec.config import TINY
+from concord.spec.presets import TINY
 from link_model import DeviceModel
 from pty_bridge import bridged
 

@@ -19,8 +19,8 @@ from concord.image import (
     pack_matrix,
     pack_vectors,
 )
-from concord.spec.config import TINY, UP5K
 from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import TINY, UP5K
 
 TWO_ENGINES = TINY.replace(engines=2, matrix_depth=128)
 

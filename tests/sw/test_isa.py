@@ -9,8 +9,8 @@ from concord.asm import assemble
 from concord.builder import ProgramBuilder
 from concord.program import Address, Pad, Window, trace
 from concord.spec import isa
-from concord.spec.config import TINY, UP5K
 from concord.spec.isa import Mem, MvMode, Op, Trap
+from concord.spec.presets import TINY, UP5K
 
 HALT = isa.encode(Op.HALT)
 RD = isa.encode(Op.V_RD, mem=Mem.WIDE)

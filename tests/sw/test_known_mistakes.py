@@ -10,9 +10,9 @@ from concord.golden.blocks import dequantize, noise, quantize, quantize_float, t
 from concord.golden.table import index
 from concord.image import Image, ImageError, Segment, pack_matrix, pack_vectors
 from concord.packing import quantize_matrix
-from concord.spec.config import ECP5_85F, TINY
 from concord.spec.formats import MXINT8, ExponentMode, Rounding
 from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F, TINY
 
 ACT = ECP5_85F.act
 POWERS = range(-14, 16)

@@ -6,7 +6,7 @@ import pytest
 from concord.calibration import relative_error
 from concord.mlp import OUTPUT, Narrow, compile_mlp, tap_names
 from concord.sheet import CapacityError
-from concord.spec.config import ECP5_85F, TINY
+from concord.spec.presets import ECP5_85F, TINY
 from networks import network
 from reference_runs import run_reference
 

@@ -16,7 +16,7 @@ from concord.compiler.formats import emulate
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
-from concord.spec.config import ECP5_85F
+from concord.spec.presets import ECP5_85F
 
 CONFIG = ECP5_85F.replace(narrow_depth=16384, wide_depth=16384, matrix_depth=16384, program_depth=4096)
 OPERATORS = set(

@@ -25,8 +25,8 @@ import pytest
 from concord.host import connect
 from concord.mlp import INPUT, OUTPUT, compile_mlp, tap_names
 from concord.onnx_import import import_onnx
-from concord.spec.config import ECP5_85F
 from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F
 from reference_runs import run_reference
 
 DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))

@@ -12,7 +12,7 @@ import naive
 from concord.functions import FUNCTIONS, function
 from concord.golden import half
 from concord.golden.table import lookup
-from concord.spec.config import PRESETS, TINY, UP5K
+from concord.spec.presets import PRESETS, TINY, UP5K
 from concord.tables import Table, TableSet, build_table, round_to_half, standard_table
 
 LARGE = TINY.replace(table_depth=4096)

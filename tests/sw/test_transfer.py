@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import naive
 from concord.functions import FUNCTIONS, function
 from concord.golden import half
-from concord.spec.config import TINY
 from concord.spec.formats import Rounding
+from concord.spec.presets import TINY
 from concord.tables import build_table, standard_table
 from concord.transfer import (
     Binary16,

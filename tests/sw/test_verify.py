@@ -4,8 +4,8 @@ import pytest
 
 from concord.asm import assemble
 from concord.program import Span, verify
-from concord.spec.config import TINY
 from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
 
 SOUND = """
 set_shape rows=2 cols=2

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from concord.spec.config import NpuConfig, preset
+from concord.spec.config import NpuConfig
+from concord.spec.presets import preset
 
 from .base import Example
 from .image_nets import conv1x1, conv3x3, depthwise3x3, maxpool3x3, residual

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..spec.config import PRESETS, SPEC_VERSION, NpuConfig
+from ..spec.config import SPEC_VERSION, NpuConfig
 from ..spec.isa import Trap
 from ..spec.memmap import REGISTERS, Reg, Region, RegionId
+from ..spec.presets import PRESETS
 from .device import COUNTERS, Device
 from .errors import MismatchError, RunTimeout
 from .link import Identity, Link

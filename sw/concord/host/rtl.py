@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..spec.config import PRESETS, NpuConfig
+from ..spec.config import NpuConfig
+from ..spec.presets import PRESETS
 from .errors import DeviceError
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.

@@ -303,33 +303,3 @@ class NpuConfig:
         mine, theirs = self.to_dict(), other.to_dict()
         names = [k for k in mine if mine[k] != theirs[k] and k not in FREE]
         return ", ".join(f"{k}: {mine[k]!r} / {theirs[k]!r}" for k in names)
-
-
-TINY = NpuConfig(
-    name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
-    program_depth=128, table_depth=256, table_slots=4, max_terms=64, max_payload=128,
-)  # fmt: skip
-UP5K = NpuConfig(
-    name="up5k", native=4, lanes=4, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
-    program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
-    act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-3, acc_width=42, loop_levels=1,
-    stochastic=False, serial=True, clock_hz=18_000_000,
-)  # fmt: skip
-ECP5_25F = NpuConfig(
-    name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
-    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, clock_hz=50_000_000,
-)  # fmt: skip
-ECP5_85F = NpuConfig(
-    name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32, clock_hz=50_000_000,
-)  # fmt: skip
-
-#: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F)}
-
-
-def preset(name: str) -> NpuConfig:
-    """Return a named configuration; ``ValueError`` lists the names."""
-    if name not in PRESETS:
-        raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {name!r}")
-    return PRESETS[name]

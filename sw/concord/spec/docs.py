@@ -16,10 +16,11 @@ from enum import IntEnum
 from pathlib import Path
 
 from . import isa, link
-from .config import PRESETS, NpuConfig
+from .config import NpuConfig
 from .fields import Field, Layout
 from .formats import ExponentMode, Flag, Rounding
 from .memmap import REGISTERS, regions
+from .presets import PRESETS
 
 #: Pages with generated tables.
 PAGES = ("isa.md", "memmap.md")

@@ -1,0 +1,74 @@
+"""Names and numbers of the instruction set: operation codes, memories, modes, traps and stations of the pipe."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Op(IntEnum):
+    """Operation codes. Code 0 is illegal, so that empty memory traps."""
+
+    HALT = 0x01
+    NOP = 0x02
+    FENCE = 0x03
+    LOOP = 0x04
+    END_LOOP = 0x05
+    SET_ADDR = 0x06
+    INC_ADDR = 0x07
+    SET_SHAPE = 0x08
+    SET_ITERS = 0x09
+    SET_WINDOW = 0x0A
+    SET_PAD = 0x0B
+    SET_QUANT = 0x0C
+    V_RD = 0x10
+    MV_MUL = 0x11
+    V_MAX = 0x12
+    V_REDMAX = 0x13
+    VV_MUL = 0x18
+    VV_ADD = 0x19
+    VV_SUB = 0x1A
+    VV_RSUB = 0x1B
+    VV_MAX = 0x1C
+    VV_MIN = 0x1D
+    V_RELU = 0x20
+    V_TBL = 0x21
+    V_WR = 0x28
+
+
+class Mem(IntEnum):
+    """Vector memories as encoded in ``v_rd`` and ``v_wr``."""
+
+    NARROW = 0
+    WIDE = 1
+
+
+class MvMode(IntEnum):
+    """Modes of ``mv_mul``."""
+
+    DENSE = 0
+    DEPTHWISE = 1
+
+
+class Trap(IntEnum):
+    """Why the core stopped. Code 0 means it did not trap."""
+
+    NONE = 0
+    BAD_OPCODE = 1  #: no such operation code, or a reserved bit is set
+    BAD_FIELD = 2  #: a field has a value that is not allowed
+    CHAIN_ORDER = 3  #: an instruction stands where no chain, or no longer a chain, can take it
+    LOOP_STACK = 4  #: too many nested loops, or an end_loop without a loop
+    PC_RANGE = 5  #: the program ran past the end of the instruction memory
+
+
+class Stage(IntEnum):
+    """Stations of the chain pipe; within a chain they only ever increase."""
+
+    READ = 0
+    REDUCE = 1  #: mv_mul, v_max, v_redmax
+    MUL0 = 2
+    ADD0 = 3
+    ACT0 = 4
+    MUL1 = 5
+    ADD1 = 6
+    ACT1 = 7
+    WRITE = 8
