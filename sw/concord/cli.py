@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 import numpy as np
@@ -16,8 +14,20 @@ from rich.table import Table
 
 from concord import __version__
 from concord.asm import assemble, disassemble
+from concord.cli_base import (
+    EXISTING,
+    FILE,
+    FOLDER,
+    POSITIVE,
+    THING,
+    arrays_of,
+    inputs_of,
+    npu,
+    readable,
+    text_output,
+)
+from concord.cli_report import report
 from concord.compiler.package import Package
-from concord.graph.ir import Graph
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.image import Image
@@ -26,41 +36,14 @@ from concord.spec.boards import BOARD_PRESETS
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-THING = click.Path(exists=True, path_type=Path)
-POSITIVE = click.IntRange(min=1)
-FILE = click.Path(dir_okay=False, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
-
-npu = click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
-text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
-
-
-def readable(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn the errors a user can cause into one message without a traceback."""
-
-    @wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
-            raise
-        except ModuleNotFoundError as error:
-            hint = "pip install 'concord-npu[demo,hw]'"
-            raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
-            raise click.ClickException(str(error) or type(error).__name__) from error
-
-    return guarded
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="concord")
 def main() -> None:
     """Block-floating-point neural networks that agree to the last bit: emulator, RTL and bitstream."""
+
+
+main.add_command(report)
 
 
 @main.command()
@@ -114,13 +97,6 @@ def _load(file: Path) -> Image:
     return Image.load(file)
 
 
-def _arrays(file: Path) -> dict[str, Any]:
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} must be an npz file, and is none")
-    with np.load(file) as arrays:
-        return {name: arrays[name] for name in arrays.files}
-
-
 def _words(file: Path) -> list[int]:
     if file.is_dir() or zipfile.is_zipfile(file):
         return list(_load(file).program)
@@ -166,7 +142,7 @@ def compile_model(
         compiled = compile_graph(graph, config, batch=batch)
     else:
         with Console(stderr=True).status("choosing formats"):
-            evidence = choose_formats(graph, config, _inputs_of(graph, _arrays(calibrate)), batch=batch)
+            evidence = choose_formats(graph, config, inputs_of(graph, arrays_of(calibrate)), batch=batch)
         Console().print(evidence.table())
         compiled = evidence.chosen.compiled
     target = output or model.with_suffix("")
@@ -175,16 +151,6 @@ def compile_model(
     strips = f"; residual operands kept narrow: {', '.join(compiled.strips)}" if compiled.strips else ""
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     click.echo(f"{target}: {counts}{host}{strips}")
-
-
-def _inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by input; a single one may be called x."""
-    if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
-        return {graph.inputs[0]: arrays["x"]}
-    missing = [name for name in graph.inputs if name not in arrays]
-    if missing:
-        raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
-    return {name: arrays[name] for name in graph.inputs}
 
 
 @main.command()
@@ -231,7 +197,7 @@ def run(network: Path, inputs: Path, output: Path, on: str) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs."""
     package = Package.load(network) if network.is_dir() else None
     loaded = package.image if package is not None else _load(network)
-    given = _arrays(inputs)
+    given = arrays_of(inputs)
     ports = given if package is None else package.arrangement.pack(given)
     batch = check_batch(loaded.inputs, ports)[0]
     with connect(on, loaded.config) as device:

@@ -20,7 +20,8 @@ from concord.spec.memmap import RegionId
 
 #: What the multifunction units compute without a table.
 RELU: Functions = (("relu", ()),)
-_REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
+#: Regions of the vector memories.
+REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
 
 @dataclass
@@ -57,14 +58,14 @@ class Emitter:
 
     def _allot(self) -> None:
         """Place all tensors; what does not fit in wide memory is widened in strips as far as that is possible."""
-        plan, used = self.plan, {mem: self.sheet.used(_REGIONS[mem]) for mem in Mem}
+        plan, used = self.plan, {mem: self.sheet.used(REGIONS[mem]) for mem in Mem}
         while True:
             share(plan)
             ends = {mem: place((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
             if ends[Mem.WIDE] <= self.config.wide_depth or not widen_in_strips(plan):
                 break
         for mem in Mem:
-            self.sheet.allot(f"tensors.{mem.name.lower()}", _REGIONS[mem], ends[mem] - used[mem], "tensors")
+            self.sheet.allot(f"tensors.{mem.name.lower()}", REGIONS[mem], ends[mem] - used[mem], "tensors")
 
     def _contents(self) -> None:
         """Weights, constants and tables of all layers."""
@@ -126,7 +127,7 @@ class Emitter:
             copy = narrow or wide
             if copy is not None:
                 shape = (storage.vectors, self.config.native)
-                self.sheet.inputs.append(Port(name, _REGIONS[copy.mem], copy.addr, shape))
+                self.sheet.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
         for name in lowered.graph.outputs:
             (storage,) = lowered.storages.of(lowered.views[name])
             addr = self.plan.addr(storage, Mem.WIDE, 0)

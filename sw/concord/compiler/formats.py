@@ -12,7 +12,8 @@ from rich.table import Table
 
 from concord.calibration import relative_error, static_exponent
 from concord.compiler.layers import Layer
-from concord.compiler.model import Compiled, Exponents, compile_graph
+from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.package import Exponents
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.host import connect

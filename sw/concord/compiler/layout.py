@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
+from itertools import accumulate, count
 
 import numpy as np
 import numpy.typing as npt
@@ -177,10 +177,10 @@ class Storages:
         if any(part.host is not None or part.fixed for part in parts):
             raise LayoutError(f"{what} must be made of tensors that can still be placed")
         first, name = parts[0], "+".join(part.name for part in parts)
-        positions, offsets = {(p.height, p.width) for p in parts}, [0, *np.cumsum([p.vectors for p in parts])]
+        positions, offsets = {(p.height, p.width) for p in parts}, [0, *accumulate(p.vectors for p in parts)]
         choices: list[tuple[tuple[int, int, int], list[int]]] = []
         if len(positions) == 1:
-            beside = [0, *np.cumsum([part.tiles for part in parts])]
+            beside = [0, *accumulate(part.tiles for part in parts)]
             choices.append(((first.height, first.width, beside[-1]), beside))
         if len({(part.width, part.tiles) for part in parts}) == 1:
             choices.append(((sum(part.height for part in parts), first.width, first.tiles), offsets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,16 @@ from concord.compiler.emit import Emitter
 from concord.compiler.inputs import Unfold
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
-from concord.compiler.package import Arrangement, Package
-from concord.compiler.plan import make_plan
+from concord.compiler.package import MODEL, Arrangement, Exponents, Package, PackageError
+from concord.compiler.plan import Plan, make_plan
 from concord.compiler.tail import split
+from concord.frontend import import_model
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
 from concord.host.device import Device
 from concord.image import Image
-from concord.sheet import CapacityError
+from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
-
-#: Static exponents by tensor; of tensors that are not there exponents are dynamic.
-Exponents = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,23 @@ class Compiled:
         What it takes to run it.
     starts : tuple of int
         Address of the first instruction of every layer.
-    strips : tuple of str
-        Layers whose residual operand is kept narrow only, because it does not fit otherwise.
+    plan : Plan
+        Where tensors lie.
+    items : dict
+        Tenants of the memories: weights, constants, tables, tensors.
     """
 
     graph: Graph
     lowered: Lowered
     package: Package
     starts: tuple[int, ...]
-    strips: tuple[str, ...]
+    plan: Plan
+    items: dict[str, Item]
+
+    @property
+    def strips(self) -> tuple[str, ...]:
+        """Layers whose residual operand is kept narrow only, because it does not fit otherwise."""
+        return tuple(self.lowered.layers[index].name for index in self.plan.strips)
 
     @property
     def image(self) -> Image:
@@ -112,9 +119,25 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponen
     emitter = Emitter(make_plan(lowered), config, dict(exponents))
     emitter.run()
     image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, lowered, exponents))
-    strips = tuple(lowered.layers[index].name for index in emitter.plan.strips)
-    package = Package(image, _arrangement(lowered, shapes, batch), host)
-    return Compiled(graph, lowered, package, tuple(emitter.starts), strips)
+    package = Package(image, _arrangement(lowered, shapes, batch), host, dict(exponents))
+    return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items)
+
+
+def recompile(folder: Path) -> Compiled:
+    """Compile the network in a folder once more, with the same options: what a folder does not hold are its layers.
+
+    Raises
+    ------
+    PackageError
+        If the folder is no compiled network, or the program or the constants differ from those in it.
+    """
+    package = Package.load(folder)
+    graph = import_model(folder / MODEL)
+    compiled = compile_graph(graph, package.config, package.exponents, batch=package.arrangement.batch)
+    image = compiled.image
+    if (image.program, image.segments) != (package.image.program, package.image.segments):
+        raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
+    return compiled
 
 
 def _metadata(graph: Graph, lowered: Lowered, exponents: Exponents) -> dict[str, Any]:

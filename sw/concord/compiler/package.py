@@ -1,14 +1,14 @@
 """A compiled network as a folder: the image, how samples become its ports, and what the host does behind it.
 
 npu.image     program and constants (:mod:`concord.image`)
-network.npz   arrangement of inputs and outputs
+network.npz   arrangement of inputs and outputs, static exponents
 model.onnx    the network, of which the host computes the end
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from concord.host.device import Device
 from concord.image import Image
 from concord.spec.config import NpuConfig
 
+#: Static exponents by tensor; of tensors that are not there exponents are dynamic.
+Exponents = Mapping[str, int]
+
 IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
 
 
@@ -32,7 +35,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 1, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 2, PackageError)
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,14 @@ class Package:
         Of inputs and outputs.
     host : Graph or None
         What the host computes from the outputs of the NPU.
+    exponents : mapping of str to int
+        Static exponents that it was compiled with.
     """
 
     image: Image
     arrangement: Arrangement
     host: Graph | None
+    exponents: Exponents = field(default_factory=dict)
 
     @property
     def config(self) -> NpuConfig:
@@ -127,7 +133,8 @@ class Package:
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
-        write_file(folder / NETWORK, {**names, "shapes": shapes, "batch": self.arrangement.batch}, arrays, NETWORK_FILE)
+        options = {"batch": self.arrangement.batch, "exponents": dict(self.exponents)}
+        write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
     def load(cls, folder: Path) -> Package:
@@ -142,4 +149,5 @@ class Package:
             {name: tuple(shape) for name, shape in header["shapes"].items()},
             header["batch"],
         )
-        return cls(Image.load(folder / IMAGE), arrangement, split(import_model(folder / MODEL))[1])
+        host = split(import_model(folder / MODEL))[1]
+        return cls(Image.load(folder / IMAGE), arrangement, host, header["exponents"])

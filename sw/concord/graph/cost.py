@@ -9,10 +9,11 @@ from concord.graph.ir import Graph, Node
 
 def macs(graph: Graph) -> int:
     """Multiply-accumulates of one sample: convolutions, products and recurrent layers, without any padding."""
-    return sum(_macs(graph, node) for node in graph.nodes)
+    return sum(node_macs(graph, node) for node in graph.nodes)
 
 
-def _macs(graph: Graph, node: Node) -> int:
+def node_macs(graph: Graph, node: Node) -> int:
+    """Multiply-accumulates of one node for one sample."""
     if node.op in ("Conv", "Dense"):
         weight = node.attrs["weight"]
         return prod(graph.shapes[node.outputs[0]]) * int(weight[0].size)

@@ -1,0 +1,63 @@
+"""What the commands share: types of their arguments, options, files, and errors that people can read."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import numpy as np
+
+from concord.graph.ir import Graph
+from concord.spec.presets import PRESETS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+THING = click.Path(exists=True, path_type=Path)
+POSITIVE = click.IntRange(min=1)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+npu = click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
+
+
+def readable(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors a user can cause into one message without a traceback."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
+            raise
+        except ModuleNotFoundError as error:
+            hint = "pip install 'concord-npu[demo,hw]'"
+            raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
+        except (ValueError, TypeError, OSError, RuntimeError) as error:
+            raise click.ClickException(str(error) or type(error).__name__) from error
+
+    return guarded
+
+
+def arrays_of(file: Path) -> dict[str, Any]:
+    """The arrays of an npz file by name."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an npz file, and is none")
+    with np.load(file) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by input; a single one may be called x."""
+    if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
+        return {graph.inputs[0]: arrays["x"]}
+    missing = [name for name in graph.inputs if name not in arrays]
+    if missing:
+        raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
+    return {name: arrays[name] for name in graph.inputs}

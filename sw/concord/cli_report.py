@@ -1,0 +1,45 @@
+"""``concord report``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from concord.cli_base import EXISTING, FILE, POSITIVE, arrays_of, inputs_of, readable
+
+
+@click.command()
+@click.argument("network", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("-o", "--output", type=FILE, help="The page; default: report.html in NETWORK. JSON goes beside it.")
+@click.option(
+    "--on", default="emulator", show_default=True, type=click.Choice(["emulator", "rtl"]), help="rtl adds cycles."
+)
+@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Samples to use, from the first on.")
+@readable
+def report(network: Path, inputs: Path, output: Path | None, on: str, samples: int) -> None:
+    """Say what became of every layer of a compiled NETWORK: formats, errors, saturation, steps, memory.
+
+    Writes a page that needs nothing else, and the same facts as JSON.
+    """
+    from concord.compiler.model import recompile
+    from concord.host import connect
+    from concord.report import analyse, render
+
+    compiled = recompile(network)
+    given = {name: values[:samples] for name, values in inputs_of(compiled.graph, arrays_of(inputs)).items()}
+    with Console(stderr=True).status("running the network up to every layer"):
+        if on == "rtl":
+            with connect(on, compiled.image.config) as device:
+                analysis = analyse(compiled, given, device)
+        else:
+            analysis = analyse(compiled, given)
+    analysis = replace(analysis, name=network.resolve().name)
+    page = output or network / "report.html"
+    page.write_text(render(analysis), encoding="utf-8")
+    facts = page.with_suffix(".json")
+    facts.write_text(analysis.to_json(), encoding="utf-8")
+    click.echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")

@@ -1,0 +1,141 @@
+"""Find out what became of every layer of a compiled network."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+
+from concord.asm import describe
+from concord.compiler.formats import Inputs
+from concord.compiler.layers import Layer
+from concord.compiler.model import Compiled
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph
+from concord.graph.passes.dtype_report import rows, total
+from concord.graph.passes.dtypes import assign
+from concord.host import connect
+from concord.host.device import Device
+from concord.report.accuracy import distribution, error, formats, own_errors
+from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
+from concord.report.layer_facts import Flagged, LayerFacts
+from concord.report.places import covered, kind, leaves, memories, reads, space, steps, work
+from concord.report.prefixes import Counts, cycles, results
+
+
+def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> Analysis:
+    """Run a network up to every layer and compare with double precision.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network.
+    inputs : mapping of str to array
+        ``[samples, *shape of a sample]`` for every input of the network.
+    device : Device, optional
+        The RTL or a board of the same configuration: gives cycles, and its results are compared with the emulator.
+
+    Raises
+    ------
+    ValueError
+        If inputs are missing, unknown, of another shape, or without samples, or if the device does not count cycles.
+    """
+    graph, config = compiled.graph, compiled.image.config
+    want = execute.run(graph, inputs, keep="all")
+    samples = len(want[graph.outputs[0]])
+    if not samples:
+        raise ValueError("inputs must have at least one sample")
+    got, flagged = _whole(compiled, inputs)
+    same = None if device is None else _same(compiled, device, inputs, got)
+    first = graph.outputs[0]
+    best, right = (part[first].reshape(samples, -1).argmax(axis=1) for part in (got, want))
+    traffic = total(graph.name, rows(assign(graph), config))
+    return Analysis(
+        name=graph.name,
+        npu=config.name,
+        fingerprint=f"{config.fingerprint:016x}",
+        macs_per_cycle=config.macs,
+        clock_hz=config.clock_hz,
+        samples=samples,
+        batch=compiled.package.arrangement.batch,
+        instructions=len(compiled.image.program),
+        agreement=float(np.mean(best == right)),
+        same_on_rtl=same,
+        inputs=tuple(
+            InputFacts(port.name, _shape(graph, port.name), port.region.name.lower(), port.elements)
+            for port in compiled.image.inputs
+        ),
+        outputs=tuple(OutputFacts(name, _shape(graph, name), error(got[name], want[name])) for name in graph.outputs),
+        host=tuple(node.op for node in compiled.host.nodes) if compiled.host else (),
+        memories=memories(compiled),
+        saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
+        layers=tuple(_layers(compiled, inputs, want, flagged, device)),
+    )
+
+
+def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, Floats], dict[int, Flagged]]:
+    """Results of the network on the emulator, and the flags by address."""
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        outputs = compiled.run(device, inputs)
+        found = {
+            pc: Flagged(pc, describe(compiled.image.program[pc]), tuple(flag.name for flag in flags))
+            for pc, flags in device.flags().items()
+        }
+    return outputs, found
+
+
+def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, Floats]) -> bool:
+    """Whether a device gives the bits that are wanted for one run."""
+    few = compiled.package.arrangement.batch
+    device.load(compiled.image)
+    got = compiled.run(device, {name: np.asarray(values)[:few] for name, values in inputs.items()})
+    return all(np.array_equal(got[name], values[:few], equal_nan=True) for name, values in want.items())
+
+
+def _shape(graph: Graph, tensor: str) -> tuple[int, ...]:
+    return tuple(map(int, graph.sample_shape(tensor)))
+
+
+def _layers(
+    compiled: Compiled, inputs: Inputs, want: dict[str, Floats], flagged: dict[int, Flagged], device: Device | None
+) -> list[LayerFacts]:
+    """The facts of every layer."""
+    graph = compiled.graph
+    found = list(results(compiled, inputs))
+    own = own_errors(compiled, inputs, [result for result, _ in found])
+    counted = cycles(compiled, device, inputs) if device is not None else [None] * len(found)
+    before: Counts = dict.fromkeys(found[0][1], 0)
+    layers = []
+    for index, (layer, (result, counts)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
+        part = result[0]
+        reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]
+        writes = formats(
+            part,
+            compiled.package.exponents.get(layer.tensor) if isinstance(layer, Layer) else None,
+            compiled.image.config,
+        )
+        nodes = covered(compiled, layer)
+        layers.append(
+            LayerFacts(
+                name=layer.name,
+                tensor=part.tensor,
+                kind=kind(compiled, layer),
+                nodes=tuple(node.name for node in nodes),
+                operators=tuple(node.op for node in nodes),
+                shape=_shape(graph, part.tensor),
+                steps=steps(layer),
+                reads=reads(compiled, index),
+                writes=writes,
+                error=error(part.best, reference),
+                own_error=own[index],
+                flagged=tuple(f for pc, f in flagged.items() if bisect_right(compiled.starts, pc) == index + 1),
+                work=work(compiled, layer, {reg: counts[reg] - before[reg] for reg in counts}, counted[index]),
+                space=space(compiled, index),
+                distribution=distribution(reference, part, writes, compiled.image.config),
+                leaves=leaves(compiled, layer),
+                strips=index in compiled.plan.strips,
+            )
+        )
+        before = counts
+    return layers

@@ -1,0 +1,122 @@
+"""The facts of a report: plain values, which go to JSON and back unchanged.
+
+Numbers that are not finite are ``None``: JSON has no others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+
+from concord.report.layer_facts import Error, LayerFacts, Work
+from concord.report.plain import typed
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Words in use of a memory; ``constants`` of them are loaded with the program."""
+
+    name: str
+    unit: str
+    used: int
+    constants: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """An input of the network: shape of a sample, memory, and elements that the host writes for a run."""
+
+    name: str
+    shape: tuple[int, ...]
+    memory: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """An output of the network, as the host hands it out."""
+
+    name: str
+    shape: tuple[int, ...]
+    error: Error
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What the data-type pass saves, as :class:`concord.graph.passes.dtype_report.Traffic` counts it."""
+
+    conversions_before: int
+    conversions_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything about a compiled network.
+
+    Parameters
+    ----------
+    name, npu, fingerprint : str
+        Of the network and of the configuration.
+    macs_per_cycle, clock_hz : int
+        Of the NPU.
+    samples, batch : int
+        Samples it was analysed with, and samples per run of the program.
+    agreement : float
+        Share of samples whose largest element of the first output is where it is in the reference.
+    same_on_rtl : bool or None
+        Whether the RTL gives the same bits as the emulator; ``None`` if it was not asked.
+    host : tuple of str
+        Operators that the host computes.
+    """
+
+    name: str
+    npu: str
+    fingerprint: str
+    macs_per_cycle: int
+    clock_hz: int
+    samples: int
+    batch: int
+    instructions: int
+    agreement: float
+    same_on_rtl: bool | None
+    inputs: tuple[InputFacts, ...]
+    outputs: tuple[OutputFacts, ...]
+    host: tuple[str, ...]
+    memories: tuple[Memory, ...]
+    saved: Saved
+    layers: tuple[LayerFacts, ...]
+
+    @property
+    def work(self) -> Work:
+        """The sum of all layers."""
+        works = [layer.work for layer in self.layers]
+        names = [field.name for field in fields(Work) if field.name != "cycles"]
+        cycles = [work.cycles for work in works if work.cycles is not None]
+        totals = {name: sum(getattr(work, name) for work in works) for name in names}
+        return Work(**totals, cycles=sum(cycles) if cycles else None)
+
+    @property
+    def error(self) -> float | None:
+        """Relative error of the result; of several outputs the largest, ``None`` if one is not finite."""
+        errors = [output.error.relative for output in self.outputs]
+        return None if None in errors else max(error for error in errors if error is not None)
+
+    @property
+    def summary(self) -> str:
+        """One line for the terminal."""
+        flagged = [layer.name for layer in self.layers if layer.flagged]
+        flags = f"flags in {', '.join(flagged)}" if flagged else "no flags"
+        error = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
+        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}"
+
+    def to_json(self) -> str:
+        """All facts as JSON."""
+        return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Analysis:
+        """Inverse of :meth:`to_json`."""
+        return typed(cls, json.loads(text))

@@ -1,0 +1,127 @@
+"""The facts of a report as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from concord.report.drawing import Chart, Edge, chart, edges
+from concord.report.facts import Analysis
+from concord.report.layer_facts import LayerFacts
+
+#: Errors from ``10 ** -_DECADES`` to 1 fill a bar, logarithmically.
+_DECADES = 4
+#: Relative errors from here on stand out.
+_LARGE = 0.1
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of ``share`` of its column with a text; ``warn`` lets it stand out."""
+
+    share: float
+    text: str
+    warn: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer as the page shows it."""
+
+    index: int
+    facts: LayerFacts
+    error: Bar
+    own_error: Bar
+    use: Bar
+    chart: Chart
+
+
+def render(analysis: Analysis) -> str:
+    """The page."""
+    environment = Environment(
+        loader=PackageLoader("concord.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "number": number, "shape": shape}
+    return environment.get_template("report.html.j2").render(
+        analysis=analysis,
+        figures=_figures(analysis),
+        rows=[_row(analysis, index, layer) for index, layer in enumerate(analysis.layers)],
+        edges=edges(analysis),
+        gutter=Edge.gutter(edges(analysis)),
+    )
+
+
+def percent(share: float | None) -> str:
+    """A share with two or three significant digits."""
+    if share is None:
+        return "not finite"
+    value = 100 * share
+    if value == 0:
+        return "0 %"
+    if value < 0.01:
+        return "< 0.01 %"
+    return f"{value:.{max(0, 2 - max(0, math.floor(math.log10(value))))}f} %"
+
+
+def number(value: float | None) -> str:
+    """A number with thousands separated, or four significant digits if it is not whole."""
+    if value is None:
+        return "not finite"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def shape(sizes: tuple[int, ...]) -> str:
+    """Sizes with crosses in between."""
+    return " × ".join(map(str, sizes)) or "scalar"
+
+
+def _row(analysis: Analysis, index: int, layer: LayerFacts) -> Row:
+    bound = layer.work.utilisation(analysis.macs_per_cycle)
+    measured = layer.work.measured(analysis.macs_per_cycle)
+    use = bound if measured is None else measured
+    return Row(
+        index,
+        layer,
+        _error_bar(layer.error.relative),
+        _error_bar(layer.own_error.relative),
+        Bar(0.0, "") if use is None else Bar(use, percent(use)),
+        chart(layer.distribution),
+    )
+
+
+def _error_bar(relative: float | None) -> Bar:
+    if relative is None:
+        return Bar(1.0, "not finite", True)
+    share = 1 + math.log10(relative) / _DECADES if relative > 0 else 0.0
+    return Bar(min(max(share, 0.0), 1.0), percent(relative), relative >= _LARGE)
+
+
+def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
+    """Value, label and explanation of the figures on top."""
+    work, saved = analysis.work, analysis.saved
+    flagged = sum(bool(layer.flagged) for layer in analysis.layers)
+    figures = [
+        (percent(analysis.agreement), "agreement", f"largest output as in float, {analysis.samples} samples"),
+        (percent(analysis.error), "error of the result", "root mean square, relative"),
+        (str(flagged), "layers with flags", "saturation, overflow"),
+    ]
+    measured = work.cycles is not None
+    cycles = work.least_cycles if work.cycles is None else work.cycles
+    speed = f"{analysis.clock_hz * analysis.batch / max(cycles, 1):,.0f} samples/s at {analysis.clock_hz / 1e6:g} MHz"
+    where = ("RTL; " if measured else "from the steps; at most ") + speed
+    figures.append((f"{'' if measured else '≥ '}{number(cycles)}", "cycles per run", where))
+    use = work.macs / (max(cycles, 1) * analysis.macs_per_cycle)
+    note = f"{number(work.macs)} MACs per run, {'measured' if measured else 'bound from the steps'}"
+    figures.append((percent(use), "of the multipliers", note))
+    if analysis.same_on_rtl is not None:
+        figures.append(("yes" if analysis.same_on_rtl else "NO", "RTL = emulator", "every bit of the first run"))
+    before, after = saved.conversions_before, saved.conversions_after
+    figures.append((f"{before} → {after}", "conversions", "with the data-type pass"))
+    figures.append((percent(saved.bytes_after / max(saved.bytes_before, 1)), "of the bytes", "moved between layers"))
+    return figures

@@ -1,0 +1,161 @@
+"""What a layer covers, reads, does and occupies, as the compiler has decided it."""
+
+from __future__ import annotations
+
+from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Step
+from concord.compiler.layout import Storage
+from concord.compiler.model import Compiled
+from concord.compiler.plan import Copy
+from concord.graph.cost import node_macs
+from concord.graph.ir import Node
+from concord.report.facts import Memory
+from concord.report.layer_facts import Read, Space, Work
+from concord.report.prefixes import Counts, parts
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem, Op
+from concord.spec.memmap import Reg, RegionId, regions
+
+#: Stations of the multifunction units in words.
+_WORDS = {
+    Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
+    Op.VV_MAX: "max with", Op.VV_MIN: "min with",
+}  # fmt: skip
+#: What the words of the memories are.
+_UNITS = {
+    RegionId.PROGRAM: "instructions", RegionId.MATRIX: "words", RegionId.NARROW: "vectors", RegionId.WIDE: "vectors",
+    RegionId.TABLE: "entries", RegionId.SLOTS: "tables",
+}  # fmt: skip
+
+
+def covered(compiled: Compiled, layer: AnyLayer) -> list[Node]:
+    """Nodes of the graph that a layer covers."""
+    nodes = {node.name: node for node in compiled.graph.nodes}
+    if isinstance(layer, Layer):
+        return [nodes[name] for name in layer.nodes]
+    tensors = {part.tensor for part in parts(compiled.lowered, layer)}
+    return [node for node in nodes.values() if tensors & set(node.outputs)]
+
+
+def kind(compiled: Compiled, layer: AnyLayer) -> str:
+    """Reduction of a chain, or operator of a recurrent layer."""
+    return layer.reduction.value if isinstance(layer, Layer) else covered(compiled, layer)[0].op
+
+
+def steps(layer: AnyLayer) -> tuple[str, ...]:
+    """What the multifunction units do; of a recurrent layer the functions of its gates."""
+    if isinstance(layer, Layer):
+        return tuple(map(_step, layer.steps))
+    return tuple(dict.fromkeys(map(_functions, layer.functions)))
+
+
+def _step(step: Step) -> str:
+    if step.functions:
+        return _functions(step.functions)
+    if step.operand is None:
+        return step.op.name.removeprefix("V_").lower()
+    return f"{_WORDS[step.op]} {'constant' if step.operand.constant is not None else step.operand.tensor}"
+
+
+def _functions(functions: Functions) -> str:
+    return " of ".join(name for name, _ in reversed(functions))
+
+
+def reads(compiled: Compiled, index: int) -> tuple[Read, ...]:
+    """Tensors that a layer reads."""
+    layer, plan = compiled.lowered.layers[index], compiled.plan
+    if isinstance(layer, Recurrent):
+        source = _read(compiled, index, layer.source_tensor, "narrow", "source", layer.source.storage)
+        states = [(f"initial {key}", walk.storage) for key, walk in layer.initial.items()]
+        return (source, *(_read(compiled, index, s.name, "wide", role, s) for role, s in states))
+    memory = plan.sources[index].name.lower()
+    found = [_read(compiled, index, layer.source_tensor, memory, "source", layer.source.storage)]
+    for step in layer.steps:
+        if step.operand is not None and step.operand.storage is not None:
+            storage = step.operand.storage
+            memory = "wide" if plan.copy(storage, Mem.WIDE) is not None else "narrow"
+            found.append(_read(compiled, index, step.operand.tensor, memory, "operand", storage))
+    return tuple(found)
+
+
+def _read(compiled: Compiled, index: int, tensor: str, memory: str, role: str, storage: Storage) -> Read:
+    writer = _writer(compiled, index, storage)
+    given = [name for name, (there, _) in compiled.lowered.inputs.items() if there.root is storage.root]
+    return Read(tensor, memory, role, writer, given[0] if writer is None and given else None)
+
+
+def leaves(compiled: Compiled, layer: AnyLayer) -> bool:
+    """Whether an output of the NPU is made of what a layer computes."""
+    lowered = compiled.lowered
+    outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
+    return any(storage.root in outputs for storage in _written(layer))
+
+
+def _writer(compiled: Compiled, index: int, storage: Storage) -> int | None:
+    """The last layer before ``index`` that writes to a storage, or a part of the larger one that it belongs to."""
+    layers = compiled.lowered.layers[:index]
+    exact = [k for k, layer in enumerate(layers) if storage in _written(layer)]
+    whole = [k for k, layer in enumerate(layers) if storage.root in [target.root for target in _written(layer)]]
+    return max(exact or whole, default=None)
+
+
+def _written(layer: AnyLayer) -> list[Storage]:
+    return [layer.target, *([layer.c] if isinstance(layer, Recurrent) and layer.c is not None else [])]
+
+
+def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int | None) -> Work:
+    """Multiply-accumulates, steps and cycles of a layer for one run; ``counts`` are those of this layer alone."""
+    batch = compiled.package.arrangement.batch
+    macs = sum(int(node_macs(compiled.graph, node)) for node in covered(compiled, layer))
+    if isinstance(layer, Recurrent):
+        macs //= sum(other.tensor == layer.tensor for other in compiled.lowered.layers)
+    dense, depthwise, vectors = (counts[reg] for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS))
+    least = least_cycles(compiled.image.config, dense, depthwise, vectors)
+    return Work(macs * batch, dense, depthwise, vectors, least, cycles)
+
+
+def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
+    """Fewest cycles: the tile engines make a step per cycle, and vectors leave the pipe one after the other.
+
+    In a serial configuration a step takes as many cycles as its multiply-accumulates need, and nothing overlaps.
+    """
+    if not config.serial:
+        return max(dense_steps + depthwise_steps, vectors * config.beats)
+    per_step = config.rows * config.lanes // config.macs
+    return dense_steps * per_step + -(-depthwise_steps * config.native // config.macs) + vectors * config.beats
+
+
+def space(compiled: Compiled, index: int) -> Space:
+    """Words of the memories that belong to a layer."""
+    layer, plan, items = compiled.lowered.layers[index], compiled.plan, compiled.items
+    copies: list[Copy] = [*plan.temporaries.get(index, {}).values()]
+    copies += plan.strips[index].buffers if index in plan.strips else ()
+    if isinstance(layer, Recurrent):
+        cell = layer.cell
+        weights = [f"weight.{layer.name}.{part}_{gate}" for gate in cell.gates for part in "wr"]
+        keys = [f"{part}_{gate}" for part in ("bias", "inner", "peephole") for gate in cell.gates]
+        constants = [f"constant.{layer.name}.{key}" for key in (*keys, "initial_h", "initial_c")]
+    else:
+        weights = [f"weight.{layer.name}"]
+        constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.steps))]
+    vectors = {mem: sum(copy.storage.vectors for copy in copies if copy.mem is mem) for mem in Mem}
+    for storage in _written(layer):
+        for mem in Mem:
+            vectors[mem] += storage.vectors if plan.copy(storage, mem) is not None else 0
+    counts = [sum(items[name].count for name in names if name in items) for names in (weights, constants)]
+    return Space(counts[0], counts[1], vectors[Mem.NARROW], vectors[Mem.WIDE])
+
+
+def memories(compiled: Compiled) -> tuple[Memory, ...]:
+    """Use of every memory."""
+    image, found = compiled.image, regions(compiled.image.config)
+    loaded = {RegionId.PROGRAM: len(image.program)}
+    for part in image.segments:
+        loaded[part.region] = loaded.get(part.region, 0) + part.count
+    result = []
+    for region, unit in _UNITS.items():
+        constants, depth = loaded.get(region, 0), found[region].depth
+        if region is RegionId.MATRIX:
+            constants, depth = constants // image.config.rows, image.config.matrix_depth
+        used = max(constants, sum(item.count for item in compiled.items.values() if item.region is region))
+        result.append(Memory(region.name.lower(), unit, used, constants, depth))
+    return tuple(result)
