@@ -141,11 +141,6 @@ class Layer:
         return [step.functions for step in self.steps if step.functions]
 
     @property
-    def operands(self) -> list[str]:
-        """Tensors read by steps."""
-        return [step.operand.tensor for step in self.steps if step.operand is not None and step.operand.tensor]
-
-    @property
     def macs(self) -> int:
         """Slots for multiply-accumulates, padding included, without rows of other engines."""
         return 0 if self.weight is None else int(self.out[0] * self.out[1] * self.weight.size)
@@ -205,11 +200,6 @@ class Recurrent:
     def functions(self) -> list[Functions]:
         """Functions that tables hold."""
         return self.cell.functions
-
-    @property
-    def operands(self) -> list[str]:
-        """Tensors read by steps: none."""
-        return []
 
     @property
     def out(self) -> tuple[int, int, int]:

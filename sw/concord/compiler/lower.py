@@ -51,14 +51,9 @@ class Lowered:
     views: dict[str, Ids] = field(default_factory=dict)
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
 
-    def layer_of(self, tensor: str) -> AnyLayer | None:
-        """The layer whose chain computes a tensor."""
-        return next((layer for layer in self.layers if layer.tensor == tensor), None)
-
 
 class Lowering:
-    """Lowers a graph for ``config``; ``unfold`` is how much of the window of a first
-    convolution the host may unfold."""
+    """Lowers a graph for ``config``; the host may unfold as much of a first window as ``unfold`` says."""
 
     def __init__(self, graph: Graph, config: NpuConfig, unfold: inputs.Unfold = inputs.Unfold.BOTH):
         self.graph = graph
