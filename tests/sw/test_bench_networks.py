@@ -10,6 +10,7 @@ from concord.bench.networks import TASKS, area_under_curve, folder, load, measur
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
+from trained import needs_data
 
 #: As counted from the ONNX files by others.
 MACS = {
@@ -17,7 +18,6 @@ MACS = {
     "sww_dscnn1d": 826_368, "kws_lstm118": 2_961_800, "kws_gru154": 1_896_048, "kws_crnn": 1_498_848,
     "mnist_cnn": 786_560, "digits_mlp": 6_464, "digits_cnn": 83_264, "digits_lstm64": 148_096, "digits_gru64": 111_232,
 }  # fmt: skip
-needs_data = pytest.mark.skipif(folder() is None, reason="CONCORD_DATA must be the folder with networks and data")
 
 
 @needs_data

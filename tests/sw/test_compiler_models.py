@@ -3,46 +3,25 @@
 They lie in the folder ``CONCORD_DATA``: ``models/*.onnx`` in float32, and ``data/*.npz``.
 """
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from concord.bench.networks import TASKS, load
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
 from concord.sheet import CapacityError
 from concord.spec.presets import ECP5_85F
+from trained import DATA, needs_data
 
-DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs trained networks and data: CONCORD_DATA must be their folder, not {str(DATA)!r}"
-)
+pytestmark = needs_data
 
+TASK = {task.model: task for task in TASKS}
 #: Samples per network: as many as take a few seconds.
 SAMPLES = {"ic_resnet8": 40, "kws_dscnn": 100}
 #: Greatest root mean square error of the outputs, relative to that of the reference.
 ERRORS = {"ic_resnet8": 0.08, "kws_dscnn": 0.04, "kws_lstm118": 0.05, "kws_gru154": 0.04, "kws_crnn": 0.03}
-
-
-def samples(name):
-    """Inputs and labels as the network takes them."""
-    if name.startswith("digits"):
-        with np.load(DATA / "data" / "digits.npz") as data:
-            x = data["x"] / 16.0
-            return (x[:, None] if name == "digits_cnn" else x), data["y"]
-    if name == "kws_dscnn":
-        with np.load(DATA / "data" / "kws_mfcc_int8.npz") as data:
-            return (data["x"].astype(float) - data["zero_point"]) * data["scale"], data["y"]
-    if name.startswith("kws"):
-        with np.load(DATA / "data" / "kws_mfcc_f32.npz") as data:
-            x = data["x"].astype(float)
-            return {"kws_lstm118": x, "kws_gru154": x[:, ::2], "kws_crnn": x[:, None]}[name], data["y"]
-    file = {"ic_resnet8": "ic_cifar10", "mnist_cnn": "mnist", "sww_dscnn1d": "sww_logmel"}[name]
-    with np.load(DATA / "data" / f"{file}.npz") as data:
-        return data["x"].astype(float), data["y"]
 
 
 @pytest.mark.slow
@@ -54,8 +33,7 @@ def samples(name):
     ],
 )  # fmt: skip
 def test_as_accurate_as_float(name):
-    graph = import_model(DATA / "models" / f"{name}.onnx")
-    x, y = samples(name)
+    graph, x, y = load(TASK[name], DATA)
     x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]

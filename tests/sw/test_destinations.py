@@ -1,8 +1,5 @@
 """Which destinations the chains of fused layers write."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from concord.compiler.layers import Layer
@@ -12,6 +9,7 @@ from concord.graph.passes.destinations import Destinations, destinations
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F
 from dtype_graphs import RESIDUAL, graph
+from trained import DATA, needs_data
 
 BOTH, NARROW, WIDE = Destinations(frozenset({1.0}), True), Destinations(frozenset({1.0})), Destinations(wide=True)
 
@@ -84,14 +82,11 @@ def test_a_result_inside_a_group_is_not_read_through_a_view_either():
         destinations(net, [["q", "r"], ["q1"]])
 
 
-DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
 NETWORKS = ["ad_fc_autoencoder", "digits_cnn", "digits_mlp", "ic_resnet8", "kws_crnn", "kws_dscnn", "mnist_cnn",
             "sww_dscnn1d", "vww_mobilenetv1_025"]  # fmt: skip
 
 
-@pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs trained networks: CONCORD_DATA must be their folder, not {str(DATA)!r}"
-)
+@needs_data
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_memories_that_the_compiler_plans(name):
     """Chains write what is wanted; recurrent blocks are not compared."""

@@ -1,6 +1,5 @@
 """Conversions and bytes before and after the data-type pass: by hand, and of networks that others trained."""
 
-import os
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from concord.graph.passes.dtype_report import rows, size, total
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import ECP5_85F, TINY
 from dtype_graphs import N, W, graph
+from trained import DATA, needs_data
 
 
 def test_size_of_tensors():
@@ -34,7 +34,6 @@ def test_traffic_by_hand():
     assert (whole.bytes_before, whole.bytes_after) == (32 + 64 + 96, 20 + 78 + 96)
 
 
-DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
 PAGE = Path(__file__).parents[2] / "docs" / "compiler.md"
 #: Rows of the page: conversions and bytes, before and after, with the formats of ecp5-85f.
 FIGURES = {
@@ -43,9 +42,7 @@ FIGURES = {
 }
 
 
-@pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs trained networks: CONCORD_DATA must be their folder, not {str(DATA)!r}"
-)
+@needs_data
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_the_page(name):
     net = import_model(DATA / "models" / f"{name}.onnx")

@@ -3,9 +3,6 @@
 They lie in the folder ``CONCORD_DATA``: ``models/*.onnx``, those in ``models/raw`` as converters left them.
 """
 
-import os
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -15,11 +12,9 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run
 from onnx_models import disagreement, ops, samples
+from trained import DATA, needs_data
 
-DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs trained networks and data: CONCORD_DATA must be their folder, not {str(DATA)!r}"
-)
+pytestmark = needs_data
 
 COUNT = 5
 #: Data file, key, and what is done with it before the network reads it.

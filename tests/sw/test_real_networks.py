@@ -15,9 +15,6 @@ independent and uniform, with the variance ``step^2 / 12``; variances of indepen
 independent, so the measured error may be up to ``MARGIN`` times what follows.
 """
 
-import os
-from pathlib import Path
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -28,11 +25,9 @@ from concord.onnx_import import import_onnx
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F
 from reference_runs import run_reference
+from trained import DATA, needs_data
 
-DATA = Path(os.environ.get("CONCORD_DATA", "no such folder"))
-pytestmark = pytest.mark.skipif(
-    not DATA.is_dir(), reason=f"needs trained networks and data: CONCORD_DATA must be their folder, not {str(DATA)!r}"
-)
+pytestmark = needs_data
 
 HALF_ERROR = 2.0**-11
 #: Share of test images that onnxruntime gets right, and area under the curve of its anomaly scores.
