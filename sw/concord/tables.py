@@ -6,6 +6,7 @@ never makes an infinity or a NaN; a zero is +0. The contents then travel as data
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from decimal import Decimal
@@ -181,7 +182,10 @@ def standard_range(
     bottom, top = map(Fraction, domain if domain is not None else DOMAINS.get(name, _OTHER_DOMAIN))
     if bottom >= top:
         raise ValueError(f"domain must be (low, high) with low < high, not {domain!r}")
-    scale = max((s for s in SCALES if (top - bottom) * _power(s) <= room), default=SCALES[0])
+    # Codes have a sign and the bits of an address of the table memory.
+    farthest = max(-bottom, top)
+    fits = ((top - bottom) * _power(s) <= room and farthest * _power(s) <= config.table_depth for s in SCALES)
+    scale = max(itertools.compress(SCALES, fits), default=SCALES[0])
     first, last = bottom * _power(scale), top * _power(scale)
     # One end is left out: the top, or the bottom of a range that ends at zero.
     low, high = (math.floor(first) + 1, 0) if top == 0 else (math.ceil(first), math.ceil(last) - 1)

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from compiled_nets import residual
+from compiled_nets import graph_of, residual
+from concord.compiler.activations import domain_of
 from concord.compiler.formats import Evidence, choose_formats, emulate, static_exponents
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
 from concord.graph import execute
+from concord.graph.ir import Node
 from concord.spec.presets import TINY
 
 
@@ -54,6 +56,35 @@ def test_the_candidate_with_the_least_error_is_chosen():
     other = choose_formats(graph, TINY, inputs(), spoilt)
     assert isinstance(other, Evidence) and other.candidates[-1].label == "dynamic exponents"
     assert "static" in other.chosen.compiled.image.metadata["layers"][0]["output"]
+
+
+def function(name):
+    """One function of eight inputs."""
+    return graph_of([Node("Function", "function", ("x",), ("y",), {"functions": ((name, {}),)})], x=(1, 8))
+
+
+@pytest.mark.parametrize(("name", "low", "high"), [("exp", 8.5, 10), ("reciprocal", -20, -16), ("sqrt", 100, 140)])
+def test_tables_cover_the_calibration_data(name, low, high):
+    x = {"x": np.random.default_rng(5).uniform(low, high, (40, 8))}
+    graph = function(name)
+    (want,) = execute.run(graph, x).values()
+    covered = choose_formats(graph, TINY, x).chosen.compiled
+    assert np.abs(emulate(covered, x)["y"] / want - 1).max() < 0.05
+    assert np.abs(emulate(compile_graph(graph, TINY), x)["y"] / want - 1).max() > 0.05
+
+
+def test_a_table_without_calibration_data_has_both_sides_of_zero():
+    x = np.array([[-4, -2, -1, -0.5, 0.5, 1, 2, 4]])
+    for name, want in (("exp", np.exp(x)), ("reciprocal", 1 / x)):
+        assert np.allclose(emulate(compile_graph(function(name), TINY), {"x": x})["y"], want, rtol=0.05)
+
+
+def test_ranges_of_tables():
+    exp, sigmoid, log = (("exp", ()),), (("sigmoid", ()),), (("log", ()),)
+    assert domain_of(exp, (-8, 8)) == (-10, 10)
+    assert domain_of(log, (1, 5)) == (0.5, 5.5) and domain_of(log, (0.25, 8.25)) == (0, 9.25)
+    assert domain_of(exp, (3, 3)) == (3 - 2**-10, 3 + 2**-10)
+    assert domain_of(sigmoid, (-90, 90)) is None and domain_of(log, None) is None
 
 
 def test_inputs_are_checked():

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
-from concord.compiler.layers import Functions
+from concord.compiler.layers import Domain, Functions
 from concord.spec.config import NpuConfig
 from concord.tables import Table, standard_range
 from concord.transfer import Binary16, TableIndex, transfer_table
 
+#: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.
+_SETTLING = ("sigmoid", "tanh", "erf", "hardsigmoid")
+#: Where the default range covers one side only, which is right behind a maximum, but not for any input.
+_BOTH_SIDES = ("exp", "reciprocal")
+_UNKNOWN: Domain = (-8.0, 8.0)
+#: Part of the range of the calibration data that is added at both ends.
+_MARGIN = 0.125
 
-def activation_table(functions: Functions, config: NpuConfig, entries: int) -> Table:
-    """A table of functions applied one after the other, over the domain of the first one.
+
+def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
+    """Inputs that a table has to cover, ``None``: the default of its first function.
+
+    Parameters
+    ----------
+    functions : Functions
+        What it holds.
+    values : Domain or None
+        Least and greatest input on the calibration data.
+    """
+    first = functions[0][0]
+    if first in _SETTLING:
+        return None
+    if values is None:
+        return _UNKNOWN if first in _BOTH_SIDES else None
+    margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
+    low = values[0] - margin
+    return (max(low, 0.0) if values[0] >= 0 else low), values[1] + margin
+
+
+def activation_table(functions: Functions, domain: Domain | None, config: NpuConfig, entries: int) -> Table:
+    """A table of functions applied one after the other.
 
     Parameters
     ----------
     functions : Functions
         In the order of application; only the last result is rounded.
+    domain : Domain or None
+        Inputs covered, as :func:`domain_of` gives them; what lies beyond has the value of the nearest end.
     config : NpuConfig
         Its table memory limits the codes.
     entries : int
         Greatest number of entries.
     """
-    source = TableIndex(*standard_range(functions[0][0], config, entries))
+    source = TableIndex(*standard_range(functions[0][0], config, entries, domain))
     operators = [(name, dict(parameters)) for name, parameters in functions]
     return transfer_table(source, operators, Binary16()).npu_table()

@@ -8,7 +8,7 @@ import numpy as np
 
 from concord.builder import ProgramBuilder
 from concord.compiler.activations import activation_table
-from concord.compiler.layers import Floats, Functions, Layer, Operand, Recurrent, Reduction, Step, Window
+from concord.compiler.layers import Curve, Floats, Layer, Operand, Recurrent, Reduction, Step, Window
 from concord.compiler.layout import LayoutError
 from concord.compiler.plan import Copy, Plan, place, share, widen_in_strips
 from concord.compiler.steps_in_time import Block
@@ -19,7 +19,7 @@ from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
 from concord.spec.memmap import RegionId
 
 #: What the multifunction units compute without a table.
-RELU: Functions = (("relu", ()),)
+RELU: Curve = ((("relu", ()),), None)
 #: Regions of the vector memories.
 REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
@@ -34,7 +34,7 @@ class Emitter:
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _state: dict[Op, dict[str, int]] = field(default_factory=lambda: {op: dict(v) for op, v in INITIAL.items()})
     _constants: dict[bytes, str] = field(default_factory=dict)
-    _tables: dict[Functions, int] = field(default_factory=dict)
+    _tables: dict[Curve, int] = field(default_factory=dict)
     #: Address of the first instruction of every layer.
     starts: list[int] = field(default_factory=list)
 
@@ -70,11 +70,11 @@ class Emitter:
     def _contents(self) -> None:
         """Weights, constants and tables of all layers."""
         layers = self.plan.lowered.layers
-        functions = list(dict.fromkeys(chosen for layer in layers for chosen in layer.functions if chosen != RELU))
-        for chosen in functions:
-            name = "+".join(name for name, _ in chosen)
-            table = activation_table(chosen, self.config, self.config.table_depth // len(functions))
-            self._tables[chosen] = self.sheet.table(f"table.{len(self._tables)}.{name}", table)
+        curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
+        for curve in curves:
+            name = "+".join(name for name, _ in curve[0])
+            table = activation_table(*curve, self.config, self.config.table_depth // len(curves))
+            self._tables[curve] = self.sheet.table(f"table.{len(self._tables)}.{name}", table)
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.sheet.constant("zero", np.zeros(self.config.native), "initial states")
         for layer in layers:
@@ -105,12 +105,12 @@ class Emitter:
         """Emit the next instruction that sets this state, whatever it was before."""
         self._state.pop(op, None)
 
-    def activation(self, functions: Functions) -> None:
+    def activation(self, curve: Curve) -> None:
         """Emit a table or, for ReLU alone, the instruction for it."""
-        if functions == RELU:
+        if curve == RELU:
             self.builder.v_relu()
         else:
-            self.builder.v_tbl(self._tables[functions])
+            self.builder.v_tbl(self._tables[curve])
 
     def _constant(self, name: str, values: Floats) -> None:
         key = values.tobytes()
@@ -220,8 +220,8 @@ class Emitter:
 
     def _step(self, step: Step, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
         operand = step.operand
-        if step.functions:
-            self.activation(step.functions)
+        if step.curve is not None:
+            self.activation(step.curve)
         elif operand is None:
             self.builder.emit(step.op)
         elif operand.constant is not None:

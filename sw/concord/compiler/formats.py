@@ -11,7 +11,7 @@ from rich import box
 from rich.table import Table
 
 from concord.calibration import relative_error, static_exponent
-from concord.compiler.layers import Layer
+from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
 from concord.compiler.package import Exponents
 from concord.graph import execute
@@ -94,6 +94,12 @@ def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: i
     return exponents
 
 
+def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:
+    """Least and greatest values of the tensors that functions read."""
+    read = {name for node in graph.nodes if node.op == "Function" for name in node.inputs}
+    return {name: (float(values[name].min()), float(values[name].max())) for name in sorted(read)}
+
+
 def choose_formats(
     graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner = emulate, *, batch: int = 1
 ) -> Evidence:
@@ -113,7 +119,8 @@ def choose_formats(
         As for :func:`concord.compiler.model.compile_graph`.
     """
     values = execute.run(graph, inputs, keep="all")
-    dynamic = compile_graph(graph, config, batch=batch)
+    ranges = function_ranges(graph, values)
+    dynamic = compile_graph(graph, config, ranges=ranges, batch=batch)
     proposals: dict[str, Exponents] = {
         "dynamic exponents": {},
         "static exponents": static_exponents(dynamic, values),
@@ -121,7 +128,7 @@ def choose_formats(
     }
     found = []
     for label, exponents in proposals.items():
-        compiled = dynamic if not exponents else compile_graph(graph, config, exponents, batch=batch)
+        compiled = dynamic if not exponents else compile_graph(graph, config, exponents, ranges=ranges, batch=batch)
         outputs = run(compiled, inputs)
         first = graph.outputs[0]
         best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 #: Functions of :mod:`concord.functions` by name, each with its parameters.
 Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
+#: Least and greatest input of a table.
+Domain = tuple[float, float]
+#: What a table holds, and the inputs it covers; ``None``: the default of its first function.
+Curve = tuple[Functions, Domain | None]
 
 
 class Reduction(Enum):
@@ -66,11 +70,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of a multifunction unit; ``functions`` are what a table holds, one after the other."""
+    """One operation of a multifunction unit, with its operand or its table."""
 
     op: Op
     operand: Operand | None = None
-    functions: Functions = ()
+    curve: Curve | None = None
 
     @property
     def stages(self) -> tuple[Stage, Stage]:
@@ -136,9 +140,9 @@ class Layer:
         return True
 
     @property
-    def functions(self) -> list[Functions]:
-        """Functions that tables hold."""
-        return [step.functions for step in self.steps if step.functions]
+    def curves(self) -> list[Curve]:
+        """What tables hold."""
+        return [step.curve for step in self.steps if step.curve is not None]
 
     @property
     def macs(self) -> int:
@@ -197,9 +201,9 @@ class Recurrent:
         return self.target.tiles
 
     @property
-    def functions(self) -> list[Functions]:
-        """Functions that tables hold."""
-        return self.cell.functions
+    def curves(self) -> list[Curve]:
+        """What tables hold."""
+        return [(functions, None) for functions in self.cell.functions]
 
     @property
     def out(self) -> tuple[int, int, int]:

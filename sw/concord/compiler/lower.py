@@ -6,13 +6,13 @@ multifunction units have a station left.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from concord.compiler import inputs, steps
-from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
+from concord.compiler.layers import AnyLayer, Domain, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import OPS, Kind
@@ -53,10 +53,20 @@ class Lowered:
 
 
 class Lowering:
-    """Lowers a graph for ``config``; the host may unfold as much of a first window as ``unfold`` says."""
+    """Lowers a graph for ``config``.
 
-    def __init__(self, graph: Graph, config: NpuConfig, unfold: inputs.Unfold = inputs.Unfold.BOTH):
+    The host may unfold as much of a first window as ``unfold`` says; ``ranges`` are those of tensors, for tables.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: NpuConfig,
+        unfold: inputs.Unfold = inputs.Unfold.BOTH,
+        ranges: Mapping[str, Domain] | None = None,
+    ):
         self.graph = graph
+        self.ranges = ranges or {}
         self.config = config
         self.unfold = unfold
         self.done = Lowered(graph, Storages(config.native))

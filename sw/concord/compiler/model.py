@@ -17,7 +17,7 @@ from concord.compiler.emit import Emitter
 from concord.compiler.inputs import Unfold
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
-from concord.compiler.package import MODEL, Arrangement, Exponents, Package, PackageError
+from concord.compiler.package import MODEL, Arrangement, Exponents, Package, PackageError, Ranges
 from concord.compiler.plan import Plan, make_plan
 from concord.compiler.tail import split
 from concord.frontend import import_model
@@ -76,7 +76,9 @@ class Compiled:
         return self.package.run(device, inputs)
 
 
-def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None = None, *, batch: int = 1) -> Compiled:
+def compile_graph(
+    graph: Graph, config: NpuConfig, exponents: Exponents | None = None, *, ranges: Ranges | None = None, batch: int = 1
+) -> Compiled:
     """Compile a network.
 
     Parameters
@@ -87,6 +89,9 @@ def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None =
         What to compile it for.
     exponents : mapping of str to int
         Static exponents of tensors that layers write narrow.
+    ranges : mapping of str to pair of floats
+        Least and greatest values of the tensors that functions read: what their tables have to cover. Without them a
+        table covers a default range, and inputs beyond it have the value of its nearest end.
     batch : int
         Samples per run. While one drains from the pipe the others are computed: a network of matrix products alone is
         faster that way.
@@ -103,23 +108,25 @@ def compile_graph(graph: Graph, config: NpuConfig, exponents: Exponents | None =
     failure: CapacityError | None = None
     for unfold in reversed(Unfold):
         try:
-            return _compile(graph, config, unfold, exponents or {}, batch)
+            return _compile(graph, config, unfold, exponents or {}, ranges or {}, batch)
         except CapacityError as error:
             failure = failure or error
     assert failure is not None
     raise failure
 
 
-def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents, batch: int) -> Compiled:
+def _compile(
+    graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents, ranges: Ranges, batch: int
+) -> Compiled:
     npu, host = split(graph)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     if batch != 1:
         npu = with_batch(npu, batch)
-    lowered = Lowering(npu, config, unfold).run()
+    lowered = Lowering(npu, config, unfold, ranges).run()
     emitter = Emitter(make_plan(lowered), config, dict(exponents))
     emitter.run()
     image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, lowered, exponents))
-    package = Package(image, _arrangement(lowered, shapes, batch), host, dict(exponents))
+    package = Package(image, _arrangement(lowered, shapes, batch), host, dict(exponents), dict(ranges))
     return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items)
 
 
@@ -133,7 +140,9 @@ def recompile(folder: Path) -> Compiled:
     """
     package = Package.load(folder)
     graph = import_model(folder / MODEL)
-    compiled = compile_graph(graph, package.config, package.exponents, batch=package.arrangement.batch)
+    compiled = compile_graph(
+        graph, package.config, package.exponents, ranges=package.ranges, batch=package.arrangement.batch
+    )
     image = compiled.image
     if (image.program, image.segments) != (package.image.program, package.image.segments):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")

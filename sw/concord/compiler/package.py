@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from concord.compiler.layers import Domain
 from concord.compiler.layout import Ids
 from concord.compiler.tail import split
 from concord.container import FileKind, read_file, write_file
@@ -27,6 +28,8 @@ from concord.spec.config import NpuConfig
 
 #: Static exponents by tensor; of tensors that are not there exponents are dynamic.
 Exponents = Mapping[str, int]
+#: Least and greatest values of tensors that functions read.
+Ranges = Mapping[str, Domain]
 
 IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
 
@@ -35,7 +38,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 2, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 3, PackageError)
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,15 @@ class Package:
         What the host computes from the outputs of the NPU.
     exponents : mapping of str to int
         Static exponents that it was compiled with.
+    ranges : mapping of str to pair of floats
+        Least and greatest inputs of functions on the calibration data.
     """
 
     image: Image
     arrangement: Arrangement
     host: Graph | None
     exponents: Exponents = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def config(self) -> NpuConfig:
@@ -133,7 +139,7 @@ class Package:
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
-        options = {"batch": self.arrangement.batch, "exponents": dict(self.exponents)}
+        options = {"batch": self.arrangement.batch, "exponents": dict(self.exponents), "ranges": dict(self.ranges)}
         write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
@@ -150,4 +156,5 @@ class Package:
             header["batch"],
         )
         host = split(import_model(folder / MODEL))[1]
-        return cls(Image.load(folder / IMAGE), arrangement, host, header["exponents"])
+        ranges = {name: (low, high) for name, (low, high) in header["ranges"].items()}
+        return cls(Image.load(folder / IMAGE), arrangement, host, header["exponents"], ranges)

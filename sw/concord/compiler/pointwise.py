@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from concord.compiler import steps
+from concord.compiler.activations import domain_of
 from concord.compiler.layers import Floats, Step
 from concord.compiler.layout import Ids, LayoutError, Storage
 from concord.compiler.lower import HANDLERS, Lowering
@@ -37,7 +38,8 @@ def clip(lowering: Lowering, node: Node) -> None:
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut]."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, functions=functions)], node.inputs[0])
+    curve = (functions, domain_of(functions, lowering.ranges.get(node.inputs[0])))
+    lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
 
 
 _OPS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}

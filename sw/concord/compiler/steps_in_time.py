@@ -108,7 +108,7 @@ class Block:
 
     def apply(self, functions: Functions) -> Block:
         """Apply functions, by a table."""
-        self.emitter.activation(functions)
+        self.emitter.activation((functions, None))
         return self
 
     def write(self, name: str, narrow: bool = False) -> None:

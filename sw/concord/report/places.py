@@ -45,12 +45,12 @@ def steps(layer: AnyLayer) -> tuple[str, ...]:
     """What the multifunction units do; of a recurrent layer the functions of its gates."""
     if isinstance(layer, Layer):
         return tuple(map(_step, layer.steps))
-    return tuple(dict.fromkeys(map(_functions, layer.functions)))
+    return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.curves)))
 
 
 def _step(step: Step) -> str:
-    if step.functions:
-        return _functions(step.functions)
+    if step.curve is not None:
+        return _functions(step.curve[0])
     if step.operand is None:
         return step.op.name.removeprefix("V_").lower()
     return f"{_WORDS[step.op]} {'constant' if step.operand.constant is not None else step.operand.tensor}"
