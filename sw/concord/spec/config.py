@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from .fields import Field, Layout
-from .formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC, HALF_WIDTH, BlockFormat
-from .isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
-from .link import TARGET
+from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
+from .limits import check
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 1
@@ -104,62 +103,7 @@ class NpuConfig:
     clock_hz: int = 50_000_000
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
-                raise TypeError(f"{field.name} must be an integer, not {value!r}")
-        self._check_shape()
-        self._check_numbers()
-        self._check_depths()
-
-    def _require(self, name: str, rule: str, ok: bool) -> None:
-        if not ok:
-            raise ValueError(f"{name} must be {rule}, not {getattr(self, name)!r}")
-
-    def _check_shape(self) -> None:
-        n = self.native
-        self._require("native", "a power of two in 4..64", 4 <= n <= 64 and n & (n - 1) == 0)
-        self._require("lanes", f"a divisor of native={n}", self.lanes >= 1 and n % self.lanes == 0)
-        self._require("engines", "1, 2, 4 or 8", self.engines in (1, 2, 4, 8))
-        lanes_ok = 1 <= self.mfu_lanes <= n // 2 and n % self.mfu_lanes == 0
-        self._require("mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
-        if self.serial:
-            for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
-                self._require(name, f"{value} in a serial configuration", getattr(self, name) == value)
-
-    def _check_numbers(self) -> None:
-        self._require("act_mant", "in 3..12, so that every code is a binary16 number", 3 <= self.act_mant <= 12)
-        self._require("wgt_mant", "in 3..16", 3 <= self.wgt_mant <= 16)
-        # Blocks of subnormal numbers all clamp, so converters never normalise one.
-        low = HALF_EXP_MIN - (self.act_mant - 2)
-        act_ok = low <= self.act_exp_min < self.act.exp_max
-        self._require("act_exp_min", f"in {low}..{self.act.exp_max - 1}", act_ok)
-        self._require("wgt_exp_min", f"at most wgt_exp_max={self.wgt_exp_max}", self.wgt_exp_min <= self.wgt_exp_max)
-        self._require("wgt_exp_min", "at least -31", self.wgt_exp_min >= -31)
-        self._require("wgt_exp_max", "at most 8", self.wgt_exp_max <= 8)
-        self._require("acc_width", f"in 20..{self.acc_bits}", 20 <= self.acc_width <= self.acc_bits)
-        if self.serial:
-            # Sums of two binary16 numbers are on the same grid as products.
-            most = -HALF_FRAC - self.act_exp_min
-            self._require("wgt_exp_min", f"at most {most} in a serial configuration", self.wgt_exp_min <= most)
-            least = self.acc_frac + HALF_EXP_MAX + 3
-            self._require("acc_width", f"at least {least} in a serial configuration", self.acc_width >= least)
-        self._require("max_terms", "a power of two in 1..4096", self.max_terms in {1 << k for k in range(13)})
-
-    def _check_depths(self) -> None:
-        limits = {"matrix_depth": MATRIX_ADDR_BITS, "narrow_depth": VECTOR_ADDR_BITS, "wide_depth": VECTOR_ADDR_BITS}
-        for name, bits in limits.items():
-            self._require(name, f"in 16..{1 << bits}", 16 <= getattr(self, name) <= 1 << bits)
-        most = (1 << TARGET["addr"].width) // self.rows
-        rule = f"at most {most} with {self.rows} rows a word: a link address has {TARGET['addr'].width} bits"
-        self._require("matrix_depth", rule, self.matrix_depth <= most)
-        self._require("program_depth", "in 16..4096", 16 <= self.program_depth <= 4096)
-        self._require("table_depth", "a power of two in 16..4096", self.table_depth in {1 << k for k in range(4, 13)})
-        self._require("table_slots", "in 1..16", 1 <= self.table_slots <= 16)
-        self._require("inflight", "a power of two in 4..32", self.inflight in {4, 8, 16, 32})
-        self._require("loop_levels", "in 1..4", 1 <= self.loop_levels <= 4)
-        words = max(self.narrow_word.nbytes, self.wide_word.nbytes, self.matrix_row.nbytes)
-        self._require("max_payload", f"in {words + 8}..4096", words + 8 <= self.max_payload <= 4096)
+        check(self)
 
     # Formats -----------------------------------------------------------------------------------
 
