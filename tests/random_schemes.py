@@ -1,4 +1,4 @@
-"""Random quantisation schemes."""
+"""Quantisation schemes for tests: short names of their choices, and random ones."""
 
 from fractions import Fraction
 
@@ -6,6 +6,9 @@ from hypothesis import strategies as st
 
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
+
+U, S, Y = CodeRange
+EVEN, AWAY = Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY
 
 scales = st.one_of(
     st.floats(1e-6, 1e6),
@@ -23,14 +26,14 @@ def affine(draw):
         draw(scales),
         draw(st.integers(*codes.ends(width))),
         codes,
-        draw(st.sampled_from([Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY])),
+        draw(st.sampled_from([EVEN, AWAY])),
     )
 
 
 schemes = st.one_of(
     affine(),
     st.builds(Symmetric, bits, scales),
-    st.builds(lambda n, width: FixedPoint(width - n, n, CodeRange.UNSIGNED), st.integers(-9, 9), bits),
+    st.builds(lambda n, width: FixedPoint(width - n, n, U), st.integers(-9, 9), bits),
     st.builds(lambda n, width: FixedPoint(width - 1 - n, n), st.integers(-9, 9), bits),
     st.builds(lambda a, b, n: MinMax(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
     st.builds(lambda low, n, scale: TableIndex(low, low + n, scale), st.integers(-99, 99), st.integers(0, 99), bits),

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import naive
 from concord.functions import FUNCTIONS, function
 from concord.golden import half
-from concord.spec.formats import Rounding
 from concord.spec.presets import TINY
 from concord.tables import build_table, standard_table
 from concord.transfer import (
@@ -28,10 +27,8 @@ from concord.transfer import (
     transfer_table,
 )
 from concord.transfer.operators import CONSTANT_OPERATORS, Chain, Operator
-from random_schemes import schemes
+from random_schemes import AWAY, EVEN, S, U, Y, schemes
 
-U, S, Y = CodeRange
-EVEN, AWAY = Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY
 #: What the operators of the tests are, once more.
 PLAIN = {
     "relu": lambda x: x if x > 0 else Fraction(0),

@@ -13,7 +13,6 @@ from concord.golden import half
 from concord.spec.formats import Rounding
 from concord.transfer import (
     Binary16,
-    CodeRange,
     FixedPoint,
     MinMax,
     Symmetric,
@@ -22,10 +21,7 @@ from concord.transfer import (
     UniformAffine,
     transfer_table,
 )
-from random_schemes import schemes
-
-U, S, Y = CodeRange
-EVEN, AWAY = Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY
+from random_schemes import AWAY, S, U, Y, schemes
 
 
 @given(schemes, st.fractions())

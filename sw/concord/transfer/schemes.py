@@ -15,24 +15,48 @@ _FRACTIONS = (-1022, 1022)
 _INDEX = (-(1 << MAX_BITS - 1), (1 << MAX_BITS - 1) - 1)
 
 
-def _require_choice(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be a {kind.__name__}, not {value!r}")
+class _Ranged(Scheme):
+    """Codes are those of ``bits`` bits in the range ``codes``."""
+
+    bits: int
+    codes: CodeRange
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codes, CodeRange):
+            raise ValueError(f"codes must be a CodeRange, not {self.codes!r}")
+        if self.rounding not in (Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY):
+            raise ValueError(
+                f"rounding must be NEAREST_EVEN or NEAREST_AWAY, as a table is fixed, not {self.rounding!r}"
+            )
+
+    @property
+    def low(self) -> int:
+        return self.codes.ends(self.bits)[0]
+
+    @property
+    def high(self) -> int:
+        return self.codes.ends(self.bits)[1]
 
 
-def _require_rounding(value: object) -> None:
-    if value not in (Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY):
-        raise ValueError(f"rounding must be NEAREST_EVEN or NEAREST_AWAY, as a table is fixed, not {value!r}")
+class _Scaled(_Ranged):
+    """The step is given, as ``scale``."""
 
+    scale: float | Fraction
 
-def _require_positive(name: str, value: float | Fraction) -> None:
-    require_finite(name, value)
-    if value <= 0:
-        raise ValueError(f"{name} must be positive, not {value!r}")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_integer("bits", self.bits, 1, MAX_BITS)
+        require_finite("scale", self.scale)
+        if self.scale <= 0:
+            raise ValueError(f"scale must be positive, not {self.scale!r}")
+
+    @property
+    def step(self) -> Fraction:
+        return Fraction(self.scale)
 
 
 @dataclass(frozen=True)
-class UniformAffine(Scheme):
+class UniformAffine(_Scaled):
     """``number = scale * (code - zero_point)``.
 
     Parameters
@@ -56,23 +80,8 @@ class UniformAffine(Scheme):
     rounding: Rounding = Rounding.NEAREST_EVEN
 
     def __post_init__(self) -> None:
-        require_integer("bits", self.bits, 1, MAX_BITS)
-        _require_choice("codes", self.codes, CodeRange)
-        _require_positive("scale", self.scale)
+        super().__post_init__()
         require_integer("zero_point", self.zero_point, self.low, self.high)
-        _require_rounding(self.rounding)
-
-    @property
-    def low(self) -> int:
-        return self.codes.ends(self.bits)[0]
-
-    @property
-    def high(self) -> int:
-        return self.codes.ends(self.bits)[1]
-
-    @property
-    def step(self) -> Fraction:
-        return Fraction(self.scale)
 
     @property
     def zero(self) -> int:
@@ -80,7 +89,7 @@ class UniformAffine(Scheme):
 
 
 @dataclass(frozen=True)
-class MinMax(Scheme):
+class MinMax(_Ranged):
     """Asymmetric quantisation of the range of a tensor.
 
     The range is first made to contain 0. Then, as in ONNX's DynamicQuantizeLinear but in exact arithmetic, ``step =
@@ -103,7 +112,7 @@ class MinMax(Scheme):
     rounding: Rounding = Rounding.NEAREST_EVEN
 
     def __post_init__(self) -> None:
-        _require_choice("codes", self.codes, CodeRange)
+        super().__post_init__()
         require_integer("bits", self.bits, 2 if self.codes is CodeRange.SYMMETRIC else 1, MAX_BITS)
         require_finite("minimum", self.minimum)
         require_finite("maximum", self.maximum)
@@ -111,15 +120,6 @@ class MinMax(Scheme):
             raise ValueError(f"minimum must be at most maximum={self.maximum!r}, not {self.minimum!r}")
         if self.minimum == self.maximum == 0:
             raise ValueError("the range from minimum to maximum must not be 0 alone")
-        _require_rounding(self.rounding)
-
-    @property
-    def low(self) -> int:
-        return self.codes.ends(self.bits)[0]
-
-    @property
-    def high(self) -> int:
-        return self.codes.ends(self.bits)[1]
 
     @cached_property
     def step(self) -> Fraction:
@@ -135,7 +135,7 @@ class MinMax(Scheme):
 
 
 @dataclass(frozen=True)
-class Symmetric(Scheme):
+class Symmetric(_Scaled):
     """``number = scale * code`` with the codes ``-(2**(bits-1) - 1) .. 2**(bits-1) - 1``.
 
     Parameters
@@ -146,28 +146,12 @@ class Symmetric(Scheme):
 
     bits: int
     scale: float | Fraction
+    codes: CodeRange = field(default=CodeRange.SYMMETRIC, init=False, repr=False)
     rounding: Rounding = Rounding.NEAREST_EVEN
-
-    def __post_init__(self) -> None:
-        require_integer("bits", self.bits, 1, MAX_BITS)
-        _require_positive("scale", self.scale)
-        _require_rounding(self.rounding)
-
-    @property
-    def low(self) -> int:
-        return CodeRange.SYMMETRIC.ends(self.bits)[0]
-
-    @property
-    def high(self) -> int:
-        return CodeRange.SYMMETRIC.ends(self.bits)[1]
-
-    @property
-    def step(self) -> Fraction:
-        return Fraction(self.scale)
 
 
 @dataclass(frozen=True)
-class FixedPoint(Scheme):
+class FixedPoint(_Ranged):
     """Qm.n: ``number = code * 2**-fraction``.
 
     ``integer`` does not count the sign: a signed Qm.n has 1 + m + n bits (Q0.7 are 8), an unsigned one m + n. One
@@ -177,34 +161,24 @@ class FixedPoint(Scheme):
     ----------
     integer, fraction : int
         m and n.
+    bits : int
+        Bits of a code; follows from the others.
     codes, rounding
         As of :class:`UniformAffine`.
     """
 
     integer: int
     fraction: int
+    bits: int = field(init=False, repr=False, compare=False)
     codes: CodeRange = CodeRange.SIGNED
     rounding: Rounding = Rounding.NEAREST_EVEN
 
     def __post_init__(self) -> None:
-        _require_choice("codes", self.codes, CodeRange)
+        super().__post_init__()
         require_integer("fraction", self.fraction, *_FRACTIONS)
-        least = 1 if self.codes is CodeRange.UNSIGNED else 0
-        require_integer("integer", self.integer, least - self.fraction, MAX_BITS - 1 + least - self.fraction)
-        _require_rounding(self.rounding)
-
-    @property
-    def bits(self) -> int:
-        """Bits of a code."""
-        return self.integer + self.fraction + (self.codes is not CodeRange.UNSIGNED)
-
-    @property
-    def low(self) -> int:
-        return self.codes.ends(self.bits)[0]
-
-    @property
-    def high(self) -> int:
-        return self.codes.ends(self.bits)[1]
+        sign = self.codes is not CodeRange.UNSIGNED
+        require_integer("integer", self.integer, 1 - sign - self.fraction, MAX_BITS - sign - self.fraction)
+        object.__setattr__(self, "bits", self.integer + self.fraction + sign)
 
     @property
     def step(self) -> Fraction:
