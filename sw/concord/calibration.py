@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rich import box
 from rich.table import Table
 
+from concord.compiler.formats import relative_error, static_exponent
 from concord.floatfunctions import Floats
 from concord.host import connect
 from concord.image import Image
@@ -86,19 +87,6 @@ class Evidence:
                 label, f"{100 * accuracy:.2f} %", f"{100 * candidate.error:.2f} %", style="bold" if chosen else None
             )
         return table
-
-
-def relative_error(computed: Floats, reference: Floats) -> float:
-    """Root mean square error relative to the root mean square of the reference."""
-    return float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
-
-
-def static_exponent(largest: float, config: NpuConfig) -> int:
-    """The least static exponent that saturates nothing up to ``largest``."""
-    exponent = int(np.frexp(largest)[1]) - 1 - config.act.headroom if largest > 0 else config.act.exp_min
-    if largest > config.act.q_max * 2.0**exponent:
-        exponent += 1
-    return min(max(exponent, config.act.exp_min), config.act.exp_max)
 
 
 def choose_formats(

@@ -1,18 +1,10 @@
 """Formats chosen with evidence."""
 
 import numpy as np
-import pytest
 
-from concord.calibration import choose_formats, emulate, static_exponent
+from concord.calibration import choose_formats, emulate
 from concord.spec.presets import TINY
 from networks import network
-
-
-@pytest.mark.parametrize(
-    ("largest", "exponent"), [(1.0, -6), (127 / 64, -6), (127.5 / 64, -5), (2.0, -5), (0.0, -15), (1e9, 9)]
-)
-def test_static_exponent_saturates_nothing(largest, exponent):
-    assert static_exponent(largest, TINY) == exponent
 
 
 def test_evidence_ranks_the_candidates():

@@ -5,7 +5,14 @@ import pytest
 
 from compiled_nets import graph_of, residual
 from concord.compiler.activations import domain_of
-from concord.compiler.formats import Evidence, choose_formats, emulate, static_exponents
+from concord.compiler.formats import (
+    Evidence,
+    choose_formats,
+    emulate,
+    relative_error,
+    static_exponent,
+    static_exponents,
+)
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
 from concord.graph import execute
@@ -15,6 +22,21 @@ from concord.spec.presets import TINY
 
 def inputs(scale=1.0, samples=8):
     return {"x": scale * np.random.default_rng(4).normal(0, 1, (samples, 2, 4, 4))}
+
+
+@pytest.mark.parametrize(
+    ("largest", "exponent"), [(1.0, -6), (127 / 64, -6), (127.5 / 64, -5), (2.0, -5), (0.0, -15), (1e9, 9)]
+)
+def test_static_exponent_saturates_nothing(largest, exponent):
+    assert static_exponent(largest, TINY) == exponent
+
+
+def test_relative_errors():
+    want = np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert relative_error(want, want) == 0
+    assert relative_error(1.1 * want, want) == pytest.approx(0.1)
+    assert relative_error(np.full(2, 1e-30), np.zeros(2)) == pytest.approx(np.sqrt(2)), "a reference of zeros"
+    assert relative_error(np.zeros(2), np.zeros(2)) == 0
 
 
 def test_static_exponents_hold_the_largest_value():

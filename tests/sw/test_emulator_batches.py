@@ -171,6 +171,8 @@ def test_what_a_run_may_see_of_the_one_before():
     emulator = Emulator(memories)
     assert not emulator.dependent(0)
     assert emulator.dependent(4)
+    assert emulator.dependent(4, [Span(RegionId.WIDE, 0, 1), Span(RegionId.NARROW, 1, 1)])
+    assert not emulator.dependent(4, [Span(RegionId.WIDE, 0, 2)])
 
 
 @pytest.mark.parametrize("first", [0, 4])
@@ -190,3 +192,22 @@ def test_batches_go_on_from_the_last_sample_of_the_one_before(first):
         assert np.array_equal(y, want)
         state = want[-1]
     assert np.array_equal(left, state)
+
+
+def test_an_input_may_lie_where_the_program_writes(monkeypatch):
+    """The next batch writes it anew, so what the last sample of the one before left need not be made first."""
+    program = assemble("v_rd wide, 0\nvv_add 0\nv_wr wide, 0\nv_rd wide, 0\nv_relu\nv_wr wide, 1\nhalt")
+    image = Image(
+        TINY, tuple(program), inputs=(Port("x", RegionId.WIDE, 0, (4,)),), outputs=(Port("y", RegionId.WIDE, 1, (4,)),)
+    )
+    runs = []
+    single = Emulator.run
+    monkeypatch.setattr(Emulator, "run", lambda self, pc=0: runs.append(pc) or single(self, pc))
+    x = np.arange(24.0).reshape(3, 2, 4) - 8
+    with EmulatedDevice(TINY) as device:
+        device.load(image)
+        for values in x:
+            assert np.array_equal(device.run({"x": values})["y"], np.maximum(2 * values, 0))
+        assert runs == []
+        left = half.decode(TINY.wide_word.unpack(device.read("wide", 0)[0])["elem"])
+    assert np.array_equal(left, 2 * x[-1, -1]) and len(runs) == 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.calibration import relative_error
+from concord.compiler.formats import relative_error
 from concord.mlp import OUTPUT, Narrow, compile_mlp, tap_names
 from concord.sheet import CapacityError
 from concord.spec.presets import ECP5_85F, TINY

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from rich import box
 from rich.table import Table
 
-from concord.calibration import relative_error, static_exponent
 from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
 from concord.compiler.package import Exponents
@@ -74,6 +73,19 @@ class Evidence:
             figures = f"{100 * candidate.agreement:.2f} %", f"{100 * candidate.error:.2f} %"
             table.add_row(candidate.label, *figures, style=style)
         return table
+
+
+def relative_error(computed: Floats, reference: Floats) -> float:
+    """Root mean square error relative to the root mean square of the reference."""
+    return float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
+
+
+def static_exponent(largest: float, config: NpuConfig) -> int:
+    """The least static exponent that saturates nothing up to ``largest``."""
+    exponent = int(np.frexp(largest)[1]) - 1 - config.act.headroom if largest > 0 else config.act.exp_min
+    if largest > config.act.q_max * 2.0**exponent:
+        exponent += 1
+    return min(max(exponent, config.act.exp_min), config.act.exp_max)
 
 
 def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: int = 0) -> dict[str, int]:

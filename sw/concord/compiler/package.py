@@ -75,8 +75,12 @@ class Arrangement:
             missing = -len(values) % self.batch
             if missing:
                 values = np.concatenate([values, np.zeros((missing, *self.shapes[name]))])
-            flat = np.zeros((len(values) // self.batch, prod(self.shapes[name]) * self.batch + 1))
-            flat[:, :-1] = values.reshape(len(flat), -1)
+            runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
+            if np.array_equal(order.reshape(-1), np.arange(count)):
+                ports[name] = values.reshape(runs, *order.shape)
+                continue
+            flat = np.zeros((runs, count + 1))
+            flat[:, :-1] = values.reshape(runs, -1)
             ports[name] = np.take(flat, order, axis=1)  # PAD is -1: the last
         return ports
 

@@ -14,7 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.calibration import Evidence, choose_formats, emulate, relative_error
+from concord.calibration import Evidence, choose_formats, emulate
+from concord.compiler.formats import relative_error
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.train import Digits, ensure_model, load_digits

@@ -130,10 +130,21 @@ class Emulator:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
         return plan.run
 
-    def dependent(self, pc: int = 0) -> bool:
-        """Whether a run may see what an earlier one of the same program left in the vector memories."""
+    def dependent(self, pc: int = 0, given: Sequence[Span] = ()) -> bool:
+        """Whether a run may see what an earlier one of the same program left in the vector memories.
+
+        Parameters
+        ----------
+        pc : int
+            First instruction.
+        given : sequence of Span
+            Vectors that are written before every run.
+        """
         touched = self._footprint(pc)
-        return any(touched.live[mem] & touched.written[mem] for mem in Mem)
+        found = {mem: touched.live[mem] & touched.written[mem] for mem in Mem}
+        for span in given:
+            found[VECTORS[span.region]] -= set(range(span.addr, span.addr + span.count))
+        return any(found.values())
 
     # Batches -----------------------------------------------------------------------------------
 

@@ -88,13 +88,16 @@ class EmulatedDevice(Device):
         if not image.inputs or size < 2:
             return super()._run_batch(image, batch, size, pc, timeout)
         emulator = self._open()
-        if self._pending is not None and (self._pending[2] != pc or emulator.dependent(pc)):
+        given, spans = (
+            [Span(port.region, port.address, port.vectors(self.config)) for port in ports]
+            for ports in (image.inputs, image.outputs)
+        )
+        if self._pending is not None and (self._pending[2] != pc or emulator.dependent(pc, given)):
             self._catch_up()
         numbers = {
             (VECTORS[port.region], port.address): _to_vectors(batch[port.name], port, self.config)
             for port in image.inputs
         }
-        spans = [Span(port.region, port.address, port.vectors(self.config)) for port in image.outputs]
         result = emulator.run_batch({}, spans, pc, numbers=numbers)
         self._last, self._started = result.run, True
         self._pending = image, {name: values[-1] for name, values in batch.items()}, pc
