@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from concord.graph.passes.destinations import destinations
 from concord.graph.passes.dtype_forms import Form
 from concord.graph.passes.dtypes import Conversion, assign
 from dtype_graphs import RESIDUAL, N, W, graph, kinds, operators_with_two_outputs
@@ -209,8 +208,6 @@ def test_factors_must_be_positive(factor):
 def test_factors_are_for_products(key):
     with pytest.raises(ValueError, match="that a product reads, not"):
         assign(graph("Dense q x > y", "Softmax p y > z"), {key: 1.0})
-    with pytest.raises(ValueError, match="that a product reads, not"):
-        destinations(graph("Dense q x > y", "Softmax p y > z"), [["q"], ["p"]], {key: 1.0})
 
 
 def test_only_a_narrow_tensor_has_a_factor():

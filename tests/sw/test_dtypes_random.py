@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 
 from concord.graph.ops import OPS, Kind
-from concord.graph.passes.destinations import destinations
 from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import TINY
@@ -134,23 +133,6 @@ def test_random_graphs_are_consistent(example):
         inputs = [types.inputs[name, index] for index in range(len(node.inputs)) if entry(node, index, factors)]
         assert form.reads_narrow is (set(inputs) == {N})
         assert form.writes_narrow is ({types.tensors[t] for t in node.outputs} == {N})
-
-
-@settings(max_examples=200, deadline=None)
-@given(networks())
-def test_every_node_by_itself_writes_what_its_readers_see(example):
-    net, factors = example
-    types, found = assign(net, factors), destinations(net, [[node.name] for node in net.nodes], factors)
-    assert set(found) == set(net.shapes)
-    converted = {conversion.tensor for conversion in (*types.conversions, *types.own)}
-    for name, wants in found.items():
-        node = net.producer(name)
-        kind = None if node is None else OPS[node.op].kind
-        if len(wants.factors) > 1:
-            assert wants.wide
-        assert wants.narrow is (types.tensors[name] is N or name in converted)
-        if kind in (None, Kind.QUANTISED) and types.entries[name]:
-            assert wants.wide is (types.tensors[name] is W)
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,6 +1,6 @@
 """Rewrites of a graph that change no result but for rounding; each is a module with ``run(graph) -> None``.
 
-The data-type pass and what builds on it (``dtypes``, ``destinations``, ``dtype_report``) rewrite nothing.
+The data-type pass and its report (``dtypes``, ``dtype_report``) rewrite nothing.
 """
 
 from __future__ import annotations
