@@ -64,25 +64,23 @@ class OperandPort(wiring.Component):
         m = Module()
         beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
         m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
-        unreserved = Signal(range(depth + 1))
-        beat, full, load = Signal(range(beats)), Signal(), Signal()
+        # Whoever takes a beat may be far away: that does not reach the queue in the same cycle.
+        m.submodules.ahead = ahead = RegisterSlice(self.beat.shape())
+        unreserved, beat = Signal(range(depth + 1)), Signal(range(beats))
         m.d.comb += [
             queue.w_data.eq(self.vector),
             queue.w_en.eq(self.push),
-            load.eq(queue.r_rdy & (~full | self.take)),
-            self.freed.eq(load & (beat == beats - 1)),
+            ahead.i.valid.eq(queue.r_rdy),
+            ahead.i.p.eq(queue.r_data.word_select(beat, 16 * lanes)),
+            ahead.o.ready.eq(self.take),
+            self.beat.eq(ahead.o.p),
+            self.freed.eq(queue.r_rdy & ahead.i.ready & (beat == beats - 1)),
             queue.r_en.eq(self.freed),
+            self.available.eq(unreserved != 0),
         ]
-        m.d.comb += self.available.eq(unreserved != 0)
         m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
-        with m.If(load):
-            m.d.sync += [
-                full.eq(1),
-                self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
-                beat.eq(Mux(self.freed, 0, beat + 1)),
-            ]
-        with m.Elif(self.take):
-            m.d.sync += full.eq(0)
+        with m.If(queue.r_rdy & ahead.i.ready):
+            m.d.sync += beat.eq(Mux(self.freed, 0, beat + 1))
         return m
 
 
