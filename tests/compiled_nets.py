@@ -1,5 +1,7 @@
 """Small networks for the compiler, as graphs."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from concord.graph.ir import Graph, Node
@@ -26,6 +28,23 @@ def _weights(rng, *shape):
 def _conv(rng, name, x, y, weight, group=1):
     geometry = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": group}
     return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.2, len(weight)), **geometry})
+
+
+def perceptron(*widths, functions=None, seed=0):
+    """Products with ReLU in between; ``functions`` are those behind every product, None for none."""
+    rng = np.random.default_rng(seed)
+    nodes, value = [], "x"
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        attrs = {"weight": _weights(rng, outputs, inputs), "bias": rng.normal(0, 0.2, outputs)}
+        nodes.append(Node("Dense", f"fc{k}", (value,), (f"fc{k}.out",), attrs))
+        function = functions[k] if functions else "relu" if k < len(widths) - 2 else None
+        if function == "relu":
+            nodes.append(Node("Relu", f"relu{k}", (f"fc{k}.out",), (f"relu{k}.out",)))
+        elif function is not None:
+            attrs = {"functions": ((function, {}),)}
+            nodes.append(Node("Function", f"{function}{k}", (f"fc{k}.out",), (f"{function}{k}.out",), attrs))
+        value = nodes[-1].outputs[0]
+    return graph_of(nodes, x=(1, widths[0]))
 
 
 def residual():

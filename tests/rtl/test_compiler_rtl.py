@@ -1,13 +1,18 @@
-"""Compiled networks on the Verilated core: every output bit as on the emulator."""
+"""Compiled networks on the Verilated core: every bit of every layer as on the emulator."""
 
 import numpy as np
 import pytest
 
-from compiled_nets import gru, residual
+from compiled_nets import gru, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.host import connect
+from concord.report.prefixes import prefixes
 from concord.spec.presets import TINY
+
+
+def two_functions():
+    return perceptron(7, 9, 6, 3, functions=["relu", "tanh", None])
 
 
 @pytest.mark.slow
@@ -25,3 +30,23 @@ def test_emulator_and_rtl_agree(make):
     for name, want in run(graph, x).items():
         np.testing.assert_array_equal(results[0][name], results[1][name])
         assert np.abs(results[0][name] - want).max() < 0.1 * np.abs(want).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [two_functions, residual, gru])
+def test_every_layer(make):
+    graph = make()
+    compiled = compile_graph(graph, TINY)
+    rng = np.random.default_rng(6)
+    ports = compiled.package.arrangement.pack(
+        {name: rng.normal(0, 1, (2, *graph.sample_shape(name))) for name in graph.inputs}
+    )
+    with connect("emulator", TINY) as emulator, connect("rtl", TINY) as rtl:
+        for prefix in prefixes(compiled):
+            emulator.load(prefix.image)
+            rtl.load(prefix.image)
+            want, got = emulator.run(ports), rtl.run(ports)
+            assert list(got) == list(want) and want
+            for name, values in want.items():
+                assert got[name].tobytes() == values.tobytes(), (prefix.parts[0].tensor, name)
+            assert rtl.flags() == emulator.flags() == {}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,14 +16,14 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.image import Image
 from concord.spec.presets import PRESETS, TINY
-from networks import network
 
 TEXT = "set_shape 2, 1\nv_rd wide, 0, row=1\n  v_relu\n  v_wr wide, 2, row=1\nhalt\n"
 
 
-def layers_of(net):
-    """Weights and biases as the demonstration exports them."""
-    return [(layer.weight, layer.bias) for layer in net.layers]
+def layers(*widths):
+    """Random weights and biases as the demonstration exports them."""
+    rng = np.random.default_rng(0)
+    return [(rng.normal(0, 1 / np.sqrt(a), (b, a)), rng.normal(0, 0.2, b)) for a, b in pairwise(widths)]
 
 
 def run(*arguments):
@@ -136,7 +137,7 @@ def test_images_survive_the_round_trip(image):
 @pytest.fixture
 def model(tmp_path):
     path = tmp_path / "net.onnx"
-    export_onnx(layers_of(network(64, 8, 3)), TrainSettings(), path)
+    export_onnx(layers(64, 8, 3), TrainSettings(), path)
     return path
 
 
@@ -189,7 +190,7 @@ def test_a_damaged_network_is_refused(model, tmp_path):
 )
 def test_compile_says_what_is_wrong(model, tmp_path, arguments, message):
     np.savez(tmp_path / "z.npz", z=np.zeros(3))
-    export_onnx(layers_of(network(64, 64, 3)), TrainSettings(), tmp_path / "large.onnx")
+    export_onnx(layers(64, 64, 3), TrainSettings(), tmp_path / "large.onnx")
     code, output = run("compile", *(tmp_path / a if "." in a else a for a in arguments))
     assert code == 1 and message in output and "Traceback" not in output
 

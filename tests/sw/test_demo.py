@@ -6,13 +6,19 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from compiled_nets import residual
+from concord.compiler.formats import emulate, relative_error
+from concord.compiler.model import compile_graph
+from concord.compiler.package import Package
 from concord.demo import run as demo
 from concord.demo.compare import compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
+from concord.demo.tensors import every_tensor
 from concord.demo.train import TrainSettings, ensure_model, export_onnx, is_current, load_digits, train
-from concord.mlp import OUTPUT
-from concord.onnx_import import import_onnx
-from concord.spec.presets import ECP5_85F, UP5K
+from concord.frontend import import_model
+from concord.graph import execute
+from concord.host import connect
+from concord.spec.presets import ECP5_85F, TINY, UP5K
 
 QUICK = TrainSettings(hidden=(16,), epochs=15)
 
@@ -45,10 +51,11 @@ def test_training_is_repeatable(digits, quick):
 def test_export_is_what_was_trained(digits, quick, tmp_path):
     path = tmp_path / "net.onnx"
     export_onnx(quick, QUICK, path)
-    network = import_onnx(path)
-    assert [layer.activation for layer in network.layers] == ["Relu", None]
-    assert np.array_equal(network.layers[0].weight, quick[0][0].astype(np.float32))
-    accuracy = np.mean(network(digits.x_test).argmax(axis=1) == digits.y_test)
+    graph = import_model(path)
+    assert [node.op for node in graph.nodes] == ["Reshape", "Dense", "Relu", "Dense"]
+    assert np.array_equal(graph.nodes[1].attrs["weight"], quick[0][0].astype(np.float32))
+    (logits,) = execute.run(graph, {"image": digits.x_test.reshape(-1, 1, 8, 8)}).values()
+    accuracy = np.mean(logits.argmax(axis=1) == digits.y_test)
     assert accuracy > 0.85
 
 
@@ -105,8 +112,9 @@ def emulated_rtl(monkeypatch):
     """Let the emulator stand in for the RTL; the result says how many runs to spoil."""
     spoiled = {}
 
-    def fake(image, x, console):
-        outputs = {name: values.copy() for name, values in demo.emulate(image, x).items()}
+    def fake(compiled, inputs, console):
+        with connect("emulator", compiled.image.config) as device:
+            outputs = {name: x.copy() for name, x in every_tensor(compiled, inputs, device, console).items()}
         for name, (index, value) in spoiled.items():
             outputs[name][index] = value
         return outputs, 312.0
@@ -125,7 +133,7 @@ def test_whole_run(emulated_rtl, tmp_path):
     passed, text = run(tmp_path)
     assert passed
     lines = text.splitlines()
-    assert "emulator = RTL: PASS (1360 values)" in lines
+    assert "emulator = RTL: PASS (848 values)" in lines
     for label in (
         "accuracy in double precision",
         "accuracy on the NPU (BFP8)",
@@ -134,18 +142,33 @@ def test_whole_run(emulated_rtl, tmp_path):
     ):
         assert any(label in line for line in lines)
     assert (tmp_path / "report.png").stat().st_size > 20_000
-    assert (tmp_path / "digits_mlp.onnx").exists()
+    assert Package.load(tmp_path / "digits_mlp_ecp5-85f").config == ECP5_85F
+    assert "64 x 32" in text and "binary16" in text and "double precision" in text
 
 
 @pytest.mark.slow
 def test_the_serial_preset_gives_the_same_on_the_rtl(tmp_path):
     text = io.StringIO()
     assert demo.run_demo(UP5K, tmp_path, 2, Console(file=text, width=100))
-    assert "emulator = RTL: PASS (340 values)" in text.getvalue()
+    assert "emulator = RTL: PASS (212 values)" in text.getvalue()
 
 
-def test_a_wrong_value_fails_the_run(emulated_rtl, tmp_path):
-    emulated_rtl[OUTPUT] = ((3, 7), 1.5)
+@pytest.mark.parametrize(("tensor", "index"), [("relu1_out", (2, 60)), ("logits", (3, 7))])
+def test_a_wrong_value_fails_the_run(emulated_rtl, tmp_path, tensor, index):
+    emulated_rtl[tensor] = (index, 1.5e4)
     passed, text = run(tmp_path)
     assert not passed
-    assert "emulator = RTL: FAIL (y[7] of sample 3: " in text
+    assert f"emulator = RTL: FAIL ({tensor}[{index[1]}] of sample {index[0]}: " in text
+
+
+def test_tensors_are_those_of_the_layers():
+    graph = residual()
+    x = {"x": np.random.default_rng(3).normal(0, 1, (3, 2, 4, 4))}
+    compiled = compile_graph(graph, TINY)
+    with connect("emulator", TINY) as device:
+        found = every_tensor(compiled, x, device, Console(file=io.StringIO()))
+    assert list(found) == [layer.tensor for layer in compiled.lowered.layers]
+    want = execute.run(graph, x, keep="all")
+    for name, values in found.items():
+        assert relative_error(values, want[name].reshape(3, -1)) < 0.05, name
+    assert np.array_equal(found["y"], emulate(compiled, x)["y"])

@@ -13,11 +13,11 @@ import numpy as np
 from concord.bench.programs import elementwise, products
 from concord.bench.results import Results
 from concord.bench.software import perceptron
+from concord.compiler.model import compile_graph
 from concord.examples import EXAMPLES, Example, gru, lstm
 from concord.host import Link, LinkedDevice
 from concord.host.rtl import RtlTransport, find_library
 from concord.image import Image
-from concord.mlp import INPUT, compile_mlp
 from concord.spec.config import NpuConfig
 
 #: Sizes of the matrix-vector products: outputs, inputs.
@@ -154,14 +154,16 @@ def link_bytes(rtl: Rtl, results: Results) -> None:
     """Bytes on the link, framing included, for one inference of the perceptron."""
     group = "Host link, one inference of the perceptron"
     with results.if_it_fits(group):
-        image = compile_mlp(perceptron(), rtl.config).image
-        rtl.device.load(image)
-        batch = np.random.default_rng(1).random((8, *image.inputs[0].shape))
+        compiled = compile_graph(perceptron(), rtl.config)
+        rtl.device.load(compiled.image)
+        batch = np.random.default_rng(1).random((8, *compiled.graph.sample_shape("x")))
         sent, received = rtl.transport.sent, rtl.transport.received
-        rtl.device.run({INPUT: batch})
+        compiled.run(rtl.device, {"x": batch})
         results.add(group, "to the device", (rtl.transport.sent - sent) / 8, "bytes")
         results.add(group, "from the device", (rtl.transport.received - received) / 8, "bytes")
-        results.add(group, "values in it", 2 * sum(p.elements for p in (*image.inputs, *image.outputs)), "bytes")
+        ports = (*compiled.image.inputs, *compiled.image.outputs)
+        words = sum(port.vectors(rtl.config) * rtl.device.regions[port.region].nbytes for port in ports)
+        results.add(group, "words of inputs and outputs in it", words, "bytes")
 
 
 RTL_MEASURES: tuple[Callable[[Rtl, Results], None], ...] = (

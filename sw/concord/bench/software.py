@@ -12,29 +12,37 @@ from pathlib import Path
 import numpy as np
 
 from concord.bench.results import Results
-from concord.mlp import compile_mlp
-from concord.network import Dense, Network
+from concord.compiler.model import compile_graph
+from concord.graph.ir import Graph, Node, Shape
 from concord.spec.config import NpuConfig
 
 #: Widths of the perceptron of the demonstration.
 WIDTHS = (64, 64, 32, 10)
 
 
-def perceptron(widths: tuple[int, ...] = WIDTHS) -> Network:
-    """A perceptron with random weights."""
+def perceptron(widths: tuple[int, ...] = WIDTHS) -> Graph:
+    """A perceptron with random weights and ReLU between its layers; its input is ``x``, its output ``y``."""
     rng = np.random.default_rng(1)
-    layers = []
+    nodes: list[Node] = []
+    shapes: dict[str, Shape] = {"x": (1, widths[0])}
+    value = "x"
     for k, (inputs, outputs) in enumerate(pairwise(widths), 1):
+        last = k == len(widths) - 1
         weight, bias = rng.normal(0, np.sqrt(2 / inputs), (outputs, inputs)), rng.normal(0, 0.1, outputs)
-        layers.append(Dense(f"fc{k}", weight, bias, "Relu" if k < len(widths) - 1 else None))
-    return Network("perceptron", tuple(layers))
+        result = "y" if last else f"fc{k}.out"
+        nodes.append(Node("Dense", f"fc{k}", (value,), (result,), {"weight": weight, "bias": bias}))
+        shapes[result], value = (1, outputs), result
+        if not last:
+            nodes.append(Node("Relu", f"relu{k}", (value,), (f"relu{k}.out",)))
+            shapes[f"relu{k}.out"], value = (1, outputs), f"relu{k}.out"
+    return Graph("perceptron", nodes, ["x"], ["y"], shapes, {"x", "y"})
 
 
 def emulator_speed(config: NpuConfig, results: Results) -> None:
     """Inferences per second of one core, in a batch and one by one."""
     group = "Emulator, one core"
     with results.if_it_fits(group):
-        compile_mlp(perceptron(), config)
+        compile_graph(perceptron(), config)
         for batch, speed in _inferences_per_second(config).items():
             name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
             results.add(group, name, speed, "inferences/s")

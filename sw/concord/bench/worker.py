@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from concord.bench.software import perceptron
+from concord.compiler.model import compile_graph
 from concord.host import connect
-from concord.mlp import INPUT, compile_mlp
 from concord.spec.config import NpuConfig
 
 BATCH = 4096
@@ -24,11 +24,16 @@ ROUNDS = 5
 
 def speeds(config: NpuConfig) -> dict[int, float]:
     """Inferences per second by size of the batch, best of a few rounds, in this process."""
-    network = perceptron()
-    x = np.random.default_rng(2).random((BATCH, network.inputs))
+    graph = perceptron()
+    compiled = compile_graph(graph, config)
+    x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
     with connect("emulator", config) as device:
-        device.load(compile_mlp(network, config).image)
-        best = {n: min(_seconds(device.run, {INPUT: x[:n]}) for _ in range(ROUNDS)) for n in (BATCH, 1)}
+        device.load(compiled.image)
+
+        def run(batch: Any) -> Any:
+            return compiled.run(device, {"x": batch})
+
+        best = {n: min(_seconds(run, x[:n]) for _ in range(ROUNDS)) for n in (BATCH, 1)}
     return {batch: batch / seconds for batch, seconds in best.items()}
 
 

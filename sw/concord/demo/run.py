@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,51 +14,73 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.calibration import Evidence, choose_formats, emulate
-from concord.compiler.formats import relative_error
+from concord.compiler.formats import Evidence, choose_formats, relative_error
+from concord.compiler.model import Compiled
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
+from concord.demo.tensors import every_tensor
 from concord.demo.train import Digits, ensure_model, load_digits
+from concord.frontend import import_model
 from concord.golden.blocks import quantize
 from concord.golden.half import decode, encode
+from concord.graph import execute
+from concord.graph.cost import macs
+from concord.graph.ir import Floats, Graph, Node
 from concord.host import connect
-from concord.image import Image
-from concord.mlp import INPUT, OUTPUT, CompiledMlp, compile_mlp
-from concord.network import Network
-from concord.onnx_import import import_onnx
 from concord.packing import to_vectors
-from concord.progress import load, run_batch
 from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything the demonstration found out."""
+    """Everything the demonstration found out.
+
+    Parameters
+    ----------
+    digits : Digits
+        The data.
+    compiled : Compiled
+        The network with the formats that were chosen.
+    evidence : Evidence
+        Why they were.
+    reference, emulated : mapping of str to array
+        On the test images, by tensor, ``[images, elements]``: double precision, and the NPU.
+    comparison : Comparison
+        Of emulator and RTL.
+    cycles : float
+        Of one inference.
+    """
 
     digits: Digits
-    compiled: CompiledMlp
+    compiled: Compiled
     evidence: Evidence
+    reference: dict[str, Floats]
     emulated: Outputs
     comparison: Comparison
     cycles: float
 
     @property
-    def network(self) -> Network:
+    def graph(self) -> Graph:
         """The network in double precision."""
-        return self.compiled.network
+        return self.compiled.graph
+
+    @property
+    def products(self) -> list[Node]:
+        """Its matrix products: one per layer."""
+        return [node for node in self.graph.nodes if node.op == "Dense"]
 
     @property
     def float_accuracy(self) -> float:
         """Share of test images that double precision gets right."""
-        return float(np.mean(self.network(self.digits.x_test).argmax(axis=1) == self.digits.y_test))
+        return float(np.mean(self.reference[self.graph.outputs[0]].argmax(axis=1) == self.digits.y_test))
 
     @property
     def predictions(self) -> npt.NDArray[np.int64]:
         """What the NPU says to the test images."""
-        return np.asarray(self.emulated[OUTPUT].argmax(axis=1))
+        return np.asarray(self.emulated[self.graph.outputs[0]].argmax(axis=1))
 
     @property
     def accuracy(self) -> float:
@@ -68,7 +90,7 @@ class Outcome:
     @property
     def utilisation(self) -> float:
         """Multiply-accumulates of the network per multiply-accumulate the NPU could have done in that time."""
-        return self.network.macs / (self.cycles * self.compiled.config.macs)
+        return macs(self.graph) / (self.cycles * self.compiled.image.config.macs)
 
 
 def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> bool:
@@ -79,7 +101,7 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
     config : NpuConfig
         The NPU.
     folder : Path
-        Gets the model, the image and the picture.
+        Gets the model, the compiled network and the picture.
     images : int
         Test images that are run on the RTL.
     console : Console
@@ -89,22 +111,24 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
     digits = step("data", load_digits, lambda d: f"{len(d.x_train)} training, {len(d.x_test)} test images")
     model = folder / "digits_mlp.onnx"
     step("training", lambda: ensure_model(model, digits), lambda new: f"{model}{'' if new else ' (unchanged)'}")
-    network = step("import", lambda: import_onnx(model), lambda n: f"{len(n.layers)} layers, {n.macs} MACs")
+    graph = step("import", lambda: import_model(model), lambda g: f"{len(g.nodes)} nodes, {macs(g)} MACs")
     evidence = step(
         "formats",
-        lambda: choose_formats(network, config, emulate, digits.x_calibration, digits.y_calibration),
-        lambda e: f"{e.chosen.label} is best of {len(e.candidates)} on {len(digits.x_calibration)} calibration images",
+        lambda: choose_formats(graph, config, _inputs(graph, digits.x_calibration)),
+        lambda e: f"{e.chosen.label} best of {len(e.candidates)} on {len(digits.x_calibration)} calibration images",
     )
-    compiled = compile_mlp(network, config, evidence.chosen.formats)
-    path = folder / f"digits_mlp_{config.name}.image"
-    step("compile", lambda: compiled.image.save(path), lambda _: f"{path}, {len(compiled.words)} instructions")
-    emulated = step(
-        "emulator", lambda: emulate(compiled.tapped, digits.x_test), lambda _: f"{len(digits.x_test)} images"
-    )
-    count = min(images, len(digits.x_test))
-    computed, cycles = _run_rtl(compiled.tapped, digits.x_test[:count], console)
-    comparison = compare({name: values[:count] for name, values in emulated.items()}, computed)
-    outcome = Outcome(digits, compiled, evidence, emulated, comparison, cycles)
+    compiled, path = evidence.chosen.compiled, folder / f"digits_mlp_{config.name}"
+    count = f"{len(compiled.image.program)} instructions"
+    step("compile", lambda: compiled.package.save(path, model), lambda _: f"{path}, {count}")
+    given = _inputs(graph, digits.x_test)
+    emulated = step("emulator", lambda: _emulate(compiled, given, console), lambda _: f"{len(digits.x_test)} images")
+    few = min(images, len(digits.x_test))
+    computed, cycles = _run_rtl(compiled, _inputs(graph, digits.x_test[:few]), console)
+    comparison = compare({name: values[:few] for name, values in emulated.items()}, computed)
+    reference = {
+        name: values.reshape(len(values), -1) for name, values in execute.run(graph, given, keep="all").items()
+    }
+    outcome = Outcome(digits, compiled, evidence, reference, emulated, comparison, cycles)
     picture = folder / "report.png"
     step("picture", lambda: draw(report(outcome), picture), lambda _: str(picture))
     show(outcome, console)
@@ -127,12 +151,23 @@ class _Steps:
         return value
 
 
-def _run_rtl(image: Image, x: Floats, console: Console) -> tuple[dict[str, npt.NDArray[Any]], float]:
-    """Outputs of the RTL, and the cycles of one inference."""
+def _inputs(graph: Graph, images: Floats) -> dict[str, Floats]:
+    """Rows of pixels as the input of the network."""
+    (name,) = graph.inputs
+    return {name: images.reshape(len(images), *graph.sample_shape(name))}
+
+
+def _emulate(compiled: Compiled, inputs: dict[str, Floats], console: Console) -> Outputs:
+    """Tensors of the emulator."""
+    with connect("emulator", compiled.image.config) as device:
+        return every_tensor(compiled, inputs, device, console)
+
+
+def _run_rtl(compiled: Compiled, inputs: dict[str, Floats], console: Console) -> tuple[Outputs, float]:
+    """Tensors of the RTL, and the cycles of one inference."""
     console.print("[bold]RTL       [/bold] Verilator simulation, driven over the host link")
-    with connect("rtl", image.config) as device:
-        load(device, image, console)
-        outputs = run_batch(device, {INPUT: x}, console, f"{len(x)} images")
+    with connect("rtl", compiled.image.config) as device:
+        outputs = every_tensor(compiled, inputs, device, console)
         return outputs, float(device.counters()["CYCLES"] or 0)
 
 
@@ -140,13 +175,12 @@ def show(outcome: Outcome, console: Console) -> None:
     """Print the evidence for the formats, the error of the layers, and the results."""
     console.print(outcome.evidence.table())
     layers = Table(title="Layers", box=box.SIMPLE_HEAD, title_justify="left")
-    for column in ("layer", "size", "input stored with", "error of its output"):
+    for column in ("layer", "size", "result stored as", "error of the result"):
         layers.add_column(column)
-    for layer, narrow, figures in zip(
-        outcome.network.layers, outcome.compiled.formats, _layer_figures(outcome), strict=True
-    ):
+    for node, form, figures in zip(outcome.products, _forms(outcome), _layer_figures(outcome), strict=True):
+        outputs, inputs = node.attrs["weight"].shape
         error = f"{100 * relative_error(figures.computed, figures.reference):.2f} %"
-        layers.add_row(layer.name, f"{layer.inputs} x {layer.outputs}", str(narrow), error)
+        layers.add_row(node.name, f"{inputs} x {outputs}", form, error)
     console.print(layers)
     results = Table(title="Results", box=box.SIMPLE_HEAD, title_justify="left", show_header=False)
     for label, value in _headline(outcome):
@@ -157,7 +191,7 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def _headline(outcome: Outcome) -> tuple[tuple[str, str], ...]:
-    config = outcome.compiled.config
+    config = outcome.compiled.image.config
     return (
         ("accuracy in double precision", f"{100 * outcome.float_accuracy:.2f} %"),
         (f"accuracy on the NPU (BFP{config.act_mant})", f"{100 * outcome.accuracy:.2f} %"),
@@ -166,38 +200,49 @@ def _headline(outcome: Outcome) -> tuple[tuple[str, str], ...]:
     )
 
 
+def _forms(outcome: Outcome) -> list[str]:
+    """How the results of the layers are stored."""
+    compiled = outcome.compiled
+    return [
+        facts["output"] if compiled.plan.copy(layer.target.root, Mem.NARROW) else "binary16"
+        for layer, facts in zip(compiled.lowered.layers, compiled.image.metadata["layers"], strict=True)
+    ]
+
+
 def _layer_figures(outcome: Outcome) -> tuple[LayerFigures, ...]:
-    """Outputs of all layers against double precision; those in between as they are stored for the next layer."""
-    references = outcome.network.trace(outcome.digits.x_test)
-    stored = [values for name, values in outcome.emulated.items() if name != "input"]
+    """Results of all layers against double precision; those in between as they are stored for the next layer."""
     return tuple(
-        LayerFigures(layer.name, reference, np.asarray(values, dtype=np.float64))
-        for layer, reference, values in zip(outcome.network.layers, references, stored, strict=True)
+        LayerFigures(layer.name, outcome.reference[layer.tensor], outcome.emulated[layer.tensor])
+        for layer in outcome.compiled.lowered.layers
     )
 
 
 def _tensor_figures(outcome: Outcome) -> tuple[TensorFigures, ...]:
     """Where the values of the tensors that are stored narrow lie in the window of the mantissa."""
-    config = outcome.compiled.config
-    inputs = [outcome.digits.x_test, *outcome.network.trace(outcome.digits.x_test)[:-1]]
-    names = ["input", *(layer.name for layer in outcome.network.layers[:-1])]
+    config, layers = outcome.compiled.image.config, outcome.compiled.lowered.layers
+    (given,) = outcome.graph.inputs
+    tensors = [(given, given, "dynamic exponent")]
+    tensors += [(layer.name, layer.tensor, form) for layer, form in zip(layers, _forms(outcome), strict=True)]
     figures = []
-    for name, values, narrow in zip(names, inputs, outcome.compiled.formats, strict=True):
-        vectors = to_vectors(encode(values), config)
-        dynamic = quantize(vectors, config.act).exp
-        exponent = dynamic if narrow.exponent is None else np.full(len(vectors), narrow.exponent)
+    for name, tensor, form in tensors:
+        if form == "binary16":
+            continue
+        vectors = to_vectors(encode(outcome.reference[tensor]), config)
+        static = outcome.compiled.package.exponents.get(tensor)
+        exponent = quantize(vectors, config.act).exp if static is None else np.full(len(vectors), static)
         codes = np.abs(decode(vectors)) * 2.0 ** -np.asarray(exponent, dtype=np.float64)[:, None]
-        figures.append(TensorFigures(name, str(narrow), codes[codes > 0], config.act_mant))
+        figures.append(TensorFigures(name, form, codes[codes > 0], config.act_mant))
     return tuple(figures)
 
 
 def report(outcome: Outcome) -> Report:
     """What goes into the picture."""
-    widths = [outcome.network.inputs, *(layer.outputs for layer in outcome.network.layers)]
+    shapes = [node.attrs["weight"].shape for node in outcome.products]
+    widths = "-".join(map(str, [shapes[0][1], *(outputs for outputs, _ in shapes)]))
     comparison = outcome.comparison
     verdict = f"PASS ({comparison.values} values)" if comparison.passed else "FAIL"
     return Report(
-        title=f"Concord on {outcome.compiled.config.name}: handwritten digits, {'-'.join(map(str, widths))} perceptron",
+        title=f"Concord on {outcome.compiled.image.config.name}: handwritten digits, {widths} perceptron",
         headline=(*_headline(outcome), ("emulator = RTL", verdict)),
         labels=outcome.digits.y_test,
         predictions=outcome.predictions,

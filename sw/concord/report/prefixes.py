@@ -6,8 +6,9 @@ next layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ from concord.image import Image, Port
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg, RegionId
 
+#: Arrays ``[runs, *shape]`` by port.
+Outputs = Mapping[str, npt.NDArray[Any]]
 #: What the counters count in a prefix.
 Counts = dict[Reg, int]
 COUNTED = (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS)
@@ -120,51 +123,75 @@ def halt() -> int:
     return builder.words()[0]
 
 
-def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], Counts]]:
-    """What every layer computes on the emulator, and the counters of a run as far as that layer."""
-    samples = len(np.asarray(next(iter(inputs.values()))))
-    ports = compiled.package.arrangement.pack(inputs)
-    with connect("emulator", compiled.image.config) as device:
-        for layer, end in zip(compiled.lowered.layers, ends(compiled), strict=True):
-            wanted = parts(compiled.lowered, layer)
-            device.load(_prefix(compiled, end, wanted))
-            outputs = device.run(ports)
-            counters = device.counters()
-            found = [_result(compiled, k, part, outputs, samples) for k, part in enumerate(wanted)]
-            yield found, {reg: counters[reg.name] or 0 for reg in COUNTED}
+@dataclass(frozen=True)
+class Prefix:
+    """The program as far as a layer.
 
+    Parameters
+    ----------
+    image : Image
+        Stops behind the layer, and has an output for every copy of what the layer computes.
+    parts : list of Part
+        What the layer computes.
+    batch : int
+        Samples per run.
+    """
 
-def _prefix(compiled: Compiled, end: int, wanted: list[Part]) -> Image:
-    """The image that stops at ``end``, with an output for every copy of a part."""
-    image, outputs = compiled.image, []
-    for k, part in enumerate(wanted):
+    image: Image
+    parts: list[Part]
+    batch: int
+
+    def results(self, outputs: Outputs, samples: int) -> list[Result]:
+        """By part, what became of ``samples`` samples, from the outputs of the image."""
+        return [self._result(k, part, outputs, samples) for k, part in enumerate(self.parts)]
+
+    def _result(self, k: int, part: Part, outputs: Outputs, samples: int) -> Result:
+        used = part.elements.reshape(self.batch, -1) != PAD
+        wanted = part.elements[part.elements != PAD]
+        values, blocks = {}, None
         for mem in Mem:
-            copy = compiled.plan.copy(part.root, mem)
-            if copy is not None:
-                shape = (part.root.vectors, part.root.native)
-                outputs.append(Port(_port(k, mem), REGIONS[mem], copy.addr, shape))
-    return replace(image, program=(*image.program[:end], halt()), outputs=tuple(outputs))
+            found = outputs.get(_port(k, mem))
+            if found is None:
+                continue
+            flat = found.astype(np.float64).reshape(len(found), -1)
+            values[mem] = flat[:, wanted].reshape(len(found) * self.batch, -1)[:samples]
+            if mem is Mem.NARROW:
+                vectors = np.unique(wanted // part.root.native)
+                blocks = np.abs(flat.reshape(len(found), -1, part.root.native)[:, vectors]).max(axis=2)
+        return Result(part.tensor, used[0], values, blocks)
+
+
+def prefixes(compiled: Compiled) -> Iterator[Prefix]:
+    """The program as far as every layer."""
+    image, batch = compiled.image, compiled.package.arrangement.batch
+    for layer, end in zip(compiled.lowered.layers, ends(compiled), strict=True):
+        wanted = parts(compiled.lowered, layer)
+        outputs = tuple(port for k, part in enumerate(wanted) for port in _copies(compiled, k, part))
+        yield Prefix(replace(image, program=(*image.program[:end], halt()), outputs=outputs), wanted, batch)
+
+
+def _copies(compiled: Compiled, k: int, part: Part) -> Iterator[Port]:
+    """An output for every copy of a part."""
+    for mem in Mem:
+        copy = compiled.plan.copy(part.root, mem)
+        if copy is not None:
+            yield Port(_port(k, mem), REGIONS[mem], copy.addr, (part.root.vectors, part.root.native))
 
 
 def _port(part: int, mem: Mem) -> str:
     return f"{part}.{mem.name}"
 
 
-def _result(compiled: Compiled, k: int, part: Part, outputs: dict[str, Floats], samples: int) -> Result:
-    batch = compiled.package.arrangement.batch
-    used = part.elements.reshape(batch, -1) != PAD
-    wanted = part.elements[part.elements != PAD]
-    values, blocks = {}, None
-    for mem in Mem:
-        found = outputs.get(_port(k, mem))
-        if found is None:
-            continue
-        flat = found.astype(np.float64).reshape(len(found), -1)
-        values[mem] = flat[:, wanted].reshape(len(found) * batch, -1)[:samples]
-        if mem is Mem.NARROW:
-            vectors = np.unique(wanted // part.root.native)
-            blocks = np.abs(flat.reshape(len(found), -1, part.root.native)[:, vectors]).max(axis=2)
-    return Result(part.tensor, used[0], values, blocks)
+def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], Counts]]:
+    """What every layer computes on the emulator, and the counters of a run as far as that layer."""
+    samples = len(np.asarray(next(iter(inputs.values()))))
+    ports = compiled.package.arrangement.pack(inputs)
+    with connect("emulator", compiled.image.config) as device:
+        for prefix in prefixes(compiled):
+            device.load(prefix.image)
+            found = prefix.results(device.run(ports), samples)
+            counters = device.counters()
+            yield found, {reg: counters[reg.name] or 0 for reg in COUNTED}
 
 
 def cycles(compiled: Compiled, device: Device, inputs: Inputs) -> list[int]:

@@ -1,0 +1,46 @@
+"""What every layer of a network gives on a device: the program is run as far as each layer, and then to its end."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from concord.compiler.formats import Inputs
+from concord.compiler.model import Compiled
+from concord.demo.compare import Outputs
+from concord.graph.ir import Floats
+from concord.host import Device
+from concord.progress import load, run_batch
+from concord.report.prefixes import prefixes
+
+
+def every_tensor(compiled: Compiled, inputs: Inputs, device: Device, console: Console) -> Outputs:
+    """Tensors by name, in the order of the layers, the outputs of the network last.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network; its image is loaded into the device at the end.
+    inputs : mapping of str to array
+        ``[samples, *shape of a sample]`` for every input.
+    device : Device
+        Runs it.
+    console : Console
+        For progress.
+
+    Returns
+    -------
+    mapping of str to array
+        ``[samples, elements]``; of a tensor that is kept wide and narrow the wide copy.
+    """
+    ports = compiled.package.arrangement.pack(inputs)
+    samples = len(next(iter(ports.values()))) * compiled.package.arrangement.batch
+    found: dict[str, Floats] = {}
+    *before, _ = prefixes(compiled)  # the last ends where the program does
+    for layer, prefix in zip(compiled.lowered.layers, before, strict=False):
+        load(device, prefix.image, console, f"load as far as {layer.name}")
+        outputs = run_batch(device, ports, console, f"{samples} images to {layer.name}")
+        found |= {result.tensor: result.best for result in prefix.results(outputs, samples)}
+    load(device, compiled.image, console)
+    outputs = run_batch(device, ports, console, f"{samples} images")
+    results = compiled.package.finish(inputs, outputs)
+    return found | {name: values.reshape(len(values), -1) for name, values in results.items()}
