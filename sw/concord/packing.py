@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .golden import half
-from .golden.blocks import Quantized, quantize_float
+from .golden.blocks import Quantized, dequantize, quantize_float
 from .spec.config import NpuConfig
-from .spec.formats import Rounding
+from .spec.formats import BlockFormat, Rounding
 from .words import pack_words, to_integers
 
 Floats = NDArray[np.float64]
@@ -31,13 +31,25 @@ def depthwise_words(config: NpuConfig, channels: int, taps: int) -> int:
     return _up(channels, config.native) * _up(taps, config.lanes)
 
 
-def quantize_matrix(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> Quantized:
+def _blocks(values: Floats, fmt: BlockFormat, rounding: Rounding, mant: int | None) -> Quantized:
+    """Blocks of a format whose values have mantissas of ``mant`` bits."""
+    if mant is not None and mant != fmt.mant:
+        coarse = quantize_float(values, fmt.narrowed(mant), rounding)
+        values = dequantize(coarse.mant, coarse.exp)
+    return quantize_float(values, fmt, rounding)
+
+
+def quantize_matrix(
+    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
+) -> Quantized:
     """Quantise dense weights as the tile engines hold them.
 
     Parameters
     ----------
     weights : floats ``[outputs, inputs]`` or ``[outputs, kh, kw, inputs]``
         Inputs are split into native vectors per tap and padded with zeros, outputs likewise.
+    mant : int, optional
+        Round to mantissas of fewer bits than those of the configuration, which hold them exactly.
 
     Returns
     -------
@@ -52,7 +64,7 @@ def quantize_matrix(weights: ArrayLike, config: NpuConfig, rounding: Rounding = 
     n, cols = config.native, _up(inputs, config.native)
     padded = np.zeros((_up(outputs, config.rows) * config.rows, taps.shape[1], cols * n))
     padded[:outputs, :, :inputs] = taps
-    return quantize_float(padded.reshape(*padded.shape[:2], cols, n), config.wgt, rounding)
+    return _blocks(padded.reshape(*padded.shape[:2], cols, n), config.wgt, rounding, mant)
 
 
 def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]:
@@ -70,31 +82,40 @@ def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]
     )
 
 
-def pack_matrix(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> list[int]:
+def pack_matrix(
+    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
+) -> list[int]:
     """Quantise dense weights and return the words of the matrix region, in host address order.
 
-    Matrix word w and row b are at index ``w * T*N + b``; b counts the rows of engine 0 first. ``weights`` as for
-    :func:`quantize_matrix`; with several column tiles per tap, ``cols`` is ``ceil(inputs / N)``.
+    Matrix word w and row b are at index ``w * T*N + b``; b counts the rows of engine 0 first. ``weights`` and ``mant``
+    as for :func:`quantize_matrix`; with several column tiles per tap, ``cols`` is ``ceil(inputs / N)``.
     """
-    blocks = quantize_matrix(weights, config, rounding)
+    blocks = quantize_matrix(weights, config, rounding, mant)
     return pack_blocks(blocks.mant, blocks.exp, config)
 
 
-def quantize_depthwise(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> Quantized:
-    """Quantise depthwise weights ``[channels, kh, kw]``: ``mant[channels, kh * kw]``, one exponent per channel."""
+def quantize_depthwise(
+    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
+) -> Quantized:
+    """Quantise depthwise weights ``[channels, kh, kw]``: ``mant[channels, kh * kw]``, one exponent per channel.
+
+    ``mant`` as for :func:`quantize_matrix`.
+    """
     taps = np.asarray(weights, dtype=np.float64)
     if taps.ndim != 3 or 0 in taps.shape:
         raise ValueError(f"weights must be [channels, kh, kw], not shape {taps.shape}")
     flat = taps.reshape(len(taps), -1)
-    return quantize_float(flat, replace(config.wgt, block=flat.shape[1]), rounding)
+    return _blocks(flat, replace(config.wgt, block=flat.shape[1]), rounding, mant)
 
 
-def pack_depthwise(weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN) -> list[int]:
+def pack_depthwise(
+    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
+) -> list[int]:
     """Quantise depthwise weights ``[channels, kh, kw]`` and return the words of the matrix region, by address.
 
     Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its row tile; rows of the other engines are zero.
     """
-    blocks = quantize_depthwise(weights, config, rounding)
+    blocks = quantize_depthwise(weights, config, rounding, mant)
     channels, taps = blocks.mant.shape
     tiles, words = _up(channels, config.native), _up(taps, config.lanes)
     mants = np.zeros((tiles, config.rows, words * config.lanes), dtype=np.int64)

@@ -106,18 +106,22 @@ class Sheet:
         ports.append(Port(name, region, addr, shape))
         return addr
 
-    def matrix(self, name: str, weight: Floats, doc: str = "") -> int:
-        """Allot a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution."""
+    def matrix(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+        """Allot a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution.
+
+        ``mant`` are the bits of the mantissas, if fewer than those of the configuration.
+        """
         count = matrix_words(self.config, weight.shape[0], weight.shape[-1], math.prod(weight.shape[1:-1]))
         addr = self.allot(name, RegionId.MATRIX, count, doc)
-        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config))
+        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
 
-    def depthwise(self, name: str, weight: Floats, doc: str = "") -> int:
-        """Allot the kernels of a depthwise convolution: ``[channel, ky, kx]``."""
+    def depthwise(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+        """Allot the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
         count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
         addr = self.allot(name, RegionId.MATRIX, count, doc)
-        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_depthwise(weight, self.config))
+        start = addr * self.config.rows
+        self._load(name, RegionId.MATRIX, start, lambda: pack_depthwise(weight, self.config, mant=mant))
         return addr
 
     def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:

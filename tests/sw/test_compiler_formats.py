@@ -15,6 +15,7 @@ from concord.compiler.formats import (
 )
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
+from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.spec.presets import TINY
@@ -56,8 +57,9 @@ def test_a_static_exponent_that_is_far_too_small_saturates():
     graph = residual()
     compiled = compile_graph(graph, TINY)
     exponents = static_exponents(compiled, execute.run(graph, inputs(), keep="all"))
-    good = emulate(compile_graph(graph, TINY, exponents), inputs())["y"]
-    bad = emulate(compile_graph(graph, TINY, {name: e - 6 for name, e in exponents.items()}), inputs())["y"]
+    good = emulate(compile_graph(graph, TINY, Formats(exponents)), inputs())["y"]
+    small = Formats({name: e - 6 for name, e in exponents.items()})
+    bad = emulate(compile_graph(graph, TINY, small), inputs())["y"]
     want = execute.run(graph, inputs())["y"]
     assert np.abs(good - want).max() < 0.05 < np.abs(bad - want).max()
 

@@ -10,6 +10,7 @@ import pytest
 from compiled_nets import graph_of, gru, recurrent, residual
 from concord.compiler.formats import emulate, static_exponents
 from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Node
@@ -105,7 +106,7 @@ def too_small(tensor, by=5):
     graph = residual()
     exponents = static_exponents(compile_graph(graph, TINY), execute.run(graph, samples(graph), keep="all"))
     exponents[tensor] -= by
-    return analyse(compile_graph(graph, TINY, exponents), samples(graph)), exponents
+    return analyse(compile_graph(graph, TINY, Formats(exponents)), samples(graph)), exponents
 
 
 @pytest.mark.parametrize(("tensor", "name"), [("b", "first"), ("d", "depthwise"), ("f", "mean")])

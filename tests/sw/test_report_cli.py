@@ -46,7 +46,7 @@ def test_a_folder_is_compiled_again_as_it_was(folder):
     package = Package.load(folder)
     compiled = recompile(folder)
     assert compiled.image.program == package.image.program and compiled.image.segments == package.image.segments
-    assert compiled.package.exponents == package.exponents
+    assert compiled.package.formats == package.formats
     assert compiled.package.arrangement.batch == package.arrangement.batch
     assert len(compiled.starts) == len(compiled.lowered.layers) == 2
 
@@ -67,7 +67,8 @@ def test_output_goes_elsewhere(folder, model, tmp_path):
 
 def test_what_is_not_what_the_network_compiles_to_is_refused(folder, model):
     header, arrays = read_file(folder / "network.npz", NETWORK_FILE)
-    header["exponents"] = {} if header["exponents"] else dict.fromkeys(recompile(folder).graph.shapes, -1)
+    exponents = {} if header["formats"]["exponents"] else dict.fromkeys(recompile(folder).graph.shapes, -1)
+    header["formats"]["exponents"] = exponents
     write_file(folder / "network.npz", header, arrays, NETWORK_FILE)
     with pytest.raises(PackageError, match="compile it again"):
         recompile(folder)

@@ -12,6 +12,7 @@ from concord.compiler.layers import Curve, Floats, Layer, Operand, Recurrent, Re
 from concord.compiler.layout import LayoutError
 from concord.compiler.plan import Copy, Plan, place, share, widen_in_strips
 from concord.compiler.steps_in_time import Block
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.image import Port
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
@@ -30,7 +31,7 @@ class Emitter:
 
     plan: Plan
     config: NpuConfig
-    exponents: dict[str, int] = field(default_factory=dict)
+    formats: Formats = DEFAULT
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _state: dict[Op, dict[str, int]] = field(default_factory=lambda: {op: dict(v) for op, v in INITIAL.items()})
     _constants: dict[bytes, str] = field(default_factory=dict)
@@ -83,17 +84,18 @@ class Emitter:
                 continue
             if layer.weight is not None:
                 store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
-                store(f"weight.{layer.name}", layer.weight, f"weights of {layer.name}")
+                mant = self.formats.mantissa(layer, self.config)
+                store(f"weight.{layer.name}", layer.weight, f"weights of {layer.name}", mant)
             for k, step in enumerate(layer.steps):
                 if step.operand is not None and step.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", step.operand.constant)
 
     def _cell(self, block: Recurrent) -> None:
         """Weights and constants of a recurrent block."""
-        cell, name = block.cell, block.name
+        cell, name, mant = block.cell, block.name, self.formats.mantissa(block, self.config)
         for gate in cell.gates:
-            self.sheet.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}")
-            self.sheet.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}")
+            self.sheet.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
+            self.sheet.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
         values = {f"bias_{gate}": bias for gate, bias in cell.bias.items()}
         values |= {f"inner_{gate}": bias for gate, bias in cell.inner.items()}
         values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
@@ -176,7 +178,7 @@ class Emitter:
             self._window(window, y, out, step, row_step)
             start -= window.begin[0] * row_step + window.begin[1] * step
         if self.plan.copy(layer.target, Mem.NARROW) is not None:
-            exponent = self.exponents.get(layer.tensor)
+            exponent = self.formats.exponents.get(layer.tensor)
             self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         builder = self.builder

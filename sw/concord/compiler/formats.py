@@ -12,7 +12,7 @@ from rich.table import Table
 
 from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
-from concord.compiler.package import Exponents
+from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
@@ -132,15 +132,15 @@ def choose_formats(
     """
     values = execute.run(graph, inputs, keep="all")
     ranges = function_ranges(graph, values)
-    dynamic = compile_graph(graph, config, ranges=ranges, batch=batch)
-    proposals: dict[str, Exponents] = {
+    dynamic = compile_graph(graph, config, Formats(ranges=ranges), batch=batch)
+    proposals: dict[str, dict[str, int]] = {
         "dynamic exponents": {},
         "static exponents": static_exponents(dynamic, values),
         "static exponents, one bit tighter": static_exponents(dynamic, values, margin=1),
     }
     found = []
     for label, exponents in proposals.items():
-        compiled = dynamic if not exponents else compile_graph(graph, config, exponents, ranges=ranges, batch=batch)
+        compiled = dynamic if not exponents else compile_graph(graph, config, Formats(exponents, ranges), batch=batch)
         outputs = run(compiled, inputs)
         first = graph.outputs[0]
         best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))

@@ -145,6 +145,11 @@ class Layer:
         return [step.curve for step in self.steps if step.curve is not None]
 
     @property
+    def weights(self) -> list[str]:
+        """Names of its weights in the matrix memory."""
+        return [] if self.weight is None else [f"weight.{self.name}"]
+
+    @property
     def macs(self) -> int:
         """Slots for multiply-accumulates, padding included, without rows of other engines."""
         return 0 if self.weight is None else int(self.out[0] * self.out[1] * self.weight.size)
@@ -204,6 +209,11 @@ class Recurrent:
     def curves(self) -> list[Curve]:
         """What tables hold."""
         return [(functions, None) for functions in self.cell.functions]
+
+    @property
+    def weights(self) -> list[str]:
+        """Names of its weights in the matrix memory."""
+        return [f"weight.{self.name}.{part}_{gate}" for gate in self.cell.gates for part in "wr"]
 
     @property
     def out(self) -> tuple[int, int, int]:

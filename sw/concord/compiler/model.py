@@ -14,12 +14,14 @@ from concord.compiler import pointwise as pointwise
 from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent
 from concord.compiler.emit import Emitter
+from concord.compiler.footprint import KIB, weight_bits
 from concord.compiler.inputs import Unfold
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
-from concord.compiler.package import MODEL, Arrangement, Exponents, Package, PackageError, Ranges
+from concord.compiler.package import MODEL, Arrangement, Package, PackageError
 from concord.compiler.plan import Plan, make_plan
 from concord.compiler.tail import split
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
@@ -76,9 +78,7 @@ class Compiled:
         return self.package.run(device, inputs)
 
 
-def compile_graph(
-    graph: Graph, config: NpuConfig, exponents: Exponents | None = None, *, ranges: Ranges | None = None, batch: int = 1
-) -> Compiled:
+def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *, batch: int = 1) -> Compiled:
     """Compile a network.
 
     Parameters
@@ -87,11 +87,8 @@ def compile_graph(
         The network.
     config : NpuConfig
         What to compile it for.
-    exponents : mapping of str to int
-        Static exponents of tensors that layers write narrow.
-    ranges : mapping of str to pair of floats
-        Least and greatest values of the tensors that functions read: what their tables have to cover. Without them a
-        table covers a default range, and inputs beyond it have the value of its nearest end.
+    formats : Formats
+        Static exponents, ranges of tables, and mantissas of weights.
     batch : int
         Samples per run. While one drains from the pipe the others are computed: a network of matrix products alone is
         faster that way.
@@ -104,29 +101,30 @@ def compile_graph(
         With every node that cannot be lowered.
     CapacityError
         If it does not fit, with what would be needed.
+    ValueError
+        If a mantissa width is not possible, or for a layer that is not there or has no weights.
     """
     failure: CapacityError | None = None
     for unfold in reversed(Unfold):
         try:
-            return _compile(graph, config, unfold, exponents or {}, ranges or {}, batch)
+            return _compile(graph, config, unfold, formats, batch)
         except CapacityError as error:
             failure = failure or error
     assert failure is not None
     raise failure
 
 
-def _compile(
-    graph: Graph, config: NpuConfig, unfold: Unfold, exponents: Exponents, ranges: Ranges, batch: int
-) -> Compiled:
+def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int) -> Compiled:
     npu, host = split(graph)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     if batch != 1:
         npu = with_batch(npu, batch)
-    lowered = Lowering(npu, config, unfold, ranges).run()
-    emitter = Emitter(make_plan(lowered), config, dict(exponents))
+    lowered = Lowering(npu, config, unfold, formats.ranges).run()
+    formats.check(lowered.layers, config)
+    emitter = Emitter(make_plan(lowered), config, formats)
     emitter.run()
-    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, lowered, exponents))
-    package = Package(image, _arrangement(lowered, shapes, batch), host, dict(exponents), dict(ranges))
+    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter))
+    package = Package(image, _arrangement(lowered, shapes, batch), host, formats)
     return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items)
 
 
@@ -140,22 +138,25 @@ def recompile(folder: Path) -> Compiled:
     """
     package = Package.load(folder)
     graph = import_model(folder / MODEL)
-    compiled = compile_graph(
-        graph, package.config, package.exponents, ranges=package.ranges, batch=package.arrangement.batch
-    )
+    compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
     image = compiled.image
     if (image.program, image.segments) != (package.image.program, package.image.segments):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
     return compiled
 
 
-def _metadata(graph: Graph, lowered: Lowered, exponents: Exponents) -> dict[str, Any]:
-    layers = []
+def _metadata(graph: Graph, emitter: Emitter) -> dict[str, Any]:
+    described, formats, lowered = [], emitter.formats, emitter.plan.lowered
     for layer in lowered.layers:
-        exponent = exponents.get(layer.tensor)
+        exponent = formats.exponents.get(layer.tensor)
         form = "dynamic exponent" if exponent is None else f"static exponent {exponent}"
-        layers.append({"name": layer.name, "nodes": " ".join(layer.nodes), "output": form})
-    return {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": layers}
+        entry = {"name": layer.name, "nodes": " ".join(layer.nodes)}
+        if layer.weights:
+            mant = formats.mantissa(layer, emitter.config)
+            bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
+            entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB)"
+        described.append(entry | {"output": form})
+    return {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": described}
 
 
 def _arrangement(lowered: Lowered, shapes: dict[str, Shape], batch: int) -> Arrangement:

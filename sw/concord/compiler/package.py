@@ -1,23 +1,23 @@
 """A compiled network as a folder: the image, how samples become its ports, and what the host does behind it.
 
 npu.image     program and constants (:mod:`concord.image`)
-network.npz   arrangement of inputs and outputs, static exponents
+network.npz   arrangement of inputs and outputs, formats
 model.onnx    the network, of which the host computes the end
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.layers import Domain
 from concord.compiler.layout import Ids
 from concord.compiler.tail import split
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.container import FileKind, read_file, write_file
 from concord.frontend import import_model
 from concord.graph import execute
@@ -26,11 +26,6 @@ from concord.host.device import Device
 from concord.image import Image
 from concord.spec.config import NpuConfig
 
-#: Static exponents by tensor; of tensors that are not there exponents are dynamic.
-Exponents = Mapping[str, int]
-#: Least and greatest values of tensors that functions read.
-Ranges = Mapping[str, Domain]
-
 IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
 
 
@@ -38,7 +33,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 3, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 4, PackageError)
 
 
 @dataclass(frozen=True)
@@ -105,17 +100,14 @@ class Package:
         Of inputs and outputs.
     host : Graph or None
         What the host computes from the outputs of the NPU.
-    exponents : mapping of str to int
-        Static exponents that it was compiled with.
-    ranges : mapping of str to pair of floats
-        Least and greatest inputs of functions on the calibration data.
+    formats : Formats
+        What it was compiled with.
     """
 
     image: Image
     arrangement: Arrangement
     host: Graph | None
-    exponents: Exponents = field(default_factory=dict)
-    ranges: Ranges = field(default_factory=dict)
+    formats: Formats = DEFAULT
 
     @property
     def config(self) -> NpuConfig:
@@ -143,7 +135,7 @@ class Package:
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
-        options = {"batch": self.arrangement.batch, "exponents": dict(self.exponents), "ranges": dict(self.ranges)}
+        options = {"batch": self.arrangement.batch, "formats": self.formats.to_dict()}
         write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
@@ -160,5 +152,4 @@ class Package:
             header["batch"],
         )
         host = split(import_model(folder / MODEL))[1]
-        ranges = {name: (low, high) for name, (low, high) in header["ranges"].items()}
-        return cls(Image.load(folder / IMAGE), arrangement, host, header["exponents"], ranges)
+        return cls(Image.load(folder / IMAGE), arrangement, host, Formats.from_dict(header["formats"]))

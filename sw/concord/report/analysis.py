@@ -112,7 +112,7 @@ def _layers(
         reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]
         writes = formats(
             part,
-            compiled.package.exponents.get(layer.tensor) if isinstance(layer, Layer) else None,
+            compiled.package.formats.exponents.get(layer.tensor) if isinstance(layer, Layer) else None,
             compiled.image.config,
         )
         nodes = covered(compiled, layer)

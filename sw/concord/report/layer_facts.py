@@ -135,12 +135,18 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Space:
-    """Words of the memories that belong to a layer: weights, constants, its result and what it needs in between."""
+    """Words of the memories that belong to a layer: weights, constants, its result and what it needs in between.
+
+    ``mantissa`` are the bits of the mantissas of its weights, ``None`` if it has none, and ``weight_bits`` what the
+    weights need with them.
+    """
 
     matrix: int
     constants: int
     narrow: int
     wide: int
+    mantissa: int | None
+    weight_bits: int
 
 
 @dataclass(frozen=True)

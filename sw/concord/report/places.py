@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Step
 from concord.compiler.layout import Storage
 from concord.compiler.model import Compiled
@@ -131,18 +132,19 @@ def space(compiled: Compiled, index: int) -> Space:
     copies += plan.strips[index].buffers if index in plan.strips else ()
     if isinstance(layer, Recurrent):
         cell = layer.cell
-        weights = [f"weight.{layer.name}.{part}_{gate}" for gate in cell.gates for part in "wr"]
         keys = [f"{part}_{gate}" for part in ("bias", "inner", "peephole") for gate in cell.gates]
         constants = [f"constant.{layer.name}.{key}" for key in (*keys, "initial_h", "initial_c")]
     else:
-        weights = [f"weight.{layer.name}"]
         constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.steps))]
     vectors = {mem: sum(copy.storage.vectors for copy in copies if copy.mem is mem) for mem in Mem}
     for storage in _written(layer):
         for mem in Mem:
             vectors[mem] += storage.vectors if plan.copy(storage, mem) is not None else 0
-    counts = [sum(items[name].count for name in names if name in items) for names in (weights, constants)]
-    return Space(counts[0], counts[1], vectors[Mem.NARROW], vectors[Mem.WIDE])
+    words, held = (sum(items[n].count for n in names if n in items) for names in (layer.weights, constants))
+    config = compiled.image.config
+    mant = compiled.package.formats.mantissa(layer, config) if layer.weights else None
+    bits = weight_bits(layer, items, config, mant or 0)
+    return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits)
 
 
 def memories(compiled: Compiled) -> tuple[Memory, ...]:

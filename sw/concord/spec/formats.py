@@ -14,7 +14,7 @@ accumulator
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from .fields import Field, Layout
@@ -32,6 +32,8 @@ HALF_PRECISION = 11
 HALF_WIDTH = 16
 #: Every finite binary16 number is a multiple of 2**-HALF_FRAC.
 HALF_FRAC = HALF_PRECISION - 1 - HALF_EXP_MIN
+#: Widths of mantissas.
+MANT_MIN, MANT_MAX = 3, 16
 
 
 class Rounding(IntEnum):
@@ -87,8 +89,8 @@ class BlockFormat:
     exp_max: int
 
     def __post_init__(self) -> None:
-        if not 3 <= self.mant <= 16:
-            raise ValueError(f"mant must be in 3..16, not {self.mant!r}")
+        if not MANT_MIN <= self.mant <= MANT_MAX:
+            raise ValueError(f"mant must be in {MANT_MIN}..{MANT_MAX}, not {self.mant!r}")
         if self.block < 1:
             raise ValueError(f"block must be at least 1, not {self.block!r}")
         if self.exp_min > self.exp_max:
@@ -103,6 +105,12 @@ class BlockFormat:
     def headroom(self) -> int:
         """``m - 2``: the shared exponent lies this far below floor(log2) of the largest magnitude."""
         return self.mant - 2
+
+    def narrowed(self, mant: int) -> BlockFormat:
+        """The same range of values with ``mant`` bits, not more than here: every number of it is one of this format."""
+        if not MANT_MIN <= mant <= self.mant:
+            raise ValueError(f"mant must be in {MANT_MIN}..{self.mant}, not {mant!r}")
+        return replace(self, mant=mant, exp_max=self.exp_max + self.mant - mant)
 
     def layout(self, exp_width: int, bias: int = 0) -> Layout:
         """Return the stored word: mantissas first, then the exponent minus ``bias`` (unsigned if there is a bias)."""
