@@ -33,7 +33,12 @@ from .top import NpuTop
 CONSOLE = Console()
 
 board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
-preset_option = click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), help="Default: the board's.")
+preset_option = click.option(
+    "--preset",
+    "preset_name",
+    type=click.Choice(list(PRESETS)),
+    help="Default: the configuration of the image; without one, the board's preset.",
+)
 image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
 partial_option = click.option("--partial", is_flag=True, help="Leave out contents that a bitstream cannot hold.")
 build_option = click.option(
@@ -48,6 +53,16 @@ def _source_key() -> str:
 
 def _folder(build: Path, board: Any, config: NpuConfig) -> Path:
     return build / (board.name if config.name == board.preset else f"{board.name}-{config.name}")
+
+
+def _config(board: Any, preset_name: str | None, image: Path | None) -> NpuConfig:
+    """The configuration to build: a preset by name, that of the image, or the preset of the board."""
+    if preset_name is not None or image is None:
+        return preset(preset_name or board.preset)
+    try:
+        return memories.configuration(image)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _given(image: Path | None, config: NpuConfig, flow: Flow) -> Contents:
@@ -122,7 +137,7 @@ def bitstream(
     Fails if the clock is not reached.
     """
     board = concord_boards.board_named(board_name)
-    config = preset(preset_name or board.preset)
+    config = _config(board, preset_name, image)
     wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
     try:
         hz, _ = clock_of(board, wanted)
@@ -170,7 +185,7 @@ def patch(
     Takes seconds, without place and route; without --image, the contents are zeros.
     """
     board = concord_boards.board_named(board_name)
-    config = preset(preset_name or board.preset)
+    config = _config(board, preset_name, image)
     flow = Flow(board, _folder(build, board, config), CONSOLE)
     if not flow.bitstream.exists():
         raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")

@@ -21,18 +21,17 @@ from concord.cli_base import (
     POSITIVE,
     THING,
     arrays_of,
-    inputs_of,
     npu,
     readable,
     text_output,
 )
+from concord.cli_compile import compile_model
 from concord.cli_report import report
 from concord.compiler.package import Package
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.image import Image
 from concord.progress import run_batch
-from concord.spec.boards import BOARD_PRESETS
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 
@@ -43,6 +42,7 @@ def main() -> None:
     """Block-floating-point neural networks that agree to the last bit: emulator, RTL and bitstream."""
 
 
+main.add_command(compile_model)
 main.add_command(report)
 
 
@@ -114,43 +114,6 @@ def _emit(text: str, output: Path | None) -> None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-
-
-@main.command(name="compile")
-@click.argument("model", type=EXISTING)
-@npu
-@click.option("--board", type=click.Choice(list(BOARD_PRESETS)), help="The NPU of this board, instead of --preset.")
-@click.option("--calibrate", type=EXISTING, help="npz file: an array per input, samples along the first axis.")
-@click.option(
-    "--batch", default=1, show_default=True, type=click.IntRange(min=1), help="Samples per run (products only)."
-)
-@click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
-@readable
-def compile_model(
-    model: Path, preset: str, board: str | None, calibrate: Path | None, batch: int, output: Path | None
-) -> None:
-    """Compile an ONNX MODEL to a folder.
-
-    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic.
-    """
-    from concord.compiler.formats import choose_formats
-    from concord.compiler.model import compile_graph
-    from concord.frontend import import_model
-
-    graph, config = import_model(model), PRESETS[BOARD_PRESETS[board] if board else preset]
-    if calibrate is None:
-        compiled = compile_graph(graph, config, batch=batch)
-    else:
-        with Console(stderr=True).status("choosing formats"):
-            evidence = choose_formats(graph, config, inputs_of(graph, arrays_of(calibrate)), batch=batch)
-        Console().print(evidence.table())
-        compiled = evidence.chosen.compiled
-    target = output or model.with_suffix("")
-    compiled.package.save(target, model)
-    host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
-    strips = f"; residual operands kept narrow: {', '.join(compiled.strips)}" if compiled.strips else ""
-    counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
-    click.echo(f"{target}: {counts}{host}{strips}")
 
 
 @main.command()

@@ -5,10 +5,26 @@ import pytest
 
 from compiled_nets import gru, perceptron, residual
 from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.graph.execute import run
 from concord.host import connect
 from concord.report.prefixes import prefixes
-from concord.spec.presets import TINY
+from concord.spec.presets import TINY, with_mantissas
+
+
+def check(graph, config, formats=DEFAULT, tolerance=0.1):
+    """The same bits on both, close to double precision."""
+    compiled = compile_graph(graph, config, formats)
+    rng = np.random.default_rng(5)
+    x = {name: rng.normal(0, 1, (3, *graph.sample_shape(name))) for name in graph.inputs}
+    results = []
+    for back_end in ("emulator", "rtl"):
+        with connect(back_end, config) as device:
+            device.load(compiled.image)
+            results.append(compiled.run(device, x))
+    for name, want in run(graph, x).items():
+        np.testing.assert_array_equal(results[0][name], results[1][name])
+        assert np.abs(results[0][name] - want).max() < tolerance * np.abs(want).max()
 
 
 def two_functions():
@@ -18,18 +34,19 @@ def two_functions():
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [residual, gru])
 def test_emulator_and_rtl_agree(make):
-    graph = make()
-    compiled = compile_graph(graph, TINY)
-    rng = np.random.default_rng(5)
-    x = {name: rng.normal(0, 1, (3, *graph.sample_shape(name))) for name in graph.inputs}
-    results = []
-    for back_end in ("emulator", "rtl"):
-        with connect(back_end, TINY) as device:
-            device.load(compiled.image)
-            results.append(compiled.run(device, x))
-    for name, want in run(graph, x).items():
-        np.testing.assert_array_equal(results[0][name], results[1][name])
-        assert np.abs(results[0][name] - want).max() < 0.1 * np.abs(want).max()
+    check(make(), TINY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mant", [3, 5, 9, 12])
+def test_other_mantissas(mant):
+    """An NPU of any width is generated, and computes what the emulator does."""
+    check(residual(), with_mantissas(TINY, mant), tolerance=0.05 + 2.0 ** (1 - mant))
+
+
+@pytest.mark.slow
+def test_narrow_weights_of_a_layer():
+    check(residual(), TINY, Formats(mantissas={"first": 5, "dense": 4}))
 
 
 @pytest.mark.slow

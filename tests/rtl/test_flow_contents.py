@@ -6,11 +6,13 @@ from click.testing import CliRunner
 from concord.builder import ProgramBuilder
 from concord.image import Image, Segment
 from concord.spec.memmap import RegionId, regions
-from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
+from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from concord_boards import BOARDS
 from concord_rtl.build import main
 from concord_rtl.core import Contents
 from concord_rtl.flow import contents, report
+from concord_rtl.flow.bitstream import Flow
+from concord_rtl.flow.tools import ToolError
 
 
 def image(config, **words):
@@ -79,6 +81,30 @@ def test_a_damaged_image_is_refused(tmp_path):
     (tmp_path / "a.image").write_bytes(b"nonsense")
     with pytest.raises(ValueError, match=r"a\.image is not an image"):
         contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
+
+
+def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch):
+    """Without a preset; with one, an image for another configuration is refused."""
+    narrow = with_mantissas(ECP5_25F, 5)
+    path = tmp_path / "a.image"
+    image(narrow, matrix=[5]).save(path)
+    assert contents.configuration(path) == narrow
+    contents.load(path, narrow, tmp_path / "hex")
+    assert contents.configuration(tmp_path / "hex") == narrow
+    built = []
+
+    def generate(flow, make, key):
+        built.append((flow.folder.name, make().core.config))
+        raise ToolError("enough")
+
+    monkeypatch.setattr(Flow, "generate", generate)
+    arguments = ["bitstream", "--board", "ulx3s-25f", "--build", str(tmp_path), "--image", str(path)]
+    with pytest.raises(ToolError, match="enough"):
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert built == [("ulx3s-25f-ecp5-25f-m5", narrow)]
+    assert "the image is for another configuration" in failing(*arguments, "--preset", "ecp5-25f")
+    path.write_bytes(b"nonsense")
+    assert "a.image is not an image" in failing(*arguments)
 
 
 def failing(*arguments):

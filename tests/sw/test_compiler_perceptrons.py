@@ -6,6 +6,7 @@ import pytest
 from compiled_nets import perceptron
 from concord.compiler.formats import emulate, relative_error
 from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
@@ -25,7 +26,7 @@ def reference(compiled, image, inputs):
 
 def check(graph, inputs, limit, exponents=None):
     """Compare emulator and reference machine after every layer, and the result with double precision."""
-    compiled = compile_graph(graph, TINY, exponents)
+    compiled = compile_graph(graph, TINY, Formats(exponents or {}))
     samples = len(next(iter(inputs.values())))
     for prefix, (found, _) in zip(prefixes(compiled), results(compiled, inputs), strict=True):
         want = prefix.results(reference(compiled, prefix.image, inputs), samples)

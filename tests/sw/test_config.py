@@ -8,7 +8,7 @@ import pytest
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId, regions
-from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset
+from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 
 # A different, valid value for every parameter.
 CHANGES = {
@@ -164,3 +164,25 @@ def test_presets_by_name():
 
 def test_clog2():
     assert [clog2(n) for n in (1, 2, 3, 4, 5, 8, 9)] == [0, 1, 2, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("config", PRESETS.values(), ids=lambda config: config.name)
+def test_other_mantissas(config):
+    prints = {config.fingerprint}
+    for mant in (*range(3, 8), *range(9, 13)):
+        other = with_mantissas(config, mant)
+        assert (other.act_mant, other.wgt_mant, other.name) == (mant, mant, f"{config.name}-m{mant}")
+        # Weights of the same magnitudes, and sums as large.
+        assert other.wgt.exp_max + mant == config.wgt.exp_max + config.wgt_mant
+        assert other.wgt_exp_min + mant <= config.wgt_exp_min + config.wgt_mant
+        assert other.acc_width - other.acc_frac == config.acc_width - config.acc_frac
+        assert (other.native, other.lanes, other.matrix_depth) == (config.native, config.lanes, config.matrix_depth)
+        prints.add(other.fingerprint)
+    assert len(prints) == 10
+    assert with_mantissas(config, 8) is config
+
+
+@pytest.mark.parametrize("mant", [2, 13])
+def test_mantissas_that_no_npu_has(mant):
+    with pytest.raises(ValueError, match=rf"act_mant must be in 3\.\.12, .* not {mant}"):
+        with_mantissas(TINY, mant)

@@ -2,19 +2,24 @@
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compiled_nets import graph_of, gru, residual
+from concord.cli import main
 from concord.compiler.footprint import weight_bits
 from concord.compiler.formats import emulate
-from concord.compiler.model import compile_graph
+from concord.compiler.model import compile_graph, recompile
+from concord.compiler.package import Package
 from concord.compiler.tensor_formats import Formats
 from concord.golden.blocks import dequantize, quantize_float
 from concord.graph.ir import Node
 from concord.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.report import analyse, render
-from concord.spec.presets import ECP5_85F, TINY
+from concord.spec.presets import ECP5_85F, TINY, with_mantissas
+from onnx_models import model as proto
+from onnx_models import node
 
 WIDTHS = range(3, 9)
 
@@ -108,3 +113,54 @@ def test_bits_of_the_weights_are_named():
     assert last.space.weight_bits == weight_bits(dense, compiled.items, TINY, 5)
     # Two row tiles of four rows, one column tile of two words: each row two mantissas and an exponent of 4 bits.
     assert weight_bits(dense, compiled.items, TINY, 5) == 2 * 4 * 2 * (2 * 5 + 4)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """Two products as ONNX."""
+    rng = np.random.default_rng(1)
+    constants = {"v": rng.normal(0, 0.2, (20, 8)), "w": rng.normal(0, 0.4, (8, 3))}
+    nodes = [node("MatMul", ["x", "v"], ["a"], name="first"), node("Relu", ["a"], ["b"]),
+             node("MatMul", ["b", "w"], ["y"], name="second")]  # fmt: skip
+    constants = {name: values.astype(np.float32) for name, values in constants.items()}
+    (tmp_path / "net.onnx").write_bytes(proto(nodes, {"x": (1, 20)}, constants=constants).SerializeToString())
+    np.savez(tmp_path / "x.npz", x=rng.normal(0, 1, (20, 20)))
+    return tmp_path / "net.onnx"
+
+
+def run(*arguments):
+    """Run the command; returns exit code and everything it printed."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_widths_from_the_command_line(model, tmp_path, calibrate):
+    more = ("--calibrate", tmp_path / "x.npz") if calibrate else ()
+    options = ("--preset", "tiny", "--mantissa", "6", "--mantissa", "second=4", *more)
+    assert run("compile", model, *options, "-o", tmp_path / "net")[0] == 0
+    package = Package.load(tmp_path / "net")
+    assert package.config == with_mantissas(TINY, 6) and package.formats.mantissas == {"second": 4}
+    output = run("inspect", tmp_path / "net")[1]
+    assert "for tiny-m6," in output
+    assert "weights 6 bits (" in output and "weights 4 bits (" in output
+    assert recompile(tmp_path / "net").package.formats == package.formats
+    assert run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("mantissas", "message"),
+    [
+        (["x"], "mantissa must be one width, and at most one layer=width per layer, not 'x'"),
+        (["5", "6"], "per layer, not '6'"),
+        (["first=5", "first=6"], "per layer, not 'first=6'"),
+        (["=5"], "per layer, not '=5'"),
+        (["third=5"], "layers with a mantissa width must be among first, second, not third"),
+        (["first=9"], "mantissas of first must have 3..8 bits, not 9"),
+        (["13"], "act_mant must be in 3..12"),
+    ],
+)
+def test_widths_that_are_wrong(model, mantissas, message):
+    code, output = run("compile", model, "--preset", "tiny", *(part for m in mantissas for part in ("--mantissa", m)))
+    assert code == 1 and message in output

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
@@ -65,6 +66,23 @@ def stores(config: NpuConfig, contents: Contents, chosen: Sequence[RegionId]) ->
     return found
 
 
+def configuration(image: Path) -> NpuConfig:
+    """The configuration that an image, or a folder with its hex files, is for; ``ValueError`` if it is damaged."""
+    with TemporaryDirectory() as folder:
+        return NpuConfig.from_dict(json.loads((_hex_files(image, Path(folder)) / "config.json").read_text()))
+
+
+def _hex_files(image: Path, folder: Path) -> Path:
+    """The folder with the hex files of an image: written to ``folder`` by the software, or the image itself."""
+    if image.is_dir():
+        return image
+    command = [sys.executable, "-m", "concord.hexfiles", str(image), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(done.stderr.strip().removeprefix("Error: "))
+    return folder
+
+
 def load(image: Path | None, config: NpuConfig, folder: Path) -> Contents:
     """Read an image, or a folder with its hex files; without one, all is empty.
 
@@ -77,12 +95,7 @@ def load(image: Path | None, config: NpuConfig, folder: Path) -> Contents:
     """
     if image is None:
         return Contents()
-    if image.is_file():
-        command = [sys.executable, "-m", "concord.hexfiles", str(image), str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise ValueError(done.stderr.strip().removeprefix("Error: "))
-        image = folder
+    image = _hex_files(image, folder)
     made_for = NpuConfig.from_dict(json.loads((image / "config.json").read_text()))
     if made_for.fingerprint != config.fingerprint:
         raise ValueError(f"the image is for another configuration; image / NPU: {made_for.difference(config)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +113,13 @@ def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Dom
 
 
 def choose_formats(
-    graph: Graph, config: NpuConfig, inputs: Inputs, run: Runner = emulate, *, batch: int = 1
+    graph: Graph,
+    config: NpuConfig,
+    inputs: Inputs,
+    run: Runner = emulate,
+    *,
+    mantissas: Mapping[str, int] | None = None,
+    batch: int = 1,
 ) -> Evidence:
     """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
 
@@ -127,12 +133,15 @@ def choose_formats(
         Calibration data, samples along the first axis.
     run : callable
         Computes the outputs.
+    mantissas : mapping of str to int
+        Bits of the mantissas of weights by layer, as in :class:`concord.compiler.tensor_formats.Formats`.
     batch : int
         As for :func:`concord.compiler.model.compile_graph`.
     """
     values = execute.run(graph, inputs, keep="all")
     ranges = function_ranges(graph, values)
-    dynamic = compile_graph(graph, config, Formats(ranges=ranges), batch=batch)
+    formats = Formats(ranges=ranges, mantissas=mantissas or {})
+    dynamic = compile_graph(graph, config, formats, batch=batch)
     proposals: dict[str, dict[str, int]] = {
         "dynamic exponents": {},
         "static exponents": static_exponents(dynamic, values),
@@ -140,7 +149,8 @@ def choose_formats(
     }
     found = []
     for label, exponents in proposals.items():
-        compiled = dynamic if not exponents else compile_graph(graph, config, Formats(exponents, ranges), batch=batch)
+        chosen = replace(formats, exponents=exponents)
+        compiled = compile_graph(graph, config, chosen, batch=batch) if exponents else dynamic
         outputs = run(compiled, inputs)
         first = graph.outputs[0]
         best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))

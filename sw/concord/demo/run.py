@@ -228,7 +228,7 @@ def _tensor_figures(outcome: Outcome) -> tuple[TensorFigures, ...]:
         if form == "binary16":
             continue
         vectors = to_vectors(encode(outcome.reference[tensor]), config)
-        static = outcome.compiled.package.exponents.get(tensor)
+        static = outcome.compiled.package.formats.exponents.get(tensor)
         exponent = quantize(vectors, config.act).exp if static is None else np.full(len(vectors), static)
         codes = np.abs(decode(vectors)) * 2.0 ** -np.asarray(exponent, dtype=np.float64)[:, None]
         figures.append(TensorFigures(name, form, codes[codes > 0], config.act_mant))

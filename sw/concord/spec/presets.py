@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .config import NpuConfig
+from .formats import HALF_FRAC
 
 TINY = NpuConfig(
     name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
@@ -32,3 +33,30 @@ def preset(name: str) -> NpuConfig:
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {name!r}")
     return PRESETS[name]
+
+
+def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
+    """The configuration like ``config`` whose activations and weights have mantissas of ``mant`` bits, 3 to 12.
+
+    Exponents of weights and the accumulator move with the width: blocks of the same magnitudes have their full
+    precision as before, and sums of the same magnitude fit. A serial configuration keeps its grid where sums need it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such configuration.
+    """
+    if config.act_mant == config.wgt_mant == mant:
+        return config
+    more = mant - config.wgt_mant
+    lowest = config.wgt_exp_min - more
+    if config.serial:
+        lowest = min(lowest, -HALF_FRAC - config.act_exp_min)
+    return config.replace(
+        name=f"{config.name}-m{mant}",
+        act_mant=mant,
+        wgt_mant=mant,
+        wgt_exp_min=lowest,
+        wgt_exp_max=config.wgt_exp_max - more,
+        acc_width=config.acc_width + config.wgt_exp_min - lowest,
+    )
