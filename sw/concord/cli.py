@@ -138,6 +138,8 @@ def inspect(image: Path) -> None:
             shape = " x ".join(map(str, port.shape))
             ports.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
     console.print(ports)
+    if loaded.phases:
+        console.print(f"  {len(loaded.phases)} phases: the program is started that often for a sample", highlight=False)
     filled = Table(title="Memories", box=box.SIMPLE_HEAD)
     for column in ("memory", "words", "of", "share"):
         filled.add_column(column, justify="left" if column == "memory" else "right")

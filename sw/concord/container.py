@@ -47,7 +47,7 @@ class FileKind:
         return f"concord {self.name}"
 
 
-IMAGE = FileKind("image", "an image", 1, ImageError)
+IMAGE = FileKind("image", "an image", 2, ImageError)
 
 
 def _digest(header: dict[str, Any], arrays: Arrays) -> str:

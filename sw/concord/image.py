@@ -6,25 +6,25 @@ described in :mod:`concord.container`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from .container import ImageError, read_file, write_file
-from .golden import half
-from .golden.blocks import quantize, to_half
-from .packing import from_vectors, to_vectors
 from .packing import pack_depthwise as pack_depthwise
 from .packing import pack_matrix as pack_matrix
 from .packing import pack_vectors as pack_vectors
+from .phases import Part as Part
+from .phases import Phase as Phase
+from .phases import whole
+from .ports import Port as Port
 from .spec.config import SPEC_VERSION, NpuConfig
 from .spec.memmap import RegionId, regions
-from .words import pack_words, to_bytes, to_integers, unpack_words
+from .words import to_bytes, to_integers
 
 #: Regions that segments may fill; the program is separate.
 LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS)
@@ -76,69 +76,6 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Port:
-    """An input or output tensor in a vector memory.
-
-    The last dimension of ``shape`` is padded to native vectors, which follow each other in the order of the other
-    dimensions.
-
-    Parameters
-    ----------
-    name : str
-        Name of the tensor.
-    region : RegionId
-        ``WIDE`` or ``NARROW``.
-    address : int
-        Address of the first vector.
-    shape : tuple of int
-        Shape of the tensor.
-    dtype : str
-        numpy type of the tensor on the host's side.
-    """
-
-    name: str
-    region: RegionId
-    address: int
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-    def __post_init__(self) -> None:
-        if self.region not in (RegionId.WIDE, RegionId.NARROW):
-            raise ValueError(f"region of {self.name} must be WIDE or NARROW, not {self.region!r}")
-        if any(size < 1 for size in self.shape):
-            raise ValueError(f"shape of {self.name} must have positive dimensions, not {self.shape}")
-        np.dtype(self.dtype)
-
-    @property
-    def elements(self) -> int:
-        """Number of elements of the tensor."""
-        return math.prod(self.shape)
-
-    def vectors(self, config: NpuConfig) -> int:
-        """Native vectors in memory."""
-        last = self.shape[-1] if self.shape else 1
-        return self.elements // last * -(-last // config.native)
-
-    def encode(self, values: ArrayLike, config: NpuConfig) -> list[int]:
-        """Words to write for a tensor; a narrow port converts with dynamic exponents, nearest even."""
-        given = np.asarray(values, dtype=np.float64)
-        if given.shape != self.shape:
-            raise ValueError(f"{self.name} must have shape {self.shape}, not {given.shape}")
-        vectors = to_vectors(half.encode(given), config)
-        if self.region == RegionId.WIDE:
-            return to_integers(pack_words(config.wide_word, elem=vectors))
-        blocks = quantize(vectors, config.act)
-        return to_integers(pack_words(config.narrow_word, mant=blocks.mant, exp=blocks.exp))
-
-    def decode(self, words: list[int], config: NpuConfig) -> NDArray[Any]:
-        """The tensor held by words that were read."""
-        layout = config.wide_word if self.region == RegionId.WIDE else config.narrow_word
-        values = unpack_words(layout, to_bytes(words, layout.nbytes))
-        bits = values["elem"].astype(np.uint16) if "elem" in values else to_half(values["mant"], values["exp"])
-        return half.decode(from_vectors(bits, self.shape, config)).astype(self.dtype)
-
-
-@dataclass(frozen=True)
 class Image:
     """A program with the contents of all memories.
 
@@ -152,6 +89,8 @@ class Image:
         Contents of the other memories; later ones win.
     inputs, outputs : tuple of Port
         Where the driver places and fetches tensors.
+    phases : tuple of Phase
+        The starts of the program that a run is made of, in order. None: one start, with all of the ports.
     metadata : dict
         Anything JSON can hold, for reports.
     """
@@ -161,6 +100,7 @@ class Image:
     segments: tuple[Segment, ...] = ()
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
+    phases: tuple[Phase, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def port(self, name: str) -> Port:
@@ -169,6 +109,18 @@ class Image:
             if port.name == name:
                 return port
         raise ValueError(f"port must be one of {[p.name for p in (*self.inputs, *self.outputs)]}, not {name!r}")
+
+    def schedule(self, pc: int = 0) -> tuple[Phase, ...]:
+        """The phases of a run; without any in the image, one that begins at ``pc``.
+
+        Raises
+        ------
+        ValueError
+            If ``pc`` is not 0, but the image says where its phases begin.
+        """
+        if self.phases and pc:
+            raise ValueError(f"pc must be 0 for an image in phases, not {pc!r}")
+        return self.phases or (Phase(pc, whole(self.inputs, self.config), whole(self.outputs, self.config)),)
 
     def check(self, config: NpuConfig | None = None) -> None:
         """Raise :class:`ImageError` unless everything fits its own configuration, and that is ``config`` (if given)."""
@@ -192,8 +144,26 @@ class Image:
             unused = 8 * region.nbytes - region.word.width
             if part.count and unused and np.any(part.array()[:, -1] >> 8 - unused):
                 raise ImageError(f"unused bits of words of {part.region.name} must be zero")
-        for port in (*self.inputs, *self.outputs):
-            self._in_range(port.name, port.address, port.vectors(self.config), table[port.region].depth)
+        for phase in self.schedule():
+            if not 0 <= phase.pc < self.config.program_depth:
+                raise ImageError(f"phases must begin in 0..{self.config.program_depth - 1}, not at {phase.pc}")
+        self._check_parts(self.inputs, [part for phase in self.schedule() for part in phase.inputs], "written")
+        self._check_parts(self.outputs, [part for phase in self.schedule() for part in phase.outputs], "read")
+
+    def _check_parts(self, ports: tuple[Port, ...], parts: list[Part], done: str) -> None:
+        """Whether parts lie inside their memories and cover the ports."""
+        named = {port.name: port for port in ports}
+        left = {port.name: set(range(port.vectors(self.config))) for port in ports}
+        for part in parts:
+            if part.port not in named:
+                raise ImageError(f"parts that are {done} must be of {sorted(named)}, not of {part.port!r}")
+            port = named[part.port]
+            self._in_range(part.port, part.address, part.count, regions(self.config)[port.region].depth)
+            self._in_range(f"a part of {part.port}", part.first, part.count, port.vectors(self.config))
+            left[part.port] -= set(range(part.first, part.first + part.count))
+        for name, vectors in left.items():
+            if vectors:
+                raise ImageError(f"every vector of {name} must be {done} in some phase, but {min(vectors)} is not")
 
     @staticmethod
     def _in_range(what: str, start: int, count: int, depth: int) -> None:
@@ -221,6 +191,7 @@ class Image:
             "segments": parts,
             "inputs": [_port_header(port) for port in self.inputs],
             "outputs": [_port_header(port) for port in self.outputs],
+            "phases": [asdict(phase) for phase in self.phases],
             "metadata": self.metadata,
         }
         arrays: dict[str, NDArray[Any]] = {f"segment_{k}": part.array() for k, part in enumerate(self.segments)}
@@ -242,6 +213,7 @@ class Image:
                 ),
                 inputs=tuple(_port(fields) for fields in header["inputs"]),
                 outputs=tuple(_port(fields) for fields in header["outputs"]),
+                phases=tuple(_phase(fields) for fields in header["phases"]),
                 metadata=header["metadata"],
             )
             stored = int(header["fingerprint"], 16)
@@ -265,6 +237,10 @@ def _port_header(port: Port) -> dict[str, Any]:
 
 def _port(fields: dict[str, Any]) -> Port:
     return Port(**fields | {"region": RegionId[fields["region"]], "shape": tuple(fields["shape"])})
+
+
+def _phase(fields: dict[str, Any]) -> Phase:
+    return Phase(fields["pc"], *(tuple(Part(**part) for part in fields[key]) for key in ("inputs", "outputs")))
 
 
 def hex_files(image: Image, config: NpuConfig | None = None, *, banks: bool = True) -> dict[str, str]:

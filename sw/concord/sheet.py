@@ -7,16 +7,16 @@ everything that does not fit at once, with the largest tenants of every memory t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.image import Image, Port, Segment
+from concord.image import Image, Part, Phase, Port, Segment
 from concord.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
-from concord.program import Span, verify
+from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.tables import Table, TableSet, standard_table
@@ -54,6 +54,7 @@ class Sheet:
     items: dict[str, Item] = field(default_factory=dict)
     inputs: list[Port] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
     segments: list[Callable[[], Segment]] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     _used: dict[RegionId, int] = field(default_factory=dict)
@@ -158,30 +159,31 @@ class Sheet:
             With everything that :func:`concord.program.verify` finds.
         """
         self.check(len(words))
-        problems = verify(
-            words,
-            self.config,
-            constants=[self.items[name].span for name in sorted(self.constants)],
-            inputs=[self._span(port) for port in self.inputs],
-            outputs=[self._span(port) for port in self.outputs],
-        )
-        if problems:
-            raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
         tables = [
             Segment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
             Segment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
         ]
-        return Image(
+        image = Image(
             config=self.config,
             program=tuple(words),
             segments=(*(make() for make in self.segments), *(part for part in tables if part.count)),
             inputs=tuple(self.inputs),
             outputs=tuple(self.outputs),
+            phases=tuple(self.phases),
             metadata=metadata or {},
         )
-
-    def _span(self, port: Port) -> Span:
-        return Span(port.region, port.address, port.vectors(self.config))
+        problems = verify_phases(
+            words,
+            self.config,
+            [
+                (phase.pc, _spans(phase.inputs, self.inputs), _spans(phase.outputs, self.outputs))
+                for phase in image.schedule()
+            ],
+            constants=[self.items[name].span for name in sorted(self.constants)],
+        )
+        if problems:
+            raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
+        return image
 
     def used(self, region: RegionId) -> int:
         """Words that are taken."""
@@ -208,3 +210,8 @@ class Sheet:
             listed = ", ".join(f"{item.name} {item.count}" for item in tenants[:_LISTED])
             more = f" and {len(tenants) - _LISTED} more" if len(tenants) > _LISTED else ""
             yield f"{title} has {have} {unit}, but {need} are needed ({listed}{more})"
+
+
+def _spans(parts: Iterable[Part], ports: Iterable[Port]) -> list[Span]:
+    regions = {port.name: port.region for port in ports}
+    return [Span(regions[part.port], part.address, part.count) for part in parts]

@@ -9,6 +9,9 @@ from threadpoolctl import threadpool_info
 
 from concord.asm import assemble
 from concord.emulator import Emulator, machine, workers
+from concord.emulator.inputs import Inputs
+from concord.emulator.outputs import Outputs
+from concord.emulator.phases import Phase
 from concord.emulator.workers import chunk, share
 from concord.golden import blocks, half
 from concord.host.emulated import EmulatedDevice
@@ -169,10 +172,18 @@ def test_what_a_run_may_see_of_the_one_before():
     words = assemble("v_rd wide, 0\nv_relu\nv_wr wide, 1\nhalt\nv_rd wide, 0\nvv_add 1\nv_wr wide, 1\nhalt")
     memories.program[: len(words)] = words
     emulator = Emulator(memories)
-    assert not emulator.dependent(0)
-    assert emulator.dependent(4)
-    assert emulator.dependent(4, [Span(RegionId.WIDE, 0, 1), Span(RegionId.NARROW, 1, 1)])
-    assert not emulator.dependent(4, [Span(RegionId.WIDE, 0, 2)])
+
+    def phase(pc, wide=(), narrow=()):
+        numbers = {(Mem.WIDE, at): np.zeros((1, count, 4)) for at, count in wide}
+        numbers |= {(Mem.NARROW, at): np.zeros((1, count, 4)) for at, count in narrow}
+        return Phase(pc, Inputs(TINY, {}, {}, numbers) if numbers else None, Outputs(TINY, []))
+
+    assert not emulator.dependent([phase(0)])
+    assert emulator.dependent([phase(4)])
+    assert emulator.dependent([phase(4, [(0, 1)], [(1, 1)])])
+    assert not emulator.dependent([phase(4, [(0, 2)])])
+    assert not emulator.dependent([phase(0), phase(4)])
+    assert emulator.dependent([phase(4), phase(0)])
 
 
 @pytest.mark.parametrize("first", [0, 4])

@@ -152,7 +152,7 @@ def test_one_changed_bit_is_found(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda header, arrays: header.update(version=99), "must have image version 1, not 99"),
+        (lambda header, arrays: header.update(version=99), "must have image version 2, not 99"),
         (lambda header, arrays: header.update(format="cat"), "is not an image"),
         (lambda header, arrays: header.update(spec=99), "must be for specification version 1, not 99"),
         (lambda header, arrays: header.update(fingerprint="0x1"), "must have fingerprint 0x[0-9a-f]{16}, not 0x0{15}1"),

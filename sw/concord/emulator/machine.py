@@ -14,7 +14,7 @@ from concord.program import Chain, Span, Trace, trace
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
-from concord.spec.isa import Mem
+from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import RegionId
 
 from .inputs import Inputs, Narrow, Numbers, Wide
@@ -22,6 +22,7 @@ from .kernels import decode
 from .lanes import VECTORS, Lanes
 from .memories import Memories
 from .outputs import Outputs
+from .phases import Footprint, Phase, footprint
 from .plan import Access, Part, parts
 from .product import Weights, fetch
 from .run import Run, report
@@ -59,14 +60,6 @@ class _Plan:
     steps: tuple[tuple[Part, NDArray[np.uint16] | None], ...]
 
 
-@dataclass(frozen=True)
-class _Footprint:
-    """Words of the vector memories that a program writes, and those it reads before it writes them."""
-
-    written: dict[Mem, set[int]]
-    live: dict[Mem, set[int]]
-
-
 class Emulator:
     """One NPU in software.
 
@@ -99,7 +92,7 @@ class Emulator:
         """Forget what was prepared: to be called after program, weights or tables were changed in place."""
         self._plans: dict[tuple[int, int], _Plan] = {}
         self._traces: dict[int, Trace] = {}
-        self._footprints: dict[int, _Footprint] = {}
+        self._footprints: dict[int, Footprint] = {}
         self._accesses: dict[Chain, Access] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
         self._table = decode(self.memories.table)
@@ -130,21 +123,9 @@ class Emulator:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
         return plan.run
 
-    def dependent(self, pc: int = 0, given: Sequence[Span] = ()) -> bool:
-        """Whether a run may see what an earlier one of the same program left in the vector memories.
-
-        Parameters
-        ----------
-        pc : int
-            First instruction.
-        given : sequence of Span
-            Vectors that are written before every run.
-        """
-        touched = self._footprint(pc)
-        found = {mem: touched.live[mem] & touched.written[mem] for mem in Mem}
-        for span in given:
-            found[VECTORS[span.region]] -= set(range(span.addr, span.addr + span.count))
-        return any(found.values())
+    def dependent(self, phases: Sequence[Phase]) -> bool:
+        """Whether such a run may see what an earlier one left in the vector memories."""
+        return any(self._touched(phases).spoilt.values())
 
     # Batches -----------------------------------------------------------------------------------
 
@@ -175,36 +156,63 @@ class Emulator:
             the narrow memory converted with dynamic exponents, nearest even.
         """
         inputs = Inputs(self.config, wide, narrow or {}, numbers or {})
-        wanted = Outputs(self.config, outputs)
-        size, workers = self._divide(inputs.batch, pc)
-        chunks = range(0, inputs.batch, size)
-        plan, touched = self._plan(size, pc), self._footprint(pc)
-        lanes = self._take_lanes(size, min(workers, len(chunks)))
-        first = {mem: touched.live[mem] | wanted.addresses(mem) - touched.written[mem] for mem in Mem}
-        spoilt = {mem: touched.live[mem] & touched.written[mem] - inputs.addresses(mem) for mem in Mem}
+        return self.run_phases([Phase(pc, inputs, Outputs(self.config, outputs))])[0]
 
-        def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[Any]], NDArray[np.uint8]]:
-            mine, flags, load = lanes[worker], np.zeros_like(self.memories.flags), first
-            results = {}
+    def run_phases(self, phases: Sequence[Phase]) -> list[Batch]:
+        """Several programs in a row for every entry of a batch, each entry from the contents of the memories.
+
+        A program finds what the one before it has left. The memories stay as they are, but for the sticky flags.
+
+        Parameters
+        ----------
+        phases : sequence of Phase
+            The first one must have inputs.
+
+        Returns
+        -------
+        list of Batch
+            One per phase, up to one that traps.
+        """
+        trapped = [k for k, phase in enumerate(phases) if self._trace(phase.pc).trap is not Trap.NONE]
+        phases = phases[: min(trapped, default=len(phases)) + 1]
+        sizes = {phase.inputs.batch for phase in phases if phase.inputs is not None}
+        if len(sizes) != 1:
+            raise ValueError(f"inputs must be of one batch, not of {sorted(sizes)}")
+        batch = sizes.pop()
+        size, workers = self._divide(batch, [phase.pc for phase in phases])
+        chunks = range(0, batch, size)
+        plans = [self._plan(size, phase.pc) for phase in phases]
+        touched = self._touched(phases)
+        lanes = self._take_lanes(size, min(workers, len(chunks)))
+
+        def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], NDArray[np.uint8]]:
+            mine, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
+            results: dict[int, list[list[Any]]] = {}
             for start in starts:
                 self._load(mine, load)
-                load = spoilt
-                inputs.put(mine, start)
-                flags |= self._execute(plan, mine)
-                results[start] = wanted.get(mine, min(size, inputs.batch - start))
+                load = touched.spoilt
+                results[start] = []
+                for phase, plan in zip(phases, plans, strict=True):
+                    if phase.inputs is not None:
+                        phase.inputs.put(mine, start)
+                    flags |= self._execute(plan, mine)
+                    results[start].append(phase.outputs.get(mine, min(size, batch - start)))
             return results, flags
 
-        pieces: dict[int, list[Any]] = {}
+        pieces: dict[int, list[list[Any]]] = {}
         for results, flags in share(work, chunks, workers):
             pieces |= results
             self.memories.flags |= flags
-        return Batch(wanted.join([pieces[start] for start in chunks]), plan.run)
+        return [
+            Batch(phase.outputs.join([pieces[start][k] for start in chunks]), plan.run)
+            for k, (phase, plan) in enumerate(zip(phases, plans, strict=True))
+        ]
 
     # Preparation -------------------------------------------------------------------------------
 
-    def _divide(self, batch: int, pc: int) -> tuple[int, int]:
+    def _divide(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
         """Lanes of a chunk, and workers, for a batch."""
-        chains = self._trace(pc).chains
+        chains = [chain for pc in pcs for chain in self._trace(pc).chains]
         values = self.config.native * sum(chain.vectors for chain in chains) / max(1, len(chains))
         size = chunk(batch, self._most, self._workers)
         if size * values >= _SHARED_VALUES:
@@ -238,15 +246,18 @@ class Emulator:
             steps += [(part, taken) for part in known[chain]]
         return _Plan(run, report(run, self.config), tuple(steps))
 
-    def _footprint(self, pc: int) -> _Footprint:
+    def _touched(self, phases: Sequence[Phase]) -> Footprint:
+        return footprint((phase, self._footprint(phase.pc)) for phase in phases)
+
+    def _footprint(self, pc: int) -> Footprint:
         if pc not in self._footprints:
-            written, live = ({mem: set[int]() for mem in Mem} for _ in range(2))
+            found = Footprint()
             for access in map(self._access, dict.fromkeys(self._trace(pc).chains)):
                 for mem in Mem:
-                    live[mem] |= access.read(mem) - written[mem]
+                    found.read(mem, access.read(mem))
                 for mem in access.targets:
-                    written[mem] |= access.written(mem)
-            self._footprints[pc] = _Footprint(written, live)
+                    found.write(mem, access.written(mem))
+            self._footprints[pc] = found
         return self._footprints[pc]
 
     def _trace(self, pc: int) -> Trace:

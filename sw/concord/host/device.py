@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..asm import describe
-from ..image import Image, Port
+from ..image import Image, Phase
 from ..spec.config import NpuConfig
 from ..spec.formats import Flag
 from ..spec.isa import Trap
@@ -24,6 +24,17 @@ Outputs = dict[str, NDArray[Any]]
 
 #: Registers that :meth:`Device.counters` reports. ``CYCLES`` has 64 bits, the others wrap at 32.
 COUNTERS = (Reg.CYCLES, Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS, Reg.HAZARD_STALLS)
+
+Counters = dict[str, int | None]
+
+
+def add_counters(counters: Counters, more: Counters) -> Counters:
+    """Sums of counters by register name, ``None`` where one of them is unknown."""
+    return {name: _sum(value, more.get(name, 0)) for name, value in counters.items()}
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 class Device(ABC):
@@ -46,6 +57,8 @@ class Device(ABC):
         self.config = config
         self.regions = regions(config)
         self.image: Image | None = None
+        #: What the phases of a run before the last one have counted.
+        self._earlier: Counters = {}
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +79,7 @@ class Device(ABC):
 
     @abstractmethod
     def _start(self, pc: int) -> None:
-        """Start a run; ``pc`` was checked."""
+        """Start the program; ``pc`` was checked."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> None:
@@ -85,8 +98,8 @@ class Device(ABC):
         """Clear all sticky flags."""
 
     @abstractmethod
-    def counters(self) -> dict[str, int | None]:
-        """Counters of the last run by register name; ``None`` where the back end has no notion of it."""
+    def _counters(self) -> Counters:
+        """Counters of the last start of the program by register name; ``None`` for what the back end does not count."""
 
     @abstractmethod
     def _read(self, region: Region, addr: int, count: int) -> bytes:
@@ -154,19 +167,20 @@ class Device(ABC):
         """Start a run at ``pc``."""
         if not 0 <= pc < self.config.program_depth:
             raise ValueError(f"pc must be in 0..{self.config.program_depth - 1}, not {pc!r}")
+        self._earlier = {}
         self._start(pc)
 
     def run(self, inputs: ArrayLike | Mapping[str, ArrayLike], *, pc: int = 0, timeout: float | None = None) -> Any:
-        """Run the program once per sample and return the outputs.
+        """Run the program once per sample, all of its phases, and return the outputs.
 
         Parameters
         ----------
         inputs : array or mapping
             ``[batch, *shape]`` by name of the input; the array alone if there is one input. Rounded to binary16.
         pc : int
-            First instruction.
+            First instruction; 0 for an image in phases, which says where each begins.
         timeout : float or None
-            Seconds for each run.
+            Seconds for each start of the program.
 
         Returns
         -------
@@ -174,25 +188,42 @@ class Device(ABC):
             ``[batch, *shape]`` by name of the output; the array alone if one array was given and there is one output.
         """
         image = self._loaded()
+        schedule = image.schedule(pc)
         batch, size = check_batch(image.inputs, inputs)
-        return present(self._run_batch(image, batch, size, pc, timeout), not isinstance(inputs, Mapping))
+        return present(self._run_batch(image, schedule, batch, size, timeout), not isinstance(inputs, Mapping))
 
-    def _run_batch(self, image: Image, batch: Mapping[str, Any], size: int, pc: int, timeout: float | None) -> Outputs:
+    def _run_batch(
+        self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
+    ) -> Outputs:
         """One run after the other."""
         results: list[Outputs] = []
         for n in range(size):
-            for port in image.inputs:
-                words = port.encode(batch[port.name][n], self.config)
-                region = self.regions[port.region]
-                self._write(region, port.address, to_bytes(words, region.nbytes).tobytes())
-            self.start(pc)
-            self.wait(timeout)
-            results.append({port.name: self._fetch(port) for port in image.outputs})
+            results.append(
+                self._run_sample(image, schedule, {name: values[n] for name, values in batch.items()}, timeout)
+            )
         empty = {port.name: np.zeros((0, *port.shape), port.dtype) for port in image.outputs}
         return {name: np.stack([result[name] for result in results]) if results else empty[name] for name in empty}
 
-    def _fetch(self, port: Port) -> NDArray[Any]:
-        return port.decode(self.read(port.region, port.address, port.vectors(self.config)), self.config)
+    def _run_sample(
+        self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None
+    ) -> Outputs:
+        """All phases of one run."""
+        given = {port.name: port.encode(sample[port.name], self.config) for port in image.inputs}
+        found = {port.name: [0] * port.vectors(self.config) for port in image.outputs}
+        places = {port.name: port.region for port in image.inputs}, {port.name: port.region for port in image.outputs}
+        for k, phase in enumerate(schedule):
+            for part in phase.inputs:
+                region = self.regions[places[0][part.port]]
+                words = given[part.port][part.first : part.first + part.count]
+                self._write(region, part.address, to_bytes(words, region.nbytes).tobytes())
+            counted = self.counters() if k else {}
+            self.start(phase.pc)
+            self._earlier = counted
+            self.wait(timeout)
+            for part in phase.outputs:
+                words = self.read(places[1][part.port], part.address, part.count)
+                found[part.port][part.first : part.first + part.count] = words
+        return {port.name: port.decode(found[port.name], self.config) for port in image.outputs}
 
     def _loaded(self) -> Image:
         if self.image is None:
@@ -200,6 +231,10 @@ class Device(ABC):
         return self.image
 
     # State -------------------------------------------------------------------------------------
+
+    def counters(self) -> Counters:
+        """Counters of the last run by register name, the sums over its phases; ``None`` for what is not counted."""
+        return add_counters(self._counters(), self._earlier)
 
     def flags(self) -> dict[int, tuple[Flag, ...]]:
         """Sticky flags by the address of the ``v_rd`` of the chain that raised them, none left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,17 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emulator import Emulator, Run
+from ..emulator.inputs import Inputs
 from ..emulator.lanes import VECTORS
+from ..emulator.outputs import Outputs as EmulatedOutputs
+from ..emulator.phases import Phase as EmulatedPhase
 from ..golden import half
 from ..golden.blocks import to_half
-from ..image import Image, Port
+from ..image import Image, Phase, Port
 from ..packing import from_vectors
 from ..program import Span
 from ..spec.config import SPEC_VERSION, NpuConfig
-from ..spec.isa import Trap
+from ..spec.isa import Mem, Trap
 from ..spec.memmap import MAGIC, REGISTERS, Reg, Region, RegionId
 from ..words import to_bytes, to_integers
-from .device import COUNTERS, Device, Outputs
+from .device import COUNTERS, Counters, Device, Outputs, add_counters
 from .errors import DeviceError
 
 _MASK = (1 << 32) - 1
@@ -49,8 +52,8 @@ class EmulatedDevice(Device):
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False
-        #: Image and last sample of a batch, and where its run begins.
-        self._pending: tuple[Image, dict[str, Any], int] | None = None
+        #: Image, phases and last sample of a batch.
+        self._pending: tuple[Image, Sequence[Phase], dict[str, Any]] | None = None
 
     def close(self) -> None:
         self._closed = True
@@ -58,9 +61,8 @@ class EmulatedDevice(Device):
     def clear_flags(self) -> None:
         self._open().clear_flags()
 
-    def counters(self) -> dict[str, int | None]:
-        values = asdict(self._last)
-        return {reg.name: values[_COUNTED[reg]] if reg in _COUNTED else None for reg in COUNTERS}
+    def _counters(self) -> Counters:
+        return _counts(self._last)
 
     def wait(self, timeout: float | None = None) -> None:
         if self._last.trap is not Trap.NONE:
@@ -84,30 +86,51 @@ class EmulatedDevice(Device):
         words = to_integers(np.frombuffer(data, dtype=np.uint8).reshape(-1, region.nbytes))
         self._open().write(region.id, addr, words)
 
-    def _run_batch(self, image: Image, batch: Mapping[str, Any], size: int, pc: int, timeout: float | None) -> Outputs:
-        if not image.inputs or size < 2:
-            return super()._run_batch(image, batch, size, pc, timeout)
+    def _run_batch(
+        self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
+    ) -> Outputs:
+        if not schedule[0].inputs or size < 2:
+            return super()._run_batch(image, schedule, batch, size, timeout)
         emulator = self._open()
-        given, spans = (
-            [Span(port.region, port.address, port.vectors(self.config)) for port in ports]
-            for ports in (image.inputs, image.outputs)
-        )
-        if self._pending is not None and (self._pending[2] != pc or emulator.dependent(pc, given)):
-            self._catch_up()
-        numbers = {
-            (VECTORS[port.region], port.address): _to_vectors(batch[port.name], port, self.config)
-            for port in image.inputs
+        ports = {port.name: port for port in image.outputs}
+        given = {
+            port.name: (VECTORS[port.region], _to_vectors(batch[port.name], port, self.config)) for port in image.inputs
         }
-        result = emulator.run_batch({}, spans, pc, numbers=numbers)
-        self._last, self._started = result.run, True
-        self._pending = image, {name: values[-1] for name, values in batch.items()}, pc
+        phases = [self._phase(phase, given, ports) for phase in schedule]
+        if self._pending is not None and (self._pending[1] != schedule or emulator.dependent(phases)):
+            self._catch_up()
+        results = emulator.run_phases(phases)
+        *earlier, self._last = (result.run for result in results)
+        self._started = True
+        self._earlier = {}
+        for run in earlier:
+            self._earlier = add_counters(_counts(run), self._earlier)
+        self._pending = image, schedule, {name: values[-1] for name, values in batch.items()}
         self.wait()
-        pairs = zip(image.outputs, result.outputs, strict=True)
-        return {port.name: self._decode(port, found, size) for port, found in pairs}
+        pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
+        for phase, result in zip(schedule, results, strict=True):
+            for part, found in zip(phase.outputs, result.outputs, strict=True):
+                pieces[part.port].append((part.first, found))
+        return {name: self._decode(ports[name], found, size) for name, found in pieces.items()}
 
-    def _decode(self, port: Port, found: Any, size: int) -> NDArray[Any]:
-        bits = found if port.region is RegionId.WIDE else to_half(*found)
-        vectors = np.asarray(bits, dtype=np.uint16).reshape(-1, self.config.native)
+    def _phase(
+        self, phase: Phase, given: Mapping[str, tuple[Mem, NDArray[np.float64]]], ports: Mapping[str, Port]
+    ) -> EmulatedPhase:
+        numbers = {}
+        for part in phase.inputs:
+            mem, vectors = given[part.port]
+            numbers[mem, part.address] = vectors[:, part.first : part.first + part.count]
+        spans = [Span(ports[part.port].region, part.address, part.count) for part in phase.outputs]
+        inputs = Inputs(self.config, {}, {}, numbers) if numbers else None
+        return EmulatedPhase(phase.pc, inputs, EmulatedOutputs(self.config, spans))
+
+    def _decode(self, port: Port, parts: Sequence[tuple[int, Any]], size: int) -> NDArray[Any]:
+        """The tensor of an output, from its parts by first vector."""
+        whole = np.zeros((size, port.vectors(self.config), self.config.native), dtype=np.uint16)
+        for first, found in parts:
+            bits = np.asarray(found if port.region is RegionId.WIDE else to_half(*found), dtype=np.uint16)
+            whole[:, first : first + bits.shape[1]] = bits
+        vectors = whole.reshape(-1, self.config.native)
         shape = (size, *(port.shape or (1,)))
         return half.decode(from_vectors(vectors, shape, self.config)).astype(port.dtype).reshape(size, *port.shape)
 
@@ -115,10 +138,13 @@ class EmulatedDevice(Device):
         """Leave the memories as the last run of a batch would: only done when someone looks."""
         if self._pending is None:
             return
-        (image, sample, pc), self._pending = self._pending, None
-        for port in image.inputs:
-            self._open().write(port.region, port.address, port.encode(sample[port.name], self.config))
-        self._open().run(pc)
+        (image, schedule, sample), self._pending = self._pending, None
+        given = {port.name: (port.region, port.encode(sample[port.name], self.config)) for port in image.inputs}
+        for phase in schedule:
+            for part in phase.inputs:
+                region, words = given[part.port]
+                self._open().write(region, part.address, words[part.first : part.first + part.count])
+            self._open().run(phase.pc)
 
     def _register(self, reg: Reg) -> int:
         run, fingerprint = self._last, self.config.fingerprint
@@ -139,6 +165,11 @@ class EmulatedDevice(Device):
         if self._closed:
             raise DeviceError("the device was closed")
         return self._emulator
+
+
+def _counts(run: Run) -> Counters:
+    values = asdict(run)
+    return {reg.name: values[_COUNTED[reg]] if reg in _COUNTED else None for reg in COUNTERS}
 
 
 def _to_vectors(values: NDArray[np.float64], port: Port, config: NpuConfig) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from ..spec.config import SPEC_VERSION, NpuConfig
 from ..spec.isa import Trap
 from ..spec.memmap import REGISTERS, Reg, Region, RegionId
 from ..spec.presets import PRESETS
-from .device import COUNTERS, Device
+from .device import COUNTERS, Counters, Device
 from .errors import MismatchError, RunTimeout
 from .link import Identity, Link
 
@@ -54,7 +54,7 @@ class LinkedDevice(Device):
         self._control(clear_flags=1)
         self._idle(_CLEAR_TIMEOUT)
 
-    def counters(self) -> dict[str, int | None]:
+    def _counters(self) -> Counters:
         words = self.read(RegionId.REGS, 0, len(Reg))
         words[Reg.CYCLES] |= words[Reg.CYCLES_HIGH] << 32
         return {reg.name: words[reg] for reg in COUNTERS}

@@ -6,7 +6,7 @@ before anything is loaded that a run stays inside the memories and depends on no
 
 from .chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
 from .trace import Trace, trace
-from .verify import Problem, Span, verify
+from .verify import Problem, Span, verify, verify_phases
 
 __all__ = [
     "Address",
@@ -21,4 +21,5 @@ __all__ = [
     "Window",
     "trace",
     "verify",
+    "verify_phases",
 ]

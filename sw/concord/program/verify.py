@@ -66,15 +66,33 @@ def verify(
     outputs : spans
         Must have been written, or loaded, at the end.
     """
+    return verify_phases(words, config, [(pc, inputs, outputs)], constants=constants)
+
+
+def verify_phases(
+    words: Sequence[int],
+    config: NpuConfig,
+    phases: Sequence[tuple[int, Iterable[Span], Iterable[Span]]],
+    *,
+    constants: Iterable[Span] = (),
+) -> list[Problem]:
+    """The same of a program that a run starts several times.
+
+    Parameters
+    ----------
+    phases : sequence of tuples
+        Of every start: where, what is written before it, and what must hold a value behind it.
+    """
     checker = _Checker(words, config)
     checker.load(constants, constant=True)
-    checker.load(inputs, constant=False)
-    run = trace(words, config, pc)
-    for chain in dict.fromkeys(run.chains):  # a chain that was sound once is sound again: only more is written by then
-        checker.chain(chain)
-    if run.trap is not Trap.NONE:
-        checker.report(run.pc, f"traps with {run.trap.name}")
-    checker.finish(run.pc, outputs)
+    for pc, inputs, outputs in phases:
+        checker.load(inputs, constant=False)
+        run = trace(words, config, pc)
+        for chain in dict.fromkeys(run.chains):  # sound once is sound again: only more is written by then
+            checker.chain(chain)
+        if run.trap is not Trap.NONE:
+            checker.report(run.pc, f"traps with {run.trap.name}")
+        checker.finish(run.pc, outputs)
     return checker.problems
 
 

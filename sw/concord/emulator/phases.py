@@ -1,0 +1,72 @@
+"""The starts of a program that make up a run, and the words that they need from the memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, field
+
+from concord.spec.isa import Mem
+
+from .inputs import Inputs
+from .outputs import Outputs
+
+#: Addresses by vector memory.
+Words = dict[Mem, set[int]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One start of a program in a batch.
+
+    Parameters
+    ----------
+    pc : int
+        First instruction.
+    inputs : Inputs or None
+        What differs from sample to sample and is written before it.
+    outputs : Outputs
+        What is returned of every sample behind it.
+    """
+
+    pc: int
+    inputs: Inputs | None
+    outputs: Outputs
+
+
+@dataclass
+class Footprint:
+    """Words that are written, and those that are read before that."""
+
+    written: Words = field(default_factory=lambda: {mem: set() for mem in Mem})
+    live: Words = field(default_factory=lambda: {mem: set() for mem in Mem})
+
+    def read(self, mem: Mem, words: Set[int]) -> None:
+        """Note what is read."""
+        self.live[mem] |= words - self.written[mem]
+
+    def write(self, mem: Mem, words: Set[int]) -> None:
+        """Note what is written."""
+        self.written[mem] |= words
+
+    def follow(self, other: Footprint) -> None:
+        """Note everything that another one has noted."""
+        for mem in Mem:
+            self.read(mem, other.live[mem])
+            self.write(mem, other.written[mem])
+
+    @property
+    def spoilt(self) -> Words:
+        """Words that the next sample needs as they were."""
+        return {mem: self.live[mem] & self.written[mem] for mem in Mem}
+
+
+def footprint(phases: Iterable[tuple[Phase, Footprint]]) -> Footprint:
+    """That of a whole run, from those of its programs: inputs are written, outputs read."""
+    whole = Footprint()
+    for phase, program in phases:
+        for mem in Mem:
+            whole.write(mem, phase.inputs.addresses(mem) if phase.inputs is not None else set())
+        whole.follow(program)
+        for mem in Mem:
+            whole.read(mem, phase.outputs.addresses(mem))
+    return whole
