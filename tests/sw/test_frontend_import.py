@@ -50,7 +50,7 @@ def test_nodes_behind_an_unsupported_one_are_checked_with_inferred_shapes():
         node("Gather", ["b", "i"], ["c"], axis=1),
         node("Cos", ["c"], ["y"]),
     ]
-    listed = reasons(model(nodes, {"x": ["n", 4]}, constants={"i": ints(0, 1, 3)}))
+    listed = reasons(model(nodes, {"x": ["n", 4]}, constants={"i": ints(0, 1, 4)}))
     assert [reason.split()[0] for reason in listed] == ["Sin", "Gather", "Cos"]
 
 

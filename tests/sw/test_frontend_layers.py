@@ -133,3 +133,8 @@ def test_normalisation_of_a_layer():
     constants = {"s": floats(3, 5), "b": floats(3, 5)}
     agrees(unary("LayerNormalization", constants=constants, axis=1, epsilon=0.1))
     agrees(unary("LayerNormalization", constants={"s": floats(5)}))
+    outputs = ["y", "mean", "root"]
+    proto = model(
+        [node("LayerNormalization", ["x", "s"], outputs, axis=1)], {"x": (1, 3, 5)}, outputs, {"s": floats(3, 5)}
+    )
+    agrees(proto)

@@ -73,6 +73,15 @@ def test_gather(indices):
     assert ops(graph) == ["Slice"] + ["Reshape"] * (indices.ndim != 1)
 
 
+@pytest.mark.parametrize(
+    ("indices", "slices"),
+    [(ints(0, 1, 3), 2), (ints(0, -4, -5), 2), (ints(2, 2), 2), (ints([4, 2], [0, 1]), 2), (ints(0, 4, 3, 2, 0, 1), 3)],
+)
+def test_gather_at_unequal_distances(indices, slices):
+    graph = agrees(unary("Gather", shape=(1, 5, 3), constants={"indices": indices}, axis=1))
+    assert ops(graph) == ["Slice"] * slices + ["Concat"] + ["Reshape"] * (indices.ndim != 1)
+
+
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
 @pytest.mark.parametrize("opset", [8, 13, 18])
 def test_pad(mode, opset):

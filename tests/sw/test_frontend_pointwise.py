@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.frontend import UnsupportedModel, import_model
 from onnx_models import agrees, floats, model, node, ops, unary
 
 RNG = np.random.default_rng(7)
@@ -80,11 +81,27 @@ def test_several_operands(op):
 
 
 @pytest.mark.parametrize(
-    ("exponent", "op"), [(2, ["Mul"]), (3, ["Mul", "Mul"]), (0.5, ["Function"]), (-1, ["Function"])]
-)
+    ("exponent", "op"),
+    [
+        (1, ["Reshape"]), (2, ["Mul"]), (3, ["Mul", "Mul"]), (0.5, ["Function"]), (-1, ["Function"]),
+        ([[0.5], [0.5], [0.5]], ["Function"]),
+        ([2, 0, 1, 3, 1], ["Mul", "Add"] + ["Mul", "Add", "Mul"] * 2),
+        ([[1], [2], [2]], ["Mul", "Add", "Mul"]),
+    ],
+)  # fmt: skip
 def test_power(exponent, op):
     x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
     assert ops(agrees(unary("Pow", constants={"e": np.float32(exponent)}), x)) == op
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_dropout_that_drops_nothing(ratio):
+    proto = unary("Dropout", constants={"ratio": np.float32(ratio), "training_mode": np.array(True)})
+    if ratio:
+        with pytest.raises(UnsupportedModel, match="must be in inference mode"):
+            import_model(proto)
+    else:
+        assert ops(agrees(proto)) == ["Reshape"]
 
 
 @pytest.mark.parametrize("opset", [11, 13])

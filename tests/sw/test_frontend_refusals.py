@@ -42,8 +42,14 @@ def test_operands_that_do_not_fit(op, constants, attrs, message):
 
 
 REFUSED = [
-    (unary("Pow", constants={"e": np.float32(2.5)}), "exponent must be"),
-    (unary("Gather", shape=(1, 4, 3), constants={"i": ints(0, 1, 3)}, axis=1), "equal distances"),
+    (unary("Pow", constants={"e": np.float32(2.5)}), "exponent must be .* not 2.5;"),
+    (unary("Pow", constants={"e": np.arange(12, 17, dtype="f")}), r"at most 15, not \[12, 13, 14, 15, ...\];"),
+    (unary("Pow", constants={"e": np.float32(-2)}), "exponent must be .* not -2;"),
+    (unary("Pow", constants={"e": np.zeros(5, "f")}), "exponent must not be zero"),
+    (
+        unary("Gather", shape=(1, 4, 3), constants={"i": ints(0, 1, 4)}, axis=1),
+        "must be inside the 4 of axis 1",
+    ),
     (unary("Conv", shape=(1, 1, 4, 4, 4), constants={"w": floats(1, 1, 2, 2, 2)}), "1 or 2 spatial axes, not 3"),
     (unary("MaxPool", shape=(1, 1, 4, 4, 4), kernel_shape=[2, 2, 2]), "1 or 2 spatial axes, not 3"),
     (unary("Cast", to=7), "makes integers"),

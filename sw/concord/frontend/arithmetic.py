@@ -9,6 +9,10 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import apply
+from concord.graph.ir import Floats
+
+#: Every exponent more is a product; beyond this one 2**x is no binary16 number any more.
+_LARGEST_POWER = 15
 
 
 def binary(op: str, ctx: Context, node: OnnxNode) -> str:
@@ -58,20 +62,33 @@ def divide(ctx: Context, node: OnnxNode) -> str:
 
 
 def power(ctx: Context, node: OnnxNode) -> str:
-    """Only exponents that are products or functions."""
+    """Only exponents that are products, which may differ from element to element, or functions."""
     x, exponents = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "exponent")
-    exponent = float(exponents.reshape(-1)[0])
     functions = {0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
-    if exponents.size != 1 or exponent not in (1.0, 2.0, 3.0, *functions):
+    if exponents.min() == exponents.max() and float(exponents.min()) in functions:
+        return apply(ctx, node, x, functions[float(exponents.min())])
+    if (exponents != np.rint(exponents)).any() or not 0 <= exponents.min() <= exponents.max() <= _LARGEST_POWER:
         raise Refusal(
-            f"exponent must be one of -1, -0.5, 0.5, 1, 2, 3, not {exponents.tolist()}", "use Mul, Exp or Log"
+            f"exponent must be -1, -0.5, 0.5 or whole and at most {_LARGEST_POWER}, not {_few(exponents)}",
+            "use Mul, Exp or Log",
         )
-    if exponent in functions:
-        return apply(ctx, node, x, functions[exponent])
-    y = x
-    for _ in range(int(exponent) - 1):
-        y = ctx.emit(node, "Mul", [y, x])
+    y = None
+    for k in range(1, int(exponents.max()) + 1):
+        factor = x
+        if exponents.min() < k:  # x where it counts, else 1
+            counts = (exponents >= k).astype(np.float64)
+            factor = ctx.emit(node, "Mul", [x], constant=counts)
+            factor = ctx.emit(node, "Add", [factor], constant=1 - counts)
+        y = factor if y is None else ctx.emit(node, "Mul", [y, factor])
+    if y is None:
+        raise Refusal("exponent must not be zero for all elements", "use a constant")
     return y
+
+
+def _few(values: Floats) -> str:
+    """The first values, for a message."""
+    text = ", ".join(f"{value:g}" for value in values.reshape(-1)[:4])
+    return text if values.size == 1 else f"[{text}, ...]" if values.size > 4 else f"[{text}]"
 
 
 HANDLERS: dict[str, Handler] = {

@@ -113,20 +113,24 @@ def batch_normalization(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [y], constant=(bias - factor * mean).reshape(shape))
 
 
-def layer_normalization(ctx: Context, node: OnnxNode) -> str:
-    """Mean, variance, reciprocal square root and a constant per element."""
+def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
+    """Mean, variance, reciprocal square root and a constant per element; mean and root may be outputs, too."""
     x = ctx.tensor(node.input(0))
     rank = len(ctx.shape(x))
     (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
     axes = tuple(range(first, rank))
     scale = ctx.floats(node.input(1), "scale")
-    centred = ctx.emit(node, "Sub", [x, ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)])
+    mean = ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)
+    centred = ctx.emit(node, "Sub", [x, mean])
     square = ctx.emit(node, "Mul", [centred, centred])
     variance = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
     shifted = ctx.emit(node, "Add", [variance], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
     factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
     y = ctx.emit(node, "Mul", [ctx.emit(node, "Mul", [centred, factor])], constant=scale)
-    return ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(2), "bias")) if node.input(2) else y
+    if node.input(2):
+        y = ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(2), "bias"))
+    more = zip(node.outputs[1:], (mean, factor), strict=False)
+    return [y, *(tensor if name in ctx.used else "" for name, tensor in more)]
 
 
 HANDLERS: dict[str, Handler] = {

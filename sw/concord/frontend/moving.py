@@ -110,19 +110,31 @@ def split(ctx: Context, node: OnnxNode) -> list[str]:
 
 
 def gather(ctx: Context, node: OnnxNode) -> str:
-    """Constant indices at equal distances."""
+    """Constant indices: a Slice for those at equal distances, side by side."""
     x, indices = ctx.tensor(node.input(0)), ctx.constant(node.input(1), "indices").astype(int)
     shape = ctx.shape(x)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
-    flat = (indices.reshape(-1) % shape[axis]).tolist()
-    step = flat[1] - flat[0] if len(flat) > 1 else 1
-    taken = range(flat[0], flat[0] + step * len(flat), step) if step and flat else range(0)
-    if list(taken) != flat:
-        raise Refusal(f"indices must be at equal distances, not {indices.tolist()}", "use Slice and Concat")
-    part = _take(ctx, node, x, {axis: range(taken.start, max(taken.stop, -1), taken.step)})
+    if indices.size and not -shape[axis] <= indices.min() <= indices.max() < shape[axis]:
+        raise Refusal(f"indices must be inside the {shape[axis]} of axis {axis}", "correct the model")
+    runs = _runs((indices.reshape(-1) % shape[axis]).tolist())
+    parts = [_take(ctx, node, x, {axis: run}) for run in runs or [range(0)]]
+    part = parts[0] if len(parts) == 1 else ctx.emit(node, "Concat", parts, axis=axis)
     return (
         part if indices.ndim == 1 else _to_shape(ctx, node, part, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
     )
+
+
+def _runs(indices: list[int]) -> list[range]:
+    """Indices as ranges, the first as long as possible, then the next."""
+    runs, start = [], 0
+    while start < len(indices):
+        step = (indices[start + 1] - indices[start] if start + 1 < len(indices) else 0) or 1
+        end = start + 1
+        while end < len(indices) and indices[end] - indices[end - 1] == step:
+            end += 1
+        runs.append(range(indices[start], max(indices[start] + step * (end - start), -1), step))
+        start = end
+    return runs
 
 
 def pad(ctx: Context, node: OnnxNode) -> str:

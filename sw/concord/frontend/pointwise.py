@@ -25,6 +25,7 @@ FUNCTION_NAMES: dict[str, tuple[str, dict[str, float]]] = {
     "Elu": ("elu", {"alpha": 1.0}),
     "HardSigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
 }
+_DROPPED = 0.5
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
@@ -138,9 +139,10 @@ def same(ctx: Context, node: OnnxNode) -> str:
 
 
 def dropout(ctx: Context, node: OnnxNode) -> str:
-    """Nothing, in inference."""
+    """Nothing, in inference or if no element is dropped."""
     if node.input(2) and np.any(ctx.constant(node.input(2), "training_mode")):
-        raise Refusal("must be in inference mode", "export the model for inference")
+        if np.any(ctx.floats(node.input(1), "ratio") if node.input(1) else _DROPPED):
+            raise Refusal("must be in inference mode", "export the model for inference")
     return ctx.tensor(node.input(0))
 
 
