@@ -18,6 +18,7 @@ from onnx import numpy_helper
 from concord.compiler.formats import emulate, function_ranges
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import Formats
 from concord.frontend import UnsupportedModel, import_model
 from concord.frontend.importer import HANDLERS
 from concord.graph import execute
@@ -86,8 +87,8 @@ def results(model, values):
         try:
             graph = import_model(given)
             x = {name: values[name].reshape(1, *graph.sample_shape(name)) for name in graph.inputs}
-            ranges = function_ranges(graph, execute.run(graph, x, keep="all"))
-            network = compile_graph(graph, CONFIG, ranges=ranges)
+            formats = Formats(ranges=function_ranges(graph, execute.run(graph, x, keep="all")))
+            network = compile_graph(graph, CONFIG, formats)
             return emulate(network, {name: x[name] for name in network.package.arrangement.inputs})
         except (UnsupportedModel, Unsupported) as error:
             failures[kept] = error
