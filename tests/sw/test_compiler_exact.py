@@ -10,6 +10,7 @@ from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 
 CONFIG = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
@@ -282,3 +283,20 @@ def test_a_residual_sum_is_widened_in_strips_where_wide_memory_is_short(between)
     short = CONFIG.replace(wide_depth=400, narrow_depth=800)
     assert check(graph, rng, short, limit=1).strips == ("second",)
     assert not check(graph, rng, limit=1).strips
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 4, 5), (1, 9, 7)])
+def test_an_input_that_products_and_others_read(shape):
+    """The host writes it wide, and the program makes it narrow before its first layer."""
+    rng = np.random.default_rng(len(shape))
+    kernel = (1,) * (len(shape) - 2)
+    nodes = [
+        conv(rng, 9, 9, kernel, y="a", name="first"),
+        Node("Add", "sum", ("a", "x"), ("b",)),
+        conv(rng, 9, 3, kernel, x="x", y="c", name="second"),
+        Node("Concat", "both", ("b", "c"), ("y",), {"axis": 1}),
+    ]
+    compiled = check(graph_of(nodes, x=shape), rng)
+    (port,) = compiled.image.inputs
+    assert port.region is RegionId.WIDE
+    assert compiled.starts[0] == 0

@@ -49,6 +49,8 @@ class Emitter:
         self._ports()
         for index, layer in enumerate(self.plan.lowered.layers):
             self.starts.append(len(self.builder))
+            if index == 0:
+                self._narrow_inputs()
             if isinstance(layer, Recurrent):
                 Block(self, layer, self.plan.temporaries[index]).run()
             elif index in self.plan.strips:
@@ -123,10 +125,7 @@ class Emitter:
     def _ports(self) -> None:
         lowered = self.plan.lowered
         for name, (storage, _) in lowered.inputs.items():
-            narrow, wide = self.plan.copy(storage, Mem.NARROW), self.plan.copy(storage, Mem.WIDE)
-            if narrow is not None and wide is not None:
-                raise LayoutError(f"input {name} must be read either by products only or by none")
-            copy = narrow or wide
+            copy = self.plan.copy(storage, Mem.WIDE) or self.plan.copy(storage, Mem.NARROW)
             if copy is not None:
                 shape = (storage.vectors, self.config.native)
                 self.sheet.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
@@ -134,6 +133,18 @@ class Emitter:
             (storage,) = lowered.storages.of(lowered.views[name])
             addr = self.plan.addr(storage, Mem.WIDE, 0)
             self.sheet.outputs.append(Port(name, RegionId.WIDE, addr, (storage.vectors, self.config.native)))
+
+    def _narrow_inputs(self) -> None:
+        """Convert the inputs that products read and others, too: the host writes them wide."""
+        for storage, _ in self.plan.lowered.inputs.values():
+            wide, narrow = self.plan.copy(storage, Mem.WIDE), self.plan.copy(storage, Mem.NARROW)
+            if wide is None or narrow is None:
+                continue
+            self.set(Op.SET_SHAPE, rows=storage.tiles, cols=1)
+            self.set(Op.SET_ITERS, inner=storage.width, outer=storage.height)
+            self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
+            for copy, chain in ((wide, self.builder.v_rd), (narrow, self.builder.v_wr)):
+                chain(int(copy.mem), copy.addr, row=1, inner=storage.tiles, outer=storage.width * storage.tiles)
 
     # Chains ------------------------------------------------------------------------------------
 
