@@ -17,6 +17,7 @@ from concord.golden import blocks, half
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image, Port
 from concord.program import Span
+from concord.spec.formats import Flag
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
@@ -222,3 +223,16 @@ def test_an_input_may_lie_where_the_program_writes(monkeypatch):
         assert runs == []
         left = half.decode(TINY.wide_word.unpack(device.read("wide", 0)[0])["elem"])
     assert np.array_equal(left, 2 * x[-1, -1]) and len(runs) == 1
+
+
+def test_flags_that_were_cleared_behind_a_batch_stay_clear():
+    program = assemble("v_rd wide, 0\nvv_add 0\nv_wr wide, 1\nhalt")
+    ports = [Port(name, RegionId.WIDE, at, (4,)) for at, name in enumerate("xy")]
+    image = Image(TINY, tuple(program), inputs=(ports[0],), outputs=(ports[1],))
+    with EmulatedDevice(TINY) as device:
+        device.load(image)
+        for clear in (False, True):
+            device.run({"x": np.full((3, 4), 60000.0)})
+            if clear:
+                device.clear_flags()
+            assert device.flags() == ({} if clear else {0: (Flag.HALF_OVERFLOW,)})

@@ -59,6 +59,7 @@ class EmulatedDevice(Device):
         self._closed = True
 
     def clear_flags(self) -> None:
+        self._catch_up()
         self._open().clear_flags()
 
     def _counters(self) -> Counters:
