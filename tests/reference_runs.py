@@ -1,8 +1,8 @@
-"""Images on the reference machine."""
+"""Images on the reference machine, and the emulator beside it."""
 
 import numpy as np
 
-from concord.emulator import Memories, ReferenceMachine
+from concord.emulator import Emulator, Memories, ReferenceMachine
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 
@@ -27,3 +27,11 @@ def run_reference(image, x):
             words = memories.read(port.region, port.address, port.vectors(config))
             results[port.name].append(port.decode(words, config))
     return {name: np.stack(values) for name, values in results.items()}, memories
+
+
+def assert_machines_agree(memories):
+    """Run a program on the reference machine and on the emulator: they must leave the same memories."""
+    twin = memories.copy()
+    ReferenceMachine(memories).run()
+    Emulator(twin).run()
+    assert twin.differences(memories) == []

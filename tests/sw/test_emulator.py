@@ -14,6 +14,7 @@ from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, TINY
 from program_gen import random_memories, random_program
+from reference_runs import assert_machines_agree
 
 CONFIGS = {
     "tiny": TINY,
@@ -195,10 +196,7 @@ def test_the_exact_way_gives_the_same(monkeypatch):
     for name, config in CONFIGS.items():
         for seed in range(4):
             _, memories = random_program(config, random.Random(f"{name} {seed}"), 8)
-            twin = memories.copy()
-            ReferenceMachine(memories).run()
-            Emulator(twin).run()
-            assert twin.differences(memories) == []
+            assert_machines_agree(memories)
 
 
 # Batches -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from concord.program import Span
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from program_gen import random_memories, random_program
+from reference_runs import assert_machines_agree
 
 LANES = 64
 PATHS = {"single": "_run_single", "columns": "_columns", "double": "_run_double"}
@@ -152,7 +153,4 @@ def test_random_programs_do_not_depend_on_the_bound(bits, monkeypatch):
     monkeypatch.setattr(product, "_SINGLE_BITS", bits)
     for seed in range(6):
         _, memories = random_program(TINY, random.Random(f"bound {seed}"), 8)
-        twin = memories.copy()
-        ReferenceMachine(memories).run()
-        Emulator(twin).run()
-        assert twin.differences(memories) == []
+        assert_machines_agree(memories)

@@ -46,6 +46,14 @@ def network():
     return tables
 
 
+@pytest.fixture
+def path(tmp_path):
+    """The tables of the network, in a file."""
+    file = tmp_path / "net.tables"
+    network().save(file)
+    return file
+
+
 def rewritten(path, change):
     """Change a file and give it a checksum that agrees."""
     header, arrays = read_file(path, _KIND)
@@ -107,26 +115,20 @@ def test_the_check_finds_any_changed_entry(tmp_path, always_exact):
     tables.check(always_exact=always_exact)
 
 
-def test_the_check_finds_a_changed_step(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_the_check_finds_a_changed_step(path):
     rewritten(path, lambda header, arrays: header["sites"][0]["source"].update(scale="1/21"))
     with pytest.raises(TransferError, match="the entry of site 'a'"):
         TransferSet.load(path).check({"cube": cube})
 
 
-def test_a_callers_function_must_be_given_again(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_a_callers_function_must_be_given_again(path):
     with pytest.raises(ValueError, match="operator cube must be given as a callable"):
         TransferSet.load(path).check()
     with pytest.raises(TransferError, match="site 'g'"):
         TransferSet.load(path).check({"cube": lambda x: x**5})
 
 
-def test_damaged_files_are_refused(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_damaged_files_are_refused(path):
     good = path.read_bytes()
     rng = np.random.default_rng(3)
     for at in rng.choice(len(good), 60, replace=False):
@@ -145,9 +147,7 @@ def test_damaged_files_are_refused(tmp_path):
             TransferSet.load(path)
 
 
-def test_an_entry_changed_without_its_checksum_is_refused(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_an_entry_changed_without_its_checksum_is_refused(path):
     with np.load(path) as archive:
         arrays = {name: archive[name].copy() for name in archive.files}
     arrays["table_0"][3] ^= 1
@@ -189,17 +189,13 @@ def swap(header, arrays):
         swap,
     ],
 )
-def test_files_that_do_not_hold_together_are_refused(tmp_path, change):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_files_that_do_not_hold_together_are_refused(path, change):
     rewritten(path, change)
     with pytest.raises(TransferError, match="has contents that are not valid here"):
         TransferSet.load(path)
 
 
-def test_kinds_of_files_are_not_mixed_up(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_kinds_of_files_are_not_mixed_up(path):
     with pytest.raises(ImageError, match="is not an image: its header does not say so"):
         Image.load(path)
     write_file(path, {}, {})
@@ -207,18 +203,14 @@ def test_kinds_of_files_are_not_mixed_up(tmp_path):
         TransferSet.load(path)
 
 
-def test_other_versions_are_refused(tmp_path):
-    path = tmp_path / "net.tables"
-    network().save(path)
+def test_other_versions_are_refused(path):
     rewritten(path, lambda header, arrays: header.update(version=2))
     with pytest.raises(TransferError, match="must have transfer tables version 1, not 2"):
         TransferSet.load(path)
 
 
-def test_the_file_is_a_plain_npz_with_json(tmp_path):
+def test_the_file_is_a_plain_npz_with_json(path):
     """Whoever only looks values up needs numpy, or less."""
-    path = tmp_path / "net.tables"
-    network().save(path)
     with zipfile.ZipFile(path) as archive:
         header = json.loads(np.load(io.BytesIO(archive.read("header.npy"))).tobytes())
         site = next(site for site in header["sites"] if site["name"] == "b")
