@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
 from concord.cli_base import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable
 from concord.spec.boards import BOARD_PRESETS
+from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, with_mantissas
+
+if TYPE_CHECKING:
+    from concord.compiler.mantissas import Budget
+    from concord.compiler.model import Compiled
+    from concord.graph.ir import Graph
 
 
 @dataclass(frozen=True)
@@ -20,29 +29,59 @@ class Widths:
 
     Parameters
     ----------
+    auto : bool
+        Whether what is not given is to be chosen.
     npu : int or None
         Bits of the mantissas of a configuration of its own.
     layers : dict
         Bits of the mantissas of the weights by layer.
     """
 
+    auto: bool = False
     npu: int | None = None
     layers: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Widths:
-        """Read the values of the option, ``5`` and ``layer=5``; ``ValueError`` for anything else."""
+        """Read the values of the option, ``auto``, ``5`` and ``layer=5``; ``ValueError`` for anything else."""
         whole: list[int] = []
         layers: dict[str, int] = {}
-        for text in texts:
+        for text in filter(lambda text: text != "auto", texts):
             layer, equals, width = text.rpartition("=")
             if not width.isdecimal() or (equals and (not layer or layer in layers)) or (not equals and whole):
-                raise ValueError(f"mantissa must be one width, and at most one layer=width per layer, not {text!r}")
+                raise ValueError(f"mantissa must be auto, one width, and one layer=width per layer, not {text!r}")
             if equals:
                 layers[layer] = int(width)
             else:
                 whole.append(int(width))
-        return cls(whole[0] if whole else None, layers)
+        return cls("auto" in texts, whole[0] if whole else None, layers)
+
+
+def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
+    """What ``--budget`` asks for, ``0.5`` or ``5%``, or the default; ``ValueError`` if it does not suit the network."""
+    from concord.compiler.mantissas import Budget, classifies
+
+    classes = labelled or classifies(graph)
+    text = text or ("0.5" if classes else "5%")
+    try:
+        points = float(text.removesuffix("%"))
+    except ValueError:
+        points = -1.0
+    if not points >= 0:
+        raise ValueError(f"budget must be points such as 0.5, or a relative error such as 5%, not {text!r}")
+    if text.endswith("%"):
+        return Budget("error", points)
+    if not classes:
+        raise ValueError(f"budget must be a relative error such as 5%, as the result is no class, not {text!r}")
+    return Budget("accuracy" if labelled else "agreement", points)
+
+
+def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray[np.int64] | None:
+    """The array y of calibration data, if it has a class for every sample."""
+    labels = arrays.get("y")
+    if labels is None or "y" in graph.inputs or labels.dtype.kind not in "iu" or labels.shape != (samples,):
+        return None
+    return np.asarray(labels, dtype=np.int64)
 
 
 @click.command(name="compile")
@@ -54,8 +93,14 @@ class Widths:
     "--mantissa",
     "mantissas",
     multiple=True,
-    metavar="M|LAYER=M",
-    help="M: an NPU whose mantissas have M bits, 3 to 12. LAYER=M: round the weights of a layer to M bits. Repeatable.",
+    metavar="M|LAYER=M|auto",
+    help="M: an NPU whose mantissas have M bits, 3 to 12. LAYER=M: round the weights of a layer to M bits. "
+    "auto: the least memory within the budget on the calibration data. Repeatable.",
+)
+@click.option(
+    "--budget",
+    help="For auto: points of accuracy, if the data has labels y, or of agreement that may be lost, or a relative "
+    "error. Default: 0.5, or 5% if the result is no class.",
 )
 @click.option("--batch", default=1, show_default=True, type=POSITIVE, help="Samples per run (products only).")
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
@@ -66,12 +111,15 @@ def compile_model(
     board: str | None,
     calibrate: Path | None,
     mantissas: tuple[str, ...],
+    budget: str | None,
     batch: int,
     output: Path | None,
 ) -> None:
     """Compile an ONNX MODEL to a folder.
 
-    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic.
+    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic. With
+    --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
+    width says which NPU it is, the NPU may be one with narrower mantissas.
     """
     from concord.compiler.formats import choose_formats
     from concord.compiler.model import compile_graph
@@ -82,7 +130,12 @@ def compile_model(
     graph, config = import_model(model), PRESETS[BOARD_PRESETS[board] if board else preset]
     if widths.npu is not None:
         config = with_mantissas(config, widths.npu)
-    if calibrate is None:
+    if (budget is not None or widths.auto) and not (widths.auto and calibrate):
+        raise ValueError("--mantissa auto needs --calibrate, and --budget both of them")
+    if widths.auto and calibrate is not None:
+        free = board is None and widths.npu is None
+        compiled = _automatic(graph, config, arrays_of(calibrate), widths.layers, budget, free, batch)
+    elif calibrate is None:
         compiled = compile_graph(graph, config, Formats(mantissas=widths.layers), batch=batch)
     else:
         given = inputs_of(graph, arrays_of(calibrate))
@@ -96,3 +149,32 @@ def compile_model(
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     click.echo(f"{target}: {counts}{host}{strips}")
+
+
+def _automatic(
+    graph: Graph,
+    config: NpuConfig,
+    arrays: dict[str, Any],
+    fixed: dict[str, int],
+    budget: str | None,
+    free: bool,
+    batch: int,
+) -> Compiled:
+    """Choose widths of mantissas on the first samples, and show the evidence."""
+    from concord.compiler.formats import Calibration
+    from concord.compiler.mantissas import MOST, choose_mantissas
+
+    inputs = inputs_of(graph, arrays)
+    labels = labels_of(arrays, graph, len(next(iter(inputs.values()))))
+    limits = budget_of(budget, graph, labels is not None)
+    first = {name: values[:MOST] for name, values in inputs.items()}
+    with Console(stderr=True).status("choosing mantissas"):
+        calibration = Calibration(graph, first, labels=None if labels is None else labels[:MOST], batch=batch)
+        choice = choose_mantissas(calibration, config, limits, fixed=fixed, free=free)
+    console = Console()
+    console.print(choice.table())
+    if choice.widths:
+        console.print(f"chosen: {choice.chosen.label}; {choice.widths}", highlight=False, soft_wrap=True)
+    if not choice.met:
+        click.echo("nothing keeps the budget: this loses least; --mantissa M is an NPU with wider mantissas", err=True)
+    return choice.chosen.compiled

@@ -152,7 +152,7 @@ def test_widths_from_the_command_line(model, tmp_path, calibrate):
 @pytest.mark.parametrize(
     ("mantissas", "message"),
     [
-        (["x"], "mantissa must be one width, and at most one layer=width per layer, not 'x'"),
+        (["x"], "mantissa must be auto, one width, and one layer=width per layer, not 'x'"),
         (["5", "6"], "per layer, not '6'"),
         (["first=5", "first=6"], "per layer, not 'first=6'"),
         (["=5"], "per layer, not '=5'"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 from rich import box
 from rich.table import Table
 
+from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
 from concord.compiler.tensor_formats import Formats
@@ -17,8 +18,10 @@ from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
 from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 
 Inputs = Mapping[str, npt.ArrayLike]
+Classes = npt.NDArray[np.int64]
 #: Computes the outputs of a compiled network.
 Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
 
@@ -44,12 +47,30 @@ class Candidate:
         Root mean square error of the outputs, relative to the reference; of several outputs the largest.
     agreement : float
         Share of samples whose largest element of the first output is where it is in the reference.
+    accuracy : float or None
+        Share of samples whose largest element of the first output is the label, where there are labels.
+    outputs : dict
+        Results on the calibration data.
     """
 
     label: str
     compiled: Compiled
     error: float
     agreement: float
+    accuracy: float | None = None
+    outputs: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def bits(self) -> int:
+        """Bits of memory for weights and narrow vectors."""
+        compiled = self.compiled
+        config, formats = compiled.image.config, compiled.package.formats
+        narrow = sum(item.count for item in compiled.items.values() if item.region is RegionId.NARROW)
+        weights = sum(
+            weight_bits(layer, compiled.items, config, formats.mantissa(layer, config))
+            for layer in compiled.lowered.layers
+        )
+        return weights + narrow * config.narrow_word.width
 
 
 @dataclass(frozen=True)
@@ -88,7 +109,9 @@ def static_exponent(largest: float, config: NpuConfig) -> int:
     return min(max(exponent, config.act.exp_min), config.act.exp_max)
 
 
-def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: int = 0) -> dict[str, int]:
+def static_exponents(
+    compiled: Compiled, values: Mapping[str, Floats], margin: int = 0, config: NpuConfig | None = None
+) -> dict[str, int]:
     """The least exponents with which no value of a layer saturates, less ``margin``.
 
     Parameters
@@ -97,8 +120,10 @@ def static_exponents(compiled: Compiled, values: Mapping[str, Floats], margin: i
         Gives the layers.
     values : mapping of str to array
         All tensors on the calibration data, in double precision.
+    config : NpuConfig, optional
+        With other mantissas than what was compiled for.
     """
-    config, exponents = compiled.image.config, {}
+    config, exponents = config or compiled.image.config, {}
     for layer in compiled.lowered.layers:
         if isinstance(layer, Layer) and layer.tensor in values:
             largest = float(np.abs(values[layer.tensor]).max())
@@ -110,6 +135,61 @@ def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Dom
     """Least and greatest values of the tensors that functions read."""
     read = {name for node in graph.nodes if node.op == "Function" for name in node.inputs}
     return {name: (float(values[name].min()), float(values[name].max())) for name in sorted(read)}
+
+
+def largest_elements(values: Floats) -> Classes:
+    """Where the largest element of every sample is."""
+    return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
+
+
+class Calibration:
+    """A network and samples for it: what comes of formats, against double precision.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to array
+        Samples along the first axis.
+    run : callable
+        Computes the outputs.
+    labels : array of int, optional
+        Right class of every sample.
+    batch : int
+        As for :func:`concord.compiler.model.compile_graph`.
+    """
+
+    def __init__(
+        self, graph: Graph, inputs: Inputs, run: Runner = emulate, labels: Classes | None = None, batch: int = 1
+    ):
+        self.graph, self.inputs, self.run, self.labels, self.batch = graph, inputs, run, labels, batch
+        #: All tensors in double precision.
+        self.values = execute.run(graph, inputs, keep="all")
+        self.ranges = function_ranges(graph, self.values)
+        self.best = largest_elements(self.values[graph.outputs[0]])
+
+    def accuracy(self, best: Classes) -> float | None:
+        """Share of samples that are in the right class, if labels tell."""
+        return None if self.labels is None else float(np.mean(best == self.labels))
+
+    def measure(self, label: str, config: NpuConfig, formats: Formats) -> Candidate:
+        """Compile with formats and run; tables cover what functions read in double precision."""
+        formats = replace(formats, ranges=self.ranges)
+        compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+        outputs = self.run(compiled, self.inputs)
+        best = largest_elements(outputs[self.graph.outputs[0]])
+        error = max(relative_error(outputs[name], self.values[name]) for name in self.graph.outputs)
+        return Candidate(label, compiled, error, float(np.mean(best == self.best)), self.accuracy(best), outputs)
+
+
+def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
+    """Measure dynamic and static exponents, and rank them by the error of the result."""
+    dynamic = calibration.measure("dynamic exponents", config, Formats(mantissas=mantissas))
+    found = [dynamic]
+    for margin, label in enumerate(("static exponents", "static exponents, one bit tighter")):
+        exponents = static_exponents(dynamic.compiled, calibration.values, margin)
+        found.append(calibration.measure(label, config, Formats(exponents, mantissas=mantissas)))
+    return Evidence(tuple(sorted(found, key=lambda candidate: candidate.error)))
 
 
 def choose_formats(
@@ -125,35 +205,11 @@ def choose_formats(
 
     Parameters
     ----------
-    graph : Graph
-        The network.
     config : NpuConfig
         What to compile it for.
-    inputs : mapping of str to array
-        Calibration data, samples along the first axis.
-    run : callable
-        Computes the outputs.
     mantissas : mapping of str to int
         Bits of the mantissas of weights by layer, as in :class:`concord.compiler.tensor_formats.Formats`.
-    batch : int
-        As for :func:`concord.compiler.model.compile_graph`.
+    graph, inputs, run, batch
+        As for :class:`Calibration`.
     """
-    values = execute.run(graph, inputs, keep="all")
-    ranges = function_ranges(graph, values)
-    formats = Formats(ranges=ranges, mantissas=mantissas or {})
-    dynamic = compile_graph(graph, config, formats, batch=batch)
-    proposals: dict[str, dict[str, int]] = {
-        "dynamic exponents": {},
-        "static exponents": static_exponents(dynamic, values),
-        "static exponents, one bit tighter": static_exponents(dynamic, values, margin=1),
-    }
-    found = []
-    for label, exponents in proposals.items():
-        chosen = replace(formats, exponents=exponents)
-        compiled = compile_graph(graph, config, chosen, batch=batch) if exponents else dynamic
-        outputs = run(compiled, inputs)
-        first = graph.outputs[0]
-        best, want = (part[first].reshape(len(part[first]), -1).argmax(axis=1) for part in (outputs, values))
-        error = max(relative_error(outputs[name], values[name]) for name in graph.outputs)
-        found.append(Candidate(label, compiled, error, float(np.mean(best == want))))
-    return Evidence(tuple(sorted(found, key=lambda candidate: candidate.error)))
+    return rank_exponents(Calibration(graph, inputs, run, batch=batch), config, mantissas or {})
