@@ -147,6 +147,8 @@ def compile_model(
     compiled.package.save(target, model)
     host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
+    for one in compiled.inexact:
+        click.echo(f"not exact: {one.text}")
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     click.echo(f"{target}: {counts}{host}{strips}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
 from concord.compiler.package import MODEL, Arrangement, Package, PackageError
 from concord.compiler.plan import Plan, make_plan
+from concord.compiler.quantized import Inexact, exponents_of, inexact
 from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
@@ -29,6 +30,7 @@ from concord.host.device import Device
 from concord.image import Image
 from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Compiled:
         Where tensors lie.
     items : dict
         Tenants of the memories: weights, constants, tables, tensors.
+    inexact : tuple of Inexact
+        What of an already quantised model the NPU does not hold exactly.
     """
 
     graph: Graph
@@ -57,6 +61,7 @@ class Compiled:
     starts: tuple[int, ...]
     plan: Plan
     items: dict[str, Item]
+    inexact: tuple[Inexact, ...] = ()
 
     @property
     def strips(self) -> tuple[str, ...]:
@@ -88,7 +93,8 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     config : NpuConfig
         What to compile it for.
     formats : Formats
-        Static exponents, ranges of tables, and mantissas of weights.
+        Static exponents, ranges of tables, and mantissas of weights. Where the model is quantised already, the
+        exponents that its scales mean take precedence.
     batch : int
         Samples per run. While one drains from the pipe the others are computed: a network of matrix products alone is
         faster that way.
@@ -121,11 +127,20 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
         npu = with_batch(npu, batch)
     lowered = Lowering(npu, config, unfold, formats.ranges).run()
     formats.check(lowered.layers, config)
+    formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = Emitter(make_plan(lowered), config, formats)
     emitter.run()
-    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter))
+    lost = inexact(graph, lowered.layers, _narrow(emitter.plan), config, formats)
+    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter, lost))
     package = Package(image, _arrangement(lowered, shapes, batch), host, formats)
-    return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items)
+    return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items, lost)
+
+
+def _narrow(plan: Plan) -> list[str]:
+    """Inputs and results of layers that lie in narrow memory."""
+    stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
+    stored += [(layer.tensor, layer.target) for layer in plan.lowered.layers]
+    return [name for name, storage in stored if plan.copy(storage, Mem.NARROW) is not None]
 
 
 def recompile(folder: Path) -> Compiled:
@@ -145,7 +160,7 @@ def recompile(folder: Path) -> Compiled:
     return compiled
 
 
-def _metadata(graph: Graph, emitter: Emitter) -> dict[str, Any]:
+def _metadata(graph: Graph, emitter: Emitter, lost: tuple[Inexact, ...]) -> dict[str, Any]:
     described, formats, lowered = [], emitter.formats, emitter.plan.lowered
     for layer in lowered.layers:
         exponent = formats.exponents.get(layer.tensor)
@@ -156,7 +171,8 @@ def _metadata(graph: Graph, emitter: Emitter) -> dict[str, Any]:
             bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
             entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB)"
         described.append(entry | {"output": form})
-    return {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": described}
+    found = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": described}
+    return found | ({"not exact": [one.text for one in lost]} if lost else {})
 
 
 def _arrangement(lowered: Lowered, shapes: dict[str, Shape], batch: int) -> Arrangement:

@@ -70,6 +70,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         layers=tuple(_layers(compiled, inputs, want, flagged, device)),
+        inexact=compiled.inexact,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 
+from concord.compiler.quantized import Inexact
 from concord.report.layer_facts import Error, LayerFacts, Work
 from concord.report.plain import typed
 
@@ -70,6 +71,8 @@ class Analysis:
         Whether the RTL gives the same bits as the emulator; ``None`` if it was not asked.
     host : tuple of str
         Operators that the host computes.
+    inexact : tuple of Inexact
+        What of an already quantised model the NPU does not hold exactly.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Analysis:
     memories: tuple[Memory, ...]
     saved: Saved
     layers: tuple[LayerFacts, ...]
+    inexact: tuple[Inexact, ...] = ()
 
     @property
     def work(self) -> Work:
