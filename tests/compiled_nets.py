@@ -4,8 +4,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from concord.compiler.model import compile_graph
+from concord.graph.execute import run
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
+from concord.host import connect
+from concord.spec.presets import TINY
+
+#: Small vectors, and memory for whatever a test needs.
+ROOMY = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
 
 
 def graph_of(nodes, **inputs):
@@ -19,6 +26,23 @@ def graph_of(nodes, **inputs):
     graph = Graph("test", list(nodes), list(inputs), outputs, shapes, batched)
     graph.check()
     return graph
+
+
+def integers(rng, shape, limit=2):
+    return rng.integers(-limit, limit + 1, shape).astype(float)
+
+
+def check(graph, rng, config=ROOMY, samples=3, limit=2):
+    """Compile, run on the emulator and compare; returns the compiled network."""
+    inputs = {name: integers(rng, (samples, *graph.sample_shape(name)), limit) for name in graph.inputs}
+    want = run(graph, inputs)
+    compiled = compile_graph(graph, config)
+    with connect("emulator", config) as device:
+        device.load(compiled.image)
+        got = compiled.run(device, inputs)
+    for name, values in want.items():
+        np.testing.assert_array_equal(got[name], values)
+    return compiled
 
 
 def _weights(rng, *shape):
@@ -95,3 +119,32 @@ def recurrent(op, hidden, features, steps, seed=2, direction="forward", sequence
 def gru():
     """A GRU over three steps."""
     return recurrent("GRU", 5, 3, 3)
+
+
+def attention(tokens=3, heads=2, width=4, seed=3):
+    """Self-attention over rows of features with a residual sum, and the mean over all tokens."""
+    rng = np.random.default_rng(seed)
+    split = {"shape": (1, tokens, heads, width // heads)}
+    nodes = []
+    for name, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        attrs = {"weight": _weights(rng, width, width), "bias": rng.normal(0, 0.2, width)}
+        nodes += [
+            Node("Dense", name, ("x",), (f"{name}1",), attrs),
+            Node("Reshape", f"{name}/split", (f"{name}1",), (f"{name}2",), split),
+            Node("Transpose", f"{name}/turn", (f"{name}2",), (f"{name}3",), {"perm": perm}),
+        ]
+    return graph_of(
+        [
+            *nodes,
+            Node("MatMul", "scores", ("q3", "k3"), ("s",)),
+            Node("Mul", "scale", ("s",), ("t",), {"constant": np.asarray((width / heads) ** -0.5)}),
+            Node("Softmax", "softmax", ("t",), ("p",), {"axis": 3}),
+            Node("MatMul", "mix", ("p", "v3"), ("o",)),
+            Node("Transpose", "back", ("o",), ("o1",), {"perm": (0, 2, 1, 3)}),
+            Node("Reshape", "join", ("o1",), ("o2",), {"shape": (1, tokens, width)}),
+            Node("Dense", "out", ("o2",), ("r",), {"weight": _weights(rng, width, width), "bias": np.zeros(width)}),
+            Node("Add", "sum", ("r", "x"), ("z",)),
+            Node("ReduceMean", "mean", ("z",), ("y",), {"axes": (1,), "keepdims": False}),
+        ],
+        x=(1, tokens, width),
+    )

@@ -1,14 +1,17 @@
 """Compiled networks on the Verilated core: every bit of every layer as on the emulator."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from compiled_nets import gru, perceptron, residual
+from compiled_nets import attention, gru, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.graph.execute import run
 from concord.host import connect
-from concord.report.prefixes import prefixes
+from concord.report.prefixes import cycles, prefixes
 from concord.spec.presets import TINY, with_mantissas
 
 
@@ -32,7 +35,7 @@ def two_functions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [residual, gru])
+@pytest.mark.parametrize("make", [residual, gru, attention])
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)
 
@@ -50,7 +53,7 @@ def test_narrow_weights_of_a_layer():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [two_functions, residual, gru])
+@pytest.mark.parametrize("make", [two_functions, residual, gru, attention])
 def test_every_layer(make):
     graph = make()
     compiled = compile_graph(graph, TINY)
@@ -67,3 +70,17 @@ def test_every_layer(make):
             for name, values in want.items():
                 assert got[name].tobytes() == values.tobytes(), (prefix.parts[0].tensor, name)
             assert rtl.flags() == emulator.flags() == {}
+
+
+@pytest.mark.slow
+def test_cycles_of_attention():
+    """Those of the page."""
+    page = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text()
+    compiled = compile_graph(attention(), TINY)
+    with connect("rtl", TINY) as device:
+        measured = cycles(compiled, device, {"x": np.zeros((1, 3, 4))})
+    for part in ("scores", "softmax", "mix"):
+        (figure,) = re.findall(rf"^\| {part} \| (\d+) \|$", page, re.M)
+        layers = zip(compiled.lowered.layers, measured, strict=True)
+        found = sum(count for layer, count in layers if layer.name.split("/")[0] == part)
+        assert abs(found - int(figure)) <= 0.1 * int(figure)

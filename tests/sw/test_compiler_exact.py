@@ -5,33 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from compiled_nets import graph_of
-from concord.compiler.model import compile_graph
-from concord.graph.execute import run
+from compiled_nets import ROOMY, check, graph_of, integers
 from concord.graph.ir import Node
-from concord.host import connect
-from concord.spec.presets import TINY
-
-CONFIG = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
 
 SAME = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
-
-
-def integers(rng, shape, limit=2):
-    return rng.integers(-limit, limit + 1, shape).astype(float)
-
-
-def check(graph, rng, config=CONFIG, samples=3, limit=2):
-    """Compile, run on the emulator and compare; returns the compiled network."""
-    inputs = {name: integers(rng, (samples, *graph.sample_shape(name)), limit) for name in graph.inputs}
-    want = run(graph, inputs)
-    compiled = compile_graph(graph, config)
-    with connect("emulator", config) as device:
-        device.load(compiled.image)
-        got = compiled.run(device, inputs)
-    for name, values in want.items():
-        np.testing.assert_array_equal(got[name], values)
-    return compiled
 
 
 def conv(
@@ -279,7 +256,7 @@ def test_a_residual_sum_is_widened_in_strips_where_wide_memory_is_short(between)
     ]
     nodes[-1].attrs["weight"] *= rng.random(nodes[-1].attrs["weight"].shape) < 0.1
     graph = graph_of(nodes, x=(1, 4, 20, 20))
-    short = CONFIG.replace(wide_depth=400, narrow_depth=800)
+    short = ROOMY.replace(wide_depth=400, narrow_depth=800)
     assert check(graph, rng, short, limit=1).strips == ("second",)
     assert not check(graph, rng, limit=1).strips
 

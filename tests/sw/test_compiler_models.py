@@ -6,7 +6,7 @@ They lie in the folder ``CONCORD_DATA``: ``models/*.onnx`` in float32, and ``dat
 import numpy as np
 import pytest
 
-from concord.bench.networks import TASKS, load
+from concord.bench.networks import TASKS, formats, load
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
@@ -29,7 +29,7 @@ ERRORS = {"ic_resnet8": 0.08, "kws_dscnn": 0.04, "kws_lstm118": 0.05, "kws_gru15
     "name",
     [
         "digits_mlp", "digits_cnn", "digits_lstm64", "digits_gru64", "mnist_cnn", "sww_dscnn1d", "ic_resnet8",
-        "kws_dscnn", "kws_lstm118", "kws_gru154", "kws_crnn",
+        "kws_dscnn", "kws_lstm118", "kws_gru154", "kws_crnn", "digits_transformer",
     ],
 )  # fmt: skip
 def test_as_accurate_as_float(name):
@@ -37,7 +37,7 @@ def test_as_accurate_as_float(name):
     x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]
-    compiled = compile_graph(graph, ECP5_85F)
+    compiled = compile_graph(graph, ECP5_85F, formats(TASK[name], graph, DATA))
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
         got = compiled.run(device, {given: x})[result]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from compiled_nets import graph_of, residual
+from compiled_nets import attention, graph_of, residual
 from concord.compiler.layers import Layer
-from concord.compiler.model import Lowering, make_plan, split
+from concord.compiler.model import Lowering, compile_graph, make_plan, split
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
@@ -54,6 +54,14 @@ def test_a_residual_block():
     memories = check(residual(), TINY)
     both, narrow, wide = {Mem.NARROW, Mem.WIDE}, {Mem.NARROW}, {Mem.WIDE}
     assert memories == {"x": narrow, "b": both, "d": narrow, "e": narrow, "f": narrow, "y": wide}
+
+
+def test_attention():
+    """The pass sees the parts: factors are wide, but for one that a matrix brings to the lanes of the other."""
+    memories = check(compile_graph(attention(), TINY).graph, TINY)
+    assert memories["x"] == {Mem.NARROW, Mem.WIDE}
+    assert memories["q1"] == memories["k1"] == memories["v1"] == {Mem.WIDE}
+    assert memories["p"] == {Mem.NARROW}
 
 
 def test_a_maximum_reads_the_type_that_it_writes():

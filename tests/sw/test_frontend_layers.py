@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.graph.cost import macs
 from concord.graph.ops import divisors
 from onnx_models import agrees, floats, ints, model, node, ops, unary
 
@@ -85,6 +86,25 @@ def test_product_with_a_constant_on_the_left(w, x):
     agrees(model([node("MatMul", ["w", "x"], ["y"])], {"x": x}, constants={"w": floats(*w)}))
 
 
+@pytest.mark.parametrize(
+    ("x", "z"),
+    [((1, 3), (3, 4)), ((1, 2, 3), (3, 4)), ((1, 4, 2, 3), (1, 4, 3, 5)), ((2, 1, 2, 3), (5, 3, 2)), ((2, 3), (3,)),
+     ((3,), (3, 4)), ((3,), (2, 3, 4)), ((3,), (3,)), ((2, 4, 3), (3,))],
+)  # fmt: skip
+def test_product_of_two_tensors(x, z):
+    graph = agrees(model([node("MatMul", ["x", "z"], ["y"])], {"x": x, "z": z}))
+    (product,) = (item for item in graph.nodes if item.op == "MatMul")
+    assert macs(graph) == np.prod(graph.shapes[product.outputs[0]]) * 3
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gemm_of_two_tensors(trans_a, trans_b, bias):
+    shapes = {"a": (3, 4) if trans_a else (4, 3), "b": (5, 3) if trans_b else (3, 5)} | ({"c": (5,)} if bias else {})
+    agrees(model([node("Gemm", [*shapes], ["y"], transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0)], shapes))
+
+
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("seed", range(24))
 def test_pooling(op, seed):
@@ -117,12 +137,14 @@ def test_global_pooling(op):
     assert ops(agrees(unary(op, shape=(1, 3, 4, 5)))) == ["ReduceMean" if op == "GlobalAveragePool" else "MaxPool"]
 
 
-@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax"])
+@pytest.mark.parametrize("opset", [11, 18])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", [(1,), (-1, 1), None])
-def test_mean(opset, keepdims, axes):
+def test_reductions(op, opset, keepdims, axes):
     attrs = {"keepdims": keepdims} | ({"axes": axes} if axes and opset < 18 else {})
-    agrees(unary("ReduceMean", opset, constants={"axes": ints(*axes)} if axes and opset == 18 else None, **attrs))
+    graph = agrees(unary(op, opset, constants={"axes": ints(*axes)} if axes and opset == 18 else None, **attrs))
+    assert op in ops(graph)
 
 
 def test_mean_over_no_axes_is_the_input():

@@ -9,7 +9,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-from concord.frontend import UnsupportedModel, import_model
+from concord.frontend import import_model
 from concord.graph.execute import run
 from onnx_models import disagreement, ops, samples
 from trained import DATA, needs_data
@@ -32,7 +32,10 @@ SOURCES = {
     "silero_vad_16k": ("silero_speech", "pcm", lambda x: sliding_window_view(x, 576)[48000::48000] / 32768),
     "silero_vad_16k_core": ("silero_speech", "core_spec", lambda x: x[30::60]),
     "digits_cnn": ("digits", "x", lambda x: x[:, None] / 16),
-    **dict.fromkeys(("digits_mlp", "digits_lstm64", "digits_gru64"), ("digits", "x", lambda x: x / 16)),
+    **dict.fromkeys(
+        ("digits_mlp", "digits_lstm64", "digits_gru64", "digits_transformer", "raw/digits_transformer_op14"),
+        ("digits", "x", lambda x: x / 16),
+    ),
 }
 #: What converters made of networks that also exist without their detours.
 CONVERTED = {
@@ -102,14 +105,6 @@ def test_what_a_quantiser_leaves_is_the_same_network(tmp_path):
     assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("name", ["digits_transformer", "raw/digits_transformer_op14"])
-def test_attention_is_the_only_obstacle_of_the_transformer(name):
-    with pytest.raises(UnsupportedModel) as caught:
-        import_model(path(name))
-    assert len(caught.value.reasons) == 4
-    assert all("MatMul" in r and "a product of two computed matrices" in r for r in caught.value.reasons)
-
-
 def test_every_network_of_the_folder_is_here():
     found = {str(p.relative_to(DATA / "models").with_suffix("")) for p in (DATA / "models").rglob("*.onnx")}
-    assert found == {*NETWORKS, "digits_transformer", "raw/digits_transformer_op14"}
+    assert found == {*NETWORKS}

@@ -81,8 +81,9 @@ def test_kinds():
     """[dtype-pass]"""
     kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in Kind}
     means = {"AveragePool", "ReduceMean"}  # products with ones
-    assert kinds[Kind.QUANTISED] == {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means
-    assert kinds[Kind.MOVING] == {"Relu", "MaxPool", "Reshape", "Transpose", "Concat", "Slice", "Pad"}
+    sums = {"MatMul", "ReduceSum", "Expand"}  # products with ones, or with zeros and ones
+    assert kinds[Kind.QUANTISED] == {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
+    assert kinds[Kind.MOVING] == {"Relu", "MaxPool", "ReduceMax", "Reshape", "Transpose", "Concat", "Slice", "Pad"}
 
 
 WRONG = [
@@ -103,6 +104,10 @@ WRONG = [
     ("Pad", [(2, 3)], {"pads": (0, 3, 0, 0), "mode": "reflect", "value": 0.0}, "must be smaller"),
     ("Pad", [(2, 3)], {"pads": (0, 3), "mode": "edge", "value": 0.0}, "must be 4 numbers"),
     ("Add", [(2, 3), (4,)], {}, "broadcast"),
+    ("MatMul", [(2, 3), (2, 3)], {}, r"\[..., I, K\] and \[..., K, J\], not \[2, 3\] and \[2, 3\]"),
+    ("MatMul", [(3,), (3, 2)], {}, "factors must be"),
+    ("MatMul", [(2, 3, 4), (3, 4, 2)], {}, "broadcast"),
+    ("Expand", [(2, 3)], {"shape": (2, 1)}, r"shape \[2, 1\] must be one that \[2, 3\] broadcasts to"),
 ]
 
 

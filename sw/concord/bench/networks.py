@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.bench.results import Results
-from concord.compiler.formats import emulate
+from concord.compiler.formats import emulate, function_ranges
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
@@ -46,6 +47,8 @@ class Task:
         (results, inputs, labels) -> share of correct samples, or another measure between 0 and 1.
     batch : int
         Samples per run of the program.
+    calibration : callable, optional
+        Arrays of the data file -> other inputs, from which the ranges of the tables are taken.
     """
 
     model: str
@@ -53,6 +56,7 @@ class Task:
     inputs: Callable[[Any], Floats]
     score: Callable[[Floats, Floats, Labels], float]
     batch: int = 1
+    calibration: Callable[[Any], Floats] | None = None
 
 
 def top_one(results: Floats, _: Floats, labels: Labels) -> float:
@@ -97,6 +101,7 @@ TASKS = (
     Task("digits_cnn", "digits", lambda d: _digits(d)[:, None], top_one),
     Task("digits_lstm64", "digits", _digits, top_one),
     Task("digits_gru64", "digits", _digits, top_one),
+    Task("digits_transformer", "digits", _digits, top_one, calibration=lambda d: d["x_train"][:300] / 16),
 )
 
 
@@ -110,6 +115,15 @@ def load(task: Task, data: Path) -> tuple[Graph, Floats, Labels]:
     """The network of a task, its inputs and labels."""
     with np.load(data / "data" / f"{task.data}.npz") as arrays:
         return import_model(data / "models" / f"{task.model}.onnx"), task.inputs(arrays), arrays["y"]
+
+
+def formats(task: Task, graph: Graph, data: Path) -> Formats:
+    """The default, but for the ranges of tables if there are calibration data."""
+    if task.calibration is None:
+        return DEFAULT
+    with np.load(data / "data" / f"{task.data}.npz") as arrays:
+        values = execute.run(graph, {graph.inputs[0]: task.calibration(arrays)}, keep="all")
+    return Formats(ranges=function_ranges(graph, values))
 
 
 def measure_networks(device: Device, config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -126,7 +140,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
         say(f"network {task.model}")
         graph, inputs, labels = load(task, data)
         try:
-            compiled = compile_graph(graph, config, batch=task.batch)
+            compiled = compile_graph(graph, config, formats(task, graph, data), batch=task.batch)
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from concord.compiler.layers import Domain, Functions
+from collections.abc import Sequence
+from itertools import combinations
+
+from concord.compiler.layers import Curve, Domain, Functions
 from concord.spec.config import NpuConfig
 from concord.tables import Table, standard_range
 from concord.transfer import Binary16, TableIndex, transfer_table
@@ -34,6 +37,38 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
     margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
     low = values[0] - margin
     return (max(low, 0.0) if values[0] >= 0 else low), values[1] + margin
+
+
+def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
+    """What the tables of curves hold, if there may be ``most`` of them.
+
+    Where there are more, curves of the same functions get one that covers both ranges: first those that grow least.
+    """
+    held = {curve: curve for curve in curves}
+    while len(set(held.values())) > most:
+        choices = [
+            (_growth(first, second), first, second)
+            for first, second in combinations(dict.fromkeys(held.values()), 2)
+            if first[0] == second[0] and first[1] is not None and second[1] is not None
+        ]
+        if not choices:
+            break
+        _, first, second = min(choices)
+        both = (first[0], _union(first, second))
+        held = {curve: both if one in (first, second) else one for curve, one in held.items()}
+    return held
+
+
+def _union(first: Curve, second: Curve) -> Domain:
+    assert first[1] is not None and second[1] is not None
+    return min(first[1][0], second[1][0]), max(first[1][1], second[1][1])
+
+
+def _growth(first: Curve, second: Curve) -> float:
+    """How much more than the smaller one of two ranges both together cover."""
+    assert first[1] is not None and second[1] is not None
+    low, high = _union(first, second)
+    return (high - low) / min(end - begin for begin, end in (first[1], second[1]))
 
 
 def activation_table(functions: Functions, domain: Domain | None, config: NpuConfig, entries: int) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from concord.builder import ProgramBuilder
-from concord.compiler.activations import activation_table
+from concord.compiler.activations import activation_table, shared
 from concord.compiler.layers import Curve, Floats, Layer, Operand, Recurrent, Reduction, Step, Window
 from concord.compiler.layout import LayoutError
 from concord.compiler.plan import Copy, Plan, place, share, widen_in_strips
@@ -74,10 +74,13 @@ class Emitter:
         """Weights, constants and tables of all layers."""
         layers = self.plan.lowered.layers
         curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
-        for curve in curves:
+        held = shared(curves, self.config.table_slots)
+        slots: dict[Curve, int] = {}
+        for curve in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in curve[0])
-            table = activation_table(*curve, self.config, self.config.table_depth // len(curves))
-            self._tables[curve] = self.sheet.table(f"table.{len(self._tables)}.{name}", table)
+            table = activation_table(*curve, self.config, self.config.table_depth // len(set(held.values())))
+            slots[curve] = self.sheet.table(f"table.{len(slots)}.{name}", table)
+        self._tables = {curve: slots[one] for curve, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.sheet.constant("zero", np.zeros(self.config.native), "initial states")
         for layer in layers:
@@ -194,12 +197,18 @@ class Emitter:
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         builder = self.builder
         builder.v_rd(
-            int(source), addr, row=0 if dense else 1, inner=window.stride[1] * step, outer=window.stride[0] * row_step
+            int(source),
+            addr,
+            row=0 if dense else walk.row,
+            inner=window.stride[1] * step,
+            outer=window.stride[0] * row_step,
         )
         if layer.weight is not None:
             builder.mv_mul(self.sheet[f"weight.{layer.name}"], mode=0 if dense else 1)
         elif layer.reduction is Reduction.MAX:
             builder.v_max()
+        elif layer.reduction is Reduction.LANES:
+            builder.v_redmax()
         for action in layer.steps:
             self._step(action, y, out, buffer)
         self._write(layer, y)

@@ -62,7 +62,10 @@ def first_order(graph: Graph, tensor: str) -> Ids:
 
 
 #: Operators that want their input in an order of their own.
-_DEMANDING = ("Conv", "Dense", "MaxPool", "AveragePool", "ReduceMean", "LSTM", "GRU", "RNN", "Concat", "Pad")
+_DEMANDING = (
+    "Conv", "Dense", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "LSTM", "GRU", "RNN",
+    "Concat", "Pad", "Expand",
+)  # fmt: skip
 
 
 def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Floats, Window] | None:
@@ -116,7 +119,7 @@ def _graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
     """
     graph, name, between = lowering.graph, node.inputs[0], []
     while (producer := graph.producer(name)) is not None:
-        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "Relu")
+        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "ReduceMax", "Relu")
         if not moves or len(producer.inputs) != 1:
             return None
         between.append(producer)

@@ -31,6 +31,7 @@ class Reduction(Enum):
     DENSE = "dense"
     DEPTHWISE = "depthwise"
     MAX = "max"
+    LANES = "maximum of all lanes"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,12 @@ class Layer:
                 return False
             stage = following
         return True
+
+    def append(self, more: list[Step]) -> None:
+        """Do ``more`` behind what is done already."""
+        self.steps += more
+        operands = [step.operand.storage for step in more if step.operand is not None]
+        self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
 
     @property
     def curves(self) -> list[Curve]:

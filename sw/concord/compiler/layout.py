@@ -58,6 +58,8 @@ class Storage:
     step: int = 0
     #: Cannot become part of a larger storage: the host writes it as one piece.
     fixed: bool = False
+    #: Every lane of a vector has the same value, so that it meets elements in any lane.
+    uniform: bool = False
 
     def __post_init__(self) -> None:
         self.base = next(_NUMBERS) * _SPACING
@@ -112,6 +114,8 @@ class Walk:
         Vectors per row and per position.
     lanes : Ids
         ``[channels]``: element of the ``tiles`` vectors of a position that holds a channel, ``PAD`` for zeros.
+    row : int
+        From a vector of a position to the next; 0 if they are all the same one.
     """
 
     storage: Storage
@@ -122,6 +126,12 @@ class Walk:
     row_step: int
     step: int
     lanes: Ids
+    row: int = 1
+
+    @property
+    def full(self) -> bool:
+        """Whether every lane of the vectors of a position is a channel."""
+        return len(self.lanes[self.lanes != PAD]) == self.tiles * self.storage.native
 
 
 class Storages:

@@ -7,14 +7,15 @@ multifunction units have a station left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from concord.compiler import inputs, steps
 from concord.compiler.layers import AnyLayer, Domain, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
 from concord.spec.config import NpuConfig
 
@@ -65,22 +66,35 @@ class Lowering:
         unfold: inputs.Unfold = inputs.Unfold.BOTH,
         ranges: Mapping[str, Domain] | None = None,
     ):
-        self.graph = graph
+        self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
         self.ranges = ranges or {}
         self.config = config
         self.unfold = unfold
-        self.done = Lowered(graph, Storages(config.native))
-        self.readers = _readers(graph)
+        self.done = Lowered(self.graph, Storages(config.native))
+        self.readers = _readers(self.graph)
 
     def run(self) -> Lowered:
         """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
-        reasons = []
-        for node in self.graph.nodes:
+        reasons: list[str] = []
+        failed: set[str] = set()
+        index = 0
+        while index < len(self.graph.nodes):
+            node = self.graph.nodes[index]
+            index += 1
             try:
-                self._node(node)
+                if (parts := EXPANSIONS[node.op](self, node) if node.op in EXPANSIONS else None) is not None:
+                    index -= 1
+                    self.graph.nodes[index : index + 1] = parts
+                    self.readers = _readers(self.graph)
+                else:
+                    self._node(node)
             except LayoutError as error:
-                reasons.append(f"{node.op} '{node.name}': {error}")
+                if node.op not in HANDLERS or not failed.intersection(node.inputs):
+                    reasons.append(f"{node.op} '{node.name}': {error}")
+                failed.update(node.outputs)
                 self._give_up(node)
+            if failed.intersection(node.inputs):
+                failed.update(node.outputs)
         for name in self.graph.outputs:
             try:
                 self._output(name)
@@ -90,14 +104,16 @@ class Lowering:
             raise Unsupported(self.graph.name, reasons)
         return self.done
 
+    def part(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
+        """A node that computes part of what ``node`` does, and its shape."""
+        name = fresh(self.graph, f"{node.name}/{what}")
+        made = Node(op, name, inputs, (name,), attrs)
+        (self.graph.shapes[name],) = OPS[op].shape(made, [self.graph.shapes[tensor] for tensor in inputs])
+        return made
+
     def _output(self, name: str) -> None:
         """See to it that an output lies in one storage."""
-        if len(self.done.storages.of(self.view(name))) > 1:
-            try:
-                self.done.views[name] = self.done.storages.gather(self.view(name), "elements")
-            except LayoutError:
-                self.done.views[name] = self.done.storages.gather(self._copied(self.view(name)), "elements")
-        if (self.done.views[name] == PAD).any():
+        if (self.whole(name) == PAD).any():
             raise LayoutError("elements must all be computed, none be padding")
 
     def _node(self, node: Node) -> None:
@@ -124,6 +140,17 @@ class Lowering:
             else:
                 self.done.views[tensor] = inputs.moved(producer, [self.view(name) for name in producer.inputs])
         return self.done.views[tensor]
+
+    def whole(self, tensor: str) -> Ids:
+        """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
+        ids = self.view(tensor)
+        if len(self.done.storages.of(ids)) > 1:
+            try:
+                ids = self.done.storages.gather(ids, "elements")
+            except LayoutError:
+                ids = self.done.storages.gather(self._copied(ids), "elements")
+            self.done.views[tensor] = ids
+        return ids
 
     def store_input(self, tensor: str, order: Ids) -> Storage:
         """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
@@ -181,7 +208,7 @@ class Lowering:
 
     def extend(self, layer: Layer, node: Node, more: list[Step]) -> None:
         """Fuse ``node`` into a layer."""
-        layer.steps += more
+        layer.append(more)
         layer.nodes.append(node.name)
         layer.tensor = node.outputs[0]
         self.done.views[layer.tensor] = layer.ids
@@ -208,15 +235,22 @@ class Lowering:
                 layer.ids = ids
                 self.extend(layer, node, more)
                 return
+        ids = self.whole(tensor)
         walk = steps.box(self.done.storages, ids)
         out = (walk.height, walk.width, walk.tiles)
         layer = self.add(
             node, walk, Reduction.NONE, None, Window(), out, lambda target: steps.shifted(ids, walk, target)
         )
-        more = make(layer.ids, layer.target)
-        if not layer.fits(more):
-            raise LayoutError("needs more stations than the multifunction units have")
-        layer.steps += more
+        layer.target.uniform = walk.storage.uniform
+        try:
+            more = make(layer.ids, layer.target)
+            if not layer.fits(more):
+                raise LayoutError("needs more stations than the multifunction units have")
+        except LayoutError:
+            self.done.layers.remove(layer)
+            del self.done.views[layer.tensor]
+            raise
+        layer.append(more)
 
     def _earlier(self, more: list[Step], layer: Layer) -> bool:
         """Whether the tensors that steps read are computed before ``layer``."""
@@ -240,5 +274,8 @@ def _readers(graph: Graph) -> dict[str, list[str]]:
     return readers
 
 
+#: Nodes that compute together what a node does, by its operator; ``None``: it is lowered as it is. They are found when
+#: its turn comes, as it depends on where its operands lie.
+EXPANSIONS: dict[str, Callable[[Lowering, Node], list[Node] | None]] = {}
 #: What lowers a node, by operator.
 HANDLERS: dict[str, Callable[[Lowering, Node], None]] = {}

@@ -40,7 +40,7 @@ class Compiled:
     Parameters
     ----------
     graph : Graph
-        The network.
+        The network, with the nodes that take the place of those that are no layers by themselves.
     lowered : Lowered
         Its layers on the NPU.
     package : Package
@@ -133,6 +133,9 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
     lost = inexact(graph, lowered.layers, _narrow(emitter.plan), config, formats)
     image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter, lost))
     package = Package(image, _arrangement(lowered, shapes, batch), host, formats)
+    if batch == 1:  # else there are only nodes that become layers as they are
+        nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
+        graph = replace(graph, nodes=nodes, shapes=graph.shapes | lowered.graph.shapes)
     return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items, lost)
 
 

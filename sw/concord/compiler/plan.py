@@ -16,7 +16,7 @@ STRIPS = 8
 
 def is_moving(layer: Layer) -> bool:
     """Whether a layer computes no new values [dtype-pass]: maxima and ReLU alone."""
-    moves = layer.reduction in (Reduction.MAX, Reduction.NONE)
+    moves = layer.reduction in (Reduction.MAX, Reduction.LANES, Reduction.NONE)
     return moves and all(step.op is Op.V_RELU for step in layer.steps)
 
 
@@ -226,8 +226,11 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
     layer = plan.layer(index)
     size = layer.target.vectors
     storages = []
-    if layer.reduction is Reduction.NONE and plan.sources[index] is mem:
-        storages.append(layer.source.storage)
+    _, width, tiles = layer.out
+    walk, natural = layer.source, (1, tiles, width * tiles)
+    if layer.reduction is Reduction.NONE and plan.sources[index] is mem and not walk.start:
+        if _in_order((walk.row, walk.step, walk.row_step), natural, layer.out):
+            storages.append(walk.storage)
     in_strips = plan.strips.get(index)
     for step in layer.steps:
         operand = step.operand
@@ -236,16 +239,19 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
         widened = in_strips is not None and in_strips.operand is operand
         if operand.storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE:
             continue  # its window reads what other positions have replaced
-        if (
-            mem is (Mem.NARROW if widened else Mem.WIDE)
-            and (operand.row or layer.out[2] == 1)
-            and (operand.inner or layer.out[1] == 1)
-        ):
+        strides = (operand.row, operand.inner, operand.outer)
+        if mem is (Mem.NARROW if widened else Mem.WIDE) and _in_order(strides, natural, layer.out):
             storages.append(operand.storage)
     for storage in storages:
         copy = plan.copy(storage, mem)
         if copy is not None and copy.storage is storage and storage.vectors == size:
             yield copy
+
+
+def _in_order(strides: tuple[int, int, int], natural: tuple[int, int, int], out: tuple[int, int, int]) -> bool:
+    """Whether vectors are read in the order in which results are written; strides of loops that turn once are any."""
+    turns = zip(strides, natural, reversed(out), strict=True)
+    return all(stride == step or count == 1 for stride, step, count in turns)
 
 
 def place(copies: Iterable[Copy], start: int) -> int:

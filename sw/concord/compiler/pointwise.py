@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.compiler import steps
 from concord.compiler.activations import domain_of
+from concord.compiler.contractions import outer
 from concord.compiler.layers import Floats, Step
 from concord.compiler.layout import Ids, LayoutError, Storage
 from concord.compiler.lower import HANDLERS, Lowering
@@ -38,7 +39,8 @@ def clip(lowering: Lowering, node: Node) -> None:
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut]."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    curve = (functions, domain_of(functions, lowering.ranges.get(node.inputs[0])))
+    domain = node.attrs.get("domain") or domain_of(functions, lowering.ranges.get(node.inputs[0]))
+    curve = (functions, domain)
     lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
 
 
@@ -51,14 +53,17 @@ def binary(lowering: Lowering, node: Node) -> None:
     if "constant" in node.attrs:
         op = Op.VV_RSUB if node.attrs.get("reversed") and op is Op.VV_SUB else op
         values: Floats = node.attrs["constant"]
-        lowering.elementwise(node, lambda ids, target: [Step(op, steps.constant(values, ids, target))], node.inputs[0])
+        beyond = node.attrs.get("beyond")
+        lowering.elementwise(
+            node, lambda ids, target: [Step(op, steps.constant(values, ids, target, beyond))], node.inputs[0]
+        )
         return
     first, second = node.inputs
     if first == second and op is not Op.VV_MUL and op is not Op.VV_ADD:
         raise LayoutError("must have two different operands")
-    refused = []
+    refused, result = [], lowering.graph.shapes[node.outputs[0]]
     for a, b, chosen in sorted(((first, second, op), (second, first, _SWAPPED.get(op, op))), key=_latest(lowering)):
-        if lowering.graph.shapes[a] != lowering.graph.shapes[node.outputs[0]]:
+        if lowering.graph.shapes[a] != result:
             refused.append(f"{a} must be broadcast")
             continue
         other = lowering.view(b)
@@ -73,7 +78,10 @@ def binary(lowering: Lowering, node: Node) -> None:
             return
         except LayoutError as error:
             refused.append(str(error))
-    raise LayoutError("; ".join(refused))
+    try:
+        outer(lowering, node, op)
+    except LayoutError as error:
+        raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
 
 
 _SWAPPED = {Op.VV_SUB: Op.VV_RSUB}

@@ -9,7 +9,7 @@ import numpy as np
 from concord.compiler import steps
 from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
-from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
+from concord.compiler.layout import Ids, Storage, Walk, spread
 from concord.compiler.lower import HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
@@ -154,47 +154,9 @@ def average_pool(lowering: Lowering, node: Node) -> None:
     layer.steps.append(Step(Op.VV_MUL, steps.constant(factors, layer.ids, layer.target)))
 
 
-def reduce_mean(lowering: Lowering, node: Node) -> None:
-    """A mean over axes: of positions by a depthwise product with ones, of elements of a position by a dense one."""
-    ids = lowering.view(node.inputs[0])
-    axes = tuple(node.attrs["axes"])
-    kept = [axis for axis in range(ids.ndim) if axis not in axes]
-    taps = [ids.shape[axis] for axis in axes]
-    ordered = ids.transpose(*axes, *kept)
-    count = int(np.prod(taps, dtype=int))
-    height = taps[0] if len(taps) > 1 else 1
-    try:
-        walk = lowering.walk(ordered.reshape(height, count // height, -1), "input")
-    except LayoutError:
-        _mean_of_elements(lowering, node, ids.transpose(*kept, *axes).reshape(1, -1, count), count)
-        return
-    window = Window(kernel=(walk.height, walk.width))
-    shape = lowering.graph.shapes[node.outputs[0]]
-    ones = spread(np.ones((walk.height, walk.width, len(walk.lanes))), walk).transpose(2, 0, 1)
-    layer = lowering.add(
-        node, walk, Reduction.DEPTHWISE, ones, window, (1, 1, walk.tiles),
-        lambda target: target.view(target.tiles * target.native)[..., walk.lanes].reshape(shape),
-    )  # fmt: skip
-    layer.steps.append(_factor(layer, 1.0 / count))
-
-
-def _mean_of_elements(lowering: Lowering, node: Node, ids: Ids, count: int) -> None:
-    walk = lowering.walk(ids, "input")
-    layer = lowering.add(
-        node, walk, Reduction.DENSE, spread(np.ones((1, count)), walk)[:, None, None], Window(), (1, walk.width, 1),
-        lambda target: target.view(1),
-    )  # fmt: skip
-    layer.steps.append(_factor(layer, 1.0 / count))
-
-
-def _factor(layer: Layer, factor: float) -> Step:
-    return Step(Op.VV_MUL, steps.constant(np.full(layer.ids.shape, factor), layer.ids, layer.target))
-
-
 HANDLERS |= {
     "Conv": conv,
     "Dense": dense,
     "MaxPool": max_pool,
     "AveragePool": average_pool,
-    "ReduceMean": reduce_mean,
 }

@@ -38,12 +38,20 @@ def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
     return np.asarray(target.base + vector * target.native + lanes)
 
 
-def constant(values: Floats, ids: Ids, target: Storage) -> Operand:
-    """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats."""
+def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
+    """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
+
+    What is no element of the view gets ``beyond``, or whatever takes least space.
+    """
     full = np.broadcast_to(values, ids.shape)
     rows, columns, tiles, lanes = _parts(ids, target)
     spread = np.full((target.height, target.width, target.tiles, target.native), np.nan)
-    spread[rows, columns, tiles, lanes] = full
+    if target.uniform:
+        spread[rows, columns, tiles] = full[..., None]
+    else:
+        spread[rows, columns, tiles, lanes] = full
+        if beyond is not None:
+            spread[np.isnan(spread)] = beyond
     spread, outer = _folded(spread, 0)
     spread, inner = _folded(spread, 1)
     spread, row = _folded(spread, 2)
@@ -81,7 +89,7 @@ def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage)
     rows, columns, tiles, lanes = _parts(ids.reshape(-1), target)
     local = full - of[0].base
     vector, lane = local // target.native, local % target.native
-    if (lane != lanes).any():
+    if not of[0].uniform and (lane != lanes).any():
         raise LayoutError(f"elements of operand {name} must be in the same lanes as those they meet")
     start, found = int(vector[(rows + columns + tiles).argmin()]), []
     for part in (tiles, columns, rows):

@@ -6,6 +6,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.pointwise import times
 from concord.frontend.pooling import window_attrs
 from concord.graph.ir import Floats
 
@@ -35,12 +36,15 @@ def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats) -> str:
 
 
 def gemm(ctx: Context, node: OnnxNode) -> str:
-    """A Dense and, where C is more than a bias, an addition; the constant may be either factor."""
+    """A Dense or MatMul and, where C is more than a bias, an addition; either factor may be constant."""
     alpha = float(node.attrs.get("alpha", 1.0))
     trans = [bool(node.attrs.get(name, 0)) for name in ("transA", "transB")]
     data = 0 if ctx.is_constant(node.input(1)) else 1
     if not ctx.is_constant(node.input(1 - data)):
-        raise Refusal("is a product of two computed matrices", "one of them must be constant")
+        factors = [ctx.tensor(node.input(k)) for k in range(2)]
+        factors = [_transposed(ctx, node, x) if swapped else x for x, swapped in zip(factors, trans, strict=True)]
+        y = times(ctx, node, ctx.emit(node, "MatMul", factors), alpha)
+        return _plus(ctx, node, y) if node.input(2) else y
     weight = ctx.floats(node.input(1 - data), "weight")
     outputs_first = trans[1 - data] == (data == 0)
     x = ctx.tensor(node.input(data))
@@ -64,11 +68,11 @@ def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
 
 
 def matmul(ctx: Context, node: OnnxNode) -> str:
-    """A Dense; a constant on the left side is multiplied through transpositions."""
+    """A Dense, or a MatMul of two tensors; a constant on the left side is multiplied through transpositions."""
     names = [node.input(0), node.input(1)]
     constant = next((side for side in (1, 0) if ctx.is_constant(names[side])), None)
     if constant is None:
-        raise Refusal("is a product of two computed matrices", "one of them must be constant")
+        return _two_tensors(ctx, node)
     weight, x = ctx.floats(names[constant], "weight"), ctx.tensor(names[1 - constant])
     rank = len(ctx.graph.shapes[x])
     if max(weight.shape[:-2], default=1) > 1:
@@ -88,6 +92,21 @@ def matmul(ctx: Context, node: OnnxNode) -> str:
         y = _transposed(ctx, node, y)
     shape = _matmul_shape(weight.shape, ctx.graph.shapes[x], constant)
     return y if ctx.graph.shapes[y] == shape else ctx.emit(node, "Reshape", [y], shape=shape)
+
+
+def _two_tensors(ctx: Context, node: OnnxNode) -> str:
+    """A MatMul; a vector is a matrix of one row or column."""
+    factors, shapes = [], []
+    for index, column in enumerate((False, True)):
+        x = ctx.tensor(node.input(index))
+        shapes.append(ctx.shape(x))
+        if len(shapes[-1]) == 1:
+            size = shapes[-1][0]
+            x = ctx.emit(node, "Reshape", [x], shape=(size, 1) if column else (1, size))
+        factors.append(x)
+    y = ctx.emit(node, "MatMul", factors)
+    shape = _matmul_shape(shapes[0], shapes[1], 0)
+    return y if ctx.shape(y) == shape else ctx.emit(node, "Reshape", [y], shape=shape)
 
 
 def _matmul_shape(weight: tuple[int, ...], x: tuple[int, ...], constant: int) -> tuple[int, ...]:

@@ -83,15 +83,15 @@ def global_max_pool(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "MaxPool", [x], kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
 
 
-def reduce_mean(ctx: Context, node: OnnxNode) -> str:
-    """The mean over some axes, or all of them."""
+def reduce(ctx: Context, node: OnnxNode) -> str:
+    """The mean, sum or maximum over some axes, or all of them."""
     x = ctx.tensor(node.input(0))
     rank = len(ctx.shape(x))
     axes = ctx.integers(node, 1, "axes")
     if not axes:
         axes = [] if node.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
     keep = bool(node.attrs.get("keepdims", 1))
-    return ctx.emit(node, "ReduceMean", [x], axes=ctx.axes(axes, rank), keepdims=keep) if axes else x
+    return ctx.emit(node, node.op, [x], axes=ctx.axes(axes, rank), keepdims=keep) if axes else x
 
 
 HANDLERS: dict[str, Handler] = {
@@ -99,5 +99,5 @@ HANDLERS: dict[str, Handler] = {
     "AveragePool": average_pool,
     "GlobalAveragePool": global_average_pool,
     "GlobalMaxPool": global_max_pool,
-    "ReduceMean": reduce_mean,
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce),
 }

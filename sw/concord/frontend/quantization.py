@@ -17,6 +17,11 @@ from concord.graph.ir import Quantization, Shape
 
 _RELU6_END = 6.0
 _POSITIVE_FUNCTIONS = {"sigmoid", "hardsigmoid", "softplus", "exp", "sqrt", "rsqrt", "relu"}
+#: Operators whose results are not negative if what they read is not.
+_KEEP_SIGN = {
+    "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "MatMul", "Reshape", "Transpose", "Slice",
+    "Concat",
+}  # fmt: skip
 
 
 def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
@@ -67,8 +72,7 @@ def _never_negative(ctx: Context, tensor: str) -> bool:
         return bool(producer.attrs["min"] >= 0)
     if producer.op == "Function":
         return producer.attrs["functions"][-1][0] in _POSITIVE_FUNCTIONS
-    keeps_sign = producer.op in ("MaxPool", "AveragePool", "ReduceMean", "Reshape", "Transpose", "Slice", "Concat")
-    return keeps_sign and all(_never_negative(ctx, name) for name in producer.inputs)
+    return producer.op in _KEEP_SIGN and all(_never_negative(ctx, name) for name in producer.inputs)
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:

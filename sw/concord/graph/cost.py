@@ -17,6 +17,10 @@ def node_macs(graph: Graph, node: Node) -> int:
     if node.op in ("Conv", "Dense"):
         weight = node.attrs["weight"]
         return prod(graph.shapes[node.outputs[0]]) * int(weight[0].size)
+    if node.op == "MatMul":
+        return prod(graph.shapes[node.outputs[0]]) * graph.shapes[node.inputs[0]][-1]
+    if node.attrs.get("product"):
+        return prod(graph.shapes[node.inputs[0]])
     if node.op in ("LSTM", "GRU", "RNN"):
         return graph.shapes[node.inputs[0]][0] * int(node.attrs["W"].size + node.attrs["R"].size)
     return 0

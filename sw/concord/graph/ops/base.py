@@ -57,3 +57,8 @@ def present_shape(shape: Shape | None) -> Shape:
     if shape is None:
         raise ValueError("input must be there")
     return shape
+
+
+def aligned(x: Floats, rank: int) -> Floats:
+    """Axes of length 1 between the samples and a tensor of fewer axes, for broadcasting."""
+    return x.reshape(len(x), *[1] * (rank - x.ndim + 1), *x.shape[1:])

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord import floatfunctions
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Evaluation, Kind, Operator, present, present_shape
+from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, present, present_shape
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -27,16 +27,11 @@ def _broadcast_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(np.broadcast_shapes(*shapes))]
 
 
-def _aligned(x: Floats, rank: int) -> Floats:
-    """Axes of length 1 between the samples and a tensor of fewer axes, for broadcasting."""
-    return x.reshape(len(x), *[1] * (rank - x.ndim + 1), *x.shape[1:])
-
-
 def _binary(ufunc: Callable[[Floats, Floats], Floats], node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     operands = [present(x) for x in inputs]
     constant = node.attrs.get("constant")
     rank = max([x.ndim - 1 for x in operands] + ([] if constant is None else [constant.ndim]))
-    operands = [_aligned(x, rank) for x in operands]
+    operands = [aligned(x, rank) for x in operands]
     if constant is not None:
         operands = [constant, *operands] if node.attrs.get("reversed") else [*operands, constant]
     return [ufunc(operands[0], operands[1])]
@@ -48,15 +43,30 @@ def _softmax(node: Node, x: Floats) -> Floats:
     return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
-def _mean_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _reduced_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     axes, keep = node.attrs["axes"], node.attrs["keepdims"]
     sizes = enumerate(present_shape(inputs[0]))
     return [tuple(1 if axis in axes else size for axis, size in sizes if keep or axis not in axes)]
 
 
-def _mean(node: Node, x: Floats) -> Floats:
-    axes = tuple(axis + 1 for axis in node.attrs["axes"])
-    return np.asarray(x.mean(axis=axes, keepdims=node.attrs["keepdims"]))
+def _reduction(function: Callable[..., Floats]) -> Evaluation:
+    def evaluate(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+        axes = tuple(axis + 1 for axis in node.attrs["axes"])
+        return [np.asarray(function(present(inputs[0]), axis=axes, keepdims=node.attrs["keepdims"]))]
+
+    return evaluate
+
+
+def _expand_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, wanted = present_shape(inputs[0]), tuple(node.attrs["shape"])
+    if np.broadcast_shapes(shape, wanted) != wanted:
+        raise ValueError(f"shape {list(wanted)} must be one that {list(shape)} broadcasts to")
+    return [wanted]
+
+
+def _expand(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    x, shape = present(inputs[0]), node.attrs["shape"]
+    return [np.broadcast_to(aligned(x, len(shape)), (len(x), *shape)).copy()]
 
 
 def _clip(node: Node, x: Floats) -> Floats:
@@ -64,7 +74,14 @@ def _clip(node: Node, x: Floats) -> Floats:
 
 
 _BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}
+_BEYOND = {"beyond": "what the NPU has as the operand beside elements that are none of the tensor's; may be absent"}
 _REVERSED = {"reversed": "true: the constant is the first operand"}
+_REDUCTION = {"axes": "tuple, not negative", "keepdims": "bool: axes stay, with length 1"}
+_SUM = {
+    "product": "true: the elements are products of a MatMul",
+    "together": "axes that should become elements of one position of the result; may be absent",
+}
+_MASKED = {"masked": "true: elements of native vectors that are none of the tensor's are small; may be absent"}
 _FUNCTIONS = "pairs (name of concord.functions, dict of its parameters), applied in this order"
 
 ELEMENTWISE_OPS = {
@@ -77,7 +94,10 @@ ELEMENTWISE_OPS = {
     ),
     "Function": Operator(
         Kind.PRECISE,
-        {"functions": _FUNCTIONS},
+        {
+            "functions": _FUNCTIONS,
+            "domain": "least and greatest input there is, as far as that is known; may be absent",
+        },
         _same_shape,
         _unary(lambda node, x: floatfunctions.evaluate(node.attrs["functions"], x)),
     ),
@@ -85,12 +105,23 @@ ELEMENTWISE_OPS = {
     "Sub": Operator(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),
     "Mul": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.multiply)),
     "Max": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.maximum)),
-    "Min": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.minimum)),
+    "Min": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.minimum)),
     "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
     "ReduceMean": Operator(
         Kind.QUANTISED,  # a product with ones
-        {"axes": "tuple, not negative", "keepdims": "bool: axes stay, with length 1"},
-        _mean_shape,
-        _unary(_mean),
+        _REDUCTION,
+        _reduced_shape,
+        _reduction(np.mean),
+    ),
+    "ReduceSum": Operator(Kind.QUANTISED, _REDUCTION | _SUM, _reduced_shape, _reduction(np.sum)),
+    "ReduceMax": Operator(Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max)),
+    "Expand": Operator(
+        Kind.QUANTISED,  # a product with a matrix of zeros and ones
+        {
+            "shape": "of the output, to which the input is broadcast",
+            "like": "a tensor that broadcasts to the same shape: elements come to the lanes of those they meet",
+        },
+        _expand_shape,
+        _expand,
     ),
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, present, present_shape
+from concord.graph.ops.base import Kind, Operator, aligned, present, present_shape
 from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
@@ -82,6 +82,20 @@ def _dense(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [present(inputs[0]) @ node.attrs["weight"].T + node.attrs["bias"]]
 
 
+def _matmul_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    first, second = present_shape(inputs[0]), present_shape(inputs[1])
+    if min(len(first), len(second)) < 2 or first[-1] != second[-2]:
+        raise ValueError(f"factors must be [..., I, K] and [..., K, J], not {list(first)} and {list(second)}")
+    return [(*np.broadcast_shapes(first[:-2], second[:-2]), first[-2], second[-1])]
+
+
+def _matmul(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+    factors = [present(x) for x in inputs]
+    rank = max(x.ndim for x in factors) - 1
+    first, second = (aligned(x, rank) for x in factors)
+    return [np.asarray(first @ second)]
+
+
 LINEAR_OPS = {
     "Conv": Operator(
         Kind.QUANTISED,
@@ -100,4 +114,5 @@ LINEAR_OPS = {
         _dense_shape,
         _dense,
     ),
+    "MatMul": Operator(Kind.QUANTISED, {}, _matmul_shape, _matmul),
 }

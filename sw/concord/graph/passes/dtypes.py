@@ -47,8 +47,9 @@ Input = tuple[str, int]
 #: Entries of a list of factors: how often each is in it.
 Entries = Counter[float]
 
-#: Inputs of recurrent layers that element-wise operations read, inside the layer: states that are kept wide.
-STATES: dict[str, frozenset[int]] = {"LSTM": frozenset({2}), "GRU": frozenset({1})}
+#: Inputs that element-wise operations read, inside the layer, and that are wide for it: states of recurrent layers, and
+#: the factor of a product of two tensors that stays where it is.
+STATES: dict[str, frozenset[int]] = {"LSTM": frozenset({2}), "GRU": frozenset({1}), "MatMul": frozenset({1})}
 
 
 class Type(Enum):

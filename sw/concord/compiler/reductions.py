@@ -1,0 +1,193 @@
+"""Sums, means and maxima over axes: of positions by a window over them, of the elements of a position by a product.
+
+Which axes of a tensor are positions and which are lanes is found out from its view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from concord.compiler import steps
+from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
+from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
+from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
+from concord.graph.ir import Node
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
+from concord.spec.isa import FORMS, Op
+
+#: Greatest size of a window along either axis.
+_TAPS = {field.name: (1 << field.width) - 1 for field in FORMS[Op.SET_WINDOW].fields.fields}["kw"]
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a tensor is walked to reduce some of its axes.
+
+    Parameters
+    ----------
+    inside : bool
+        The reduced elements are in one position; else each is in a position of its own.
+    walk : Walk
+        Rows and positions of the result by what is reduced; or, inside, rows and positions of the result.
+    outside, lanes : tuple of int
+        Axes that stay: those that are positions of the result, and those that are its lanes.
+    """
+
+    inside: bool
+    walk: Walk
+    outside: tuple[int, ...]
+    lanes: tuple[int, ...]
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """The window, where the reduced elements are in positions of their own."""
+        return (1 if self.outside else self.walk.height), self.walk.width
+
+    def cost(self, shape: Sequence[int], config: NpuConfig) -> int:
+        """About how many cycles it takes."""
+        positions = prod(shape[axis] for axis in self.outside)
+        if not self.inside:
+            return positions * self.walk.tiles * max(config.beats, self.walk.width)
+        rows = -(-prod(shape[axis] for axis in self.lanes) // config.native)
+        return positions * rows * max(config.beats, self.walk.tiles * config.native // config.lanes)
+
+
+def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
+    """The cheapest way to walk a tensor that is reduced over ``axes``; those ``together`` become lanes if they can.
+
+    Raises
+    ------
+    LayoutError
+        If what is reduced is spread over lanes and positions in another way than whole axes.
+    """
+    ids = lowering.whole(tensor)
+    forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
+    if not forms:
+        raise LayoutError(
+            f"axes {list(axes)} must be positions, up to {_TAPS} along either axis, or lanes of a position"
+        )
+    wanted = [found for found in forms if together and set(found.lanes) == set(together)]
+    wanted = wanted or [found for found in forms if not found.inside]
+    if not wanted:
+        least = min(len(found.lanes) for found in forms)  # what stays outside meets others, alone even in any lane
+        wanted = [found for found in forms if len(found.lanes) == least]
+    return min(wanted, key=lambda found: (found.cost(ids.shape, lowering.config), len(found.lanes)))
+
+
+def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
+    kept = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] > 1]
+    ones = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] == 1]
+    count = prod(ids.shape[axis] for axis in axes)
+    for size in range(len(kept) + 1):
+        for lanes in combinations(kept, size):
+            outside = tuple(axis for axis in kept if axis not in lanes)
+            places = prod(ids.shape[axis] for axis in outside)
+            width = ids.shape[outside[-1]] if outside else 1
+            height = places if outside or len(axes) < 2 else ids.shape[axes[0]]
+            by_window = ids.transpose(*ones, *outside, *axes, *lanes).reshape(height, places * count // height, -1)
+            inside = ids.transpose(*ones, *outside, *lanes, *axes).reshape(places // width, width, -1)
+            for whether, view in ((False, by_window), (True, inside)):
+                try:
+                    walk = lowering.done.storages.walk(view, "input")
+                except LayoutError:
+                    continue
+                found = Form(whether, walk, outside, lanes)
+                if whether or max(found.kernel) <= _TAPS:
+                    yield found
+
+
+def reduce(lowering: Lowering, node: Node) -> None:
+    """A sum, mean or maximum."""
+    tensor, axes = node.inputs[0], node.attrs["axes"]
+    shape = lowering.graph.shapes[tensor]
+    found = form(lowering, tensor, axes, node.attrs.get("together", ()))
+    if found.inside:
+        layer = _inside(lowering, node, found, shape)
+    else:
+        layer = _by_window(lowering, node, found, shape)
+    if node.op == "ReduceMean":
+        factor = np.full(layer.ids.shape, 1.0 / prod(shape[axis] for axis in axes))
+        layer.steps.append(Step(Op.VV_MUL, steps.constant(factor, layer.ids, layer.target)))
+
+
+def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
+    """Elements of a result in the order of the axes that stay."""
+    ids = target.view(target.tiles * target.native)[..., lanes]
+    order = (*found.outside, *found.lanes)
+    return np.asarray(ids.reshape([shape[axis] for axis in order]).transpose(np.argsort(order)))
+
+
+def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
+    """Reduced elements are in positions of their own, in the same lane: a depthwise product with ones, or a maximum."""
+    walk = found.walk
+    rows, kernel = walk.height // found.kernel[0], found.kernel
+    maximum = node.op == "ReduceMax"
+    ones = None if maximum else spread(np.ones((*kernel, len(walk.lanes))), walk).transpose(2, 0, 1)
+    reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
+    return lowering.add(
+        node, walk, reduction, ones, Window(kernel=kernel), (rows, 1, walk.tiles),
+        lambda target: _view(found, shape, walk.lanes, target),
+    )  # fmt: skip
+
+
+def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
+    """The reduced elements are lanes of one position: a product with zeros and ones, or a maximum over all lanes."""
+    walk = found.walk
+    groups = prod(shape[axis] for axis in found.lanes)
+    if node.op == "ReduceMax":
+        return _maximum_of_lanes(lowering, node, found, shape)
+    ones = np.kron(np.eye(groups), np.ones((1, len(walk.lanes) // groups)))
+    uniform = groups == 1
+    rows: Floats = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
+    weight = spread(rows, walk)
+    layer = lowering.add(
+        node, walk, Reduction.DENSE, weight[:, None, None], Window(),
+        (walk.height, walk.width, -(-len(weight) // lowering.config.native)),
+        lambda target: _view(found, shape, np.arange(groups), target),
+    )  # fmt: skip
+    layer.target.uniform = uniform
+    return layer
+
+
+def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
+    walk = found.walk
+    if found.lanes:
+        raise LayoutError("maximum must be over all elements of a position, not over some of them")
+    if not walk.full and not node.attrs.get("masked"):
+        raise LayoutError("maximum must be over whole native vectors")
+    if walk.height > 1 and walk.row_step != walk.width * walk.step:
+        raise LayoutError("maximum must be over positions at equal distances")
+    count = walk.height * walk.width
+    step = walk.step if walk.width > 1 else walk.row_step
+    vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, step, 1, np.arange(walk.storage.native))
+    layer = lowering.add(
+        node, vectors, Reduction.LANES, None, Window(kernel=(1, walk.tiles)), (count, 1, 1),
+        lambda target: _view(found, shape, np.arange(1), target),
+    )  # fmt: skip
+    layer.target.uniform = True
+    return layer
+
+
+def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
+    """Part of ``node`` that gives lanes that are no elements of a tensor the least number there is."""
+    attrs = {"constant": np.asarray(float(HALF_MAX)), "beyond": -float(HALF_MAX)}
+    return lowering.part(node, "Min", "masked", (tensor,), **attrs)
+
+
+def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A mask in front of a maximum over lanes, if some of them are no elements."""
+    found = form(lowering, node.inputs[0], node.attrs["axes"])
+    if node.attrs.get("masked") or not found.inside or found.walk.full:
+        return None
+    mask = masked(lowering, node, node.inputs[0])
+    return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]
+
+
+HANDLERS |= dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce)
+EXPANSIONS["ReduceMax"] = maximum

@@ -1,0 +1,204 @@
+"""Products of two tensors, softmax inside a network, sums and maxima over axes."""
+
+import math
+
+import numpy as np
+import pytest
+
+from compiled_nets import ROOMY, attention, check, graph_of, integers
+from concord.compiler.activations import shared
+from concord.compiler.formats import emulate
+from concord.compiler.lower import Unsupported
+from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import Formats
+from concord.graph.cost import macs
+from concord.graph.execute import run
+from concord.graph.ir import Node
+from concord.report import analyse
+from concord.spec.presets import ECP5_85F, TINY
+
+CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
+EXACT = [(name, seed) for name in CONFIGS for seed in range(40)]
+
+
+def ops(compiled):
+    return [node.op for node in compiled.graph.nodes]
+
+
+@pytest.mark.parametrize("name, seed", EXACT)
+def test_products_of_two_tensors(name, seed):
+    """With and without batch axes, broadcast or not, either factor transposed: small integers stay exact."""
+    rng = np.random.default_rng(seed)
+    batch = tuple(int(n) for n in rng.integers(1, 4, rng.integers(0, 3)))
+    rows, columns, inner = (int(n) for n in rng.integers(1, 10, 3))
+    swap = (*range(len(batch)), len(batch) + 1, len(batch))
+    shapes = [(*batch, rows, inner), (*batch, inner, columns)]
+    if batch and rng.random() < 0.3:
+        shapes[1] = (1,) * len(batch) + shapes[1][-2:]
+    nodes, names = [], ["x", "z"]
+    for k in range(2):
+        if rng.random() < 0.4:
+            nodes.append(Node("Transpose", f"turn{k}", (names[k],), (f"t{k}",), {"perm": swap}))
+            names[k], shapes[k] = f"t{k}", tuple(shapes[k][axis] for axis in swap)
+    nodes.append(Node("MatMul", "product", tuple(names), ("y",)))
+    graph = graph_of(nodes, x=shapes[0], z=shapes[1])
+    compiled = check(graph, rng, CONFIGS[name])
+    assert macs(graph) == macs(compiled.graph) == math.prod(graph.shapes["y"]) * inner
+
+
+def test_a_tensor_times_itself():
+    """The host writes one factor, which is read narrow and wide."""
+    rng = np.random.default_rng(1)
+    turn = Node("Transpose", "turn", ("x",), ("t",), {"perm": (1, 0)})
+    for names in (("x", "t"), ("t", "x")):
+        check(graph_of([turn, Node("MatMul", "product", names, ("y",))], x=(5, 7)), rng, ROOMY)
+
+
+def test_heads_in_lanes_meet_as_they_are():
+    """Scores need no matrix to bring factors together; their weights are spread over the lanes of the values."""
+    compiled = compile_graph(attention(), TINY)
+    assert [node.name for node in compiled.graph.nodes if node.op == "Expand"] == ["mix/spread"]
+    layers = {layer.name: layer for layer in compiled.lowered.layers}
+    assert layers["scores/products"].reduction.value == "none"
+    assert layers["mix/spread"].nodes == ["mix/spread", "mix/products"]
+    assert layers["mix"].reduction.value == "depthwise"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("tokens, heads, width", [(1, 1, 4), (3, 2, 4), (4, 1, 8), (6, 4, 8), (9, 3, 12), (20, 1, 4)])
+def test_attention(name, tokens, heads, width):
+    graph = attention(tokens, heads, width)
+    compiled = compile_graph(graph, CONFIGS[name])
+    x = {"x": np.random.default_rng(7).normal(0, 1, (5, tokens, width))}
+    want, got = run(graph, x)["y"], emulate(compiled, x)["y"]
+    assert 0 < np.abs(got - want).max() < 0.03 * np.abs(want).max()
+
+
+def test_the_report_knows_the_parts_of_attention():
+    x = {"x": np.random.default_rng(7).normal(0, 1, (5, 3, 4))}
+    graph = attention()
+    compiled = compile_graph(graph, TINY)
+    analysis = analyse(compiled, x)
+    parts = {layer.name: layer for layer in analysis.layers}
+    assert all(layer.error.relative < 0.03 and not layer.flagged for layer in analysis.layers)
+    assert [(read.tensor, read.memory) for read in parts["scores/products"].reads] == [
+        ("scores/rows", "wide"), ("scores/columns", "wide"),
+    ]  # fmt: skip
+    assert [(read.tensor, read.memory) for read in parts["mix/spread"].reads] == [
+        ("mix/rows", "narrow"), ("mix/columns", "wide"),
+    ]  # fmt: skip
+    assert sum(layer.work.macs for layer in analysis.layers) == macs(graph)
+
+
+SOFTMAX = [(name, seed) for name in CONFIGS for seed in range(30)]
+
+
+@pytest.mark.parametrize("name, seed", SOFTMAX)
+def test_softmax_inside_a_network(name, seed):
+    """Over positions or lanes, of inputs and of computed tensors: within what tables and 8-bit sums allow."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 9, rng.integers(1, 5)))
+    eye = {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])}
+    before = [Node("Dense", "before", ("x",), ("a",), eye), Node("Relu", "before", ("x",), ("a",)), None][seed % 3]
+    nodes = [
+        *([before] if before else []),
+        Node("Softmax", "softmax", ("a" if before else "x",), ("p",), {"axis": int(rng.integers(len(shape)))}),
+        Node("Dense", "behind", ("p",), ("y",), eye),
+    ]
+    graph = graph_of(nodes, x=shape)
+    x = {"x": rng.normal(0, 2, (4, *graph.sample_shape("x")))}
+    compiled = compile_graph(graph, CONFIGS[name])
+    assert compiled.host is None
+    assert np.abs(emulate(compiled, x)["y"] - run(graph, x)["y"]).max() < 0.05
+
+
+def test_softmax_of_very_different_numbers():
+    """What lies far below the largest is zero, and values that are no elements do not count."""
+    eye = {"weight": np.eye(5), "bias": np.zeros(5)}
+    nodes = [Node("Softmax", "softmax", ("x",), ("p",), {"axis": 1}), Node("Dense", "behind", ("p",), ("y",), eye)]
+    x = np.array([[[-900.0, -901, -2000, -903, -5000]], [[3000.0, 0, -3000, 3000, 0]]])
+    graph = graph_of(nodes, x=(1, 5))
+    got = emulate(compile_graph(graph, ROOMY), {"x": x[:, 0]})["y"]
+    np.testing.assert_allclose(got, run(graph, {"x": x[:, 0]})["y"], atol=0.02)
+
+
+def test_tables_are_shared_where_slots_are_short():
+    """Those whose ranges differ least; functions that are not the same never."""
+    tanh, sqrt = ((("tanh", ()),)), ((("sqrt", ()),))
+    curves = [(sqrt, (0.0, 1.0)), (sqrt, (0.5, 1.5)), (sqrt, (0.0, 9.0)), (tanh, None)]
+    assert shared(curves, 4) == {curve: curve for curve in curves}
+    both = (sqrt, (0.0, 1.5))
+    assert shared(curves, 3) == {curves[0]: both, curves[1]: both, curves[2]: curves[2], curves[3]: curves[3]}
+    assert set(shared(curves, 2).values()) == set(shared(curves, 1).values()) == {(sqrt, (0.0, 9.0)), (tanh, None)}
+
+
+def test_more_ranges_than_slots_compile():
+    nodes, name = [], "x"
+    for k in range(6):
+        nodes += [
+            Node("Add", f"add{k}", (name,), (f"a{k}",), {"constant": np.asarray(float(k))}),
+            Node("Function", f"sqrt{k}", (f"a{k}",), (f"s{k}",), {"functions": (("sqrt", {}),)}),
+        ]
+        name = f"s{k}"
+    graph = graph_of(nodes, x=(1, 4))
+    x = {"x": np.linspace(0.5, 2.0, 12).reshape(3, 4)}
+    want = run(graph, x, keep="all")
+    ranges = {f"a{k}": (float(want[f"a{k}"].min()), float(want[f"a{k}"].max())) for k in range(6)}
+    got = emulate(compile_graph(graph, TINY, Formats(ranges=ranges)), x)
+    np.testing.assert_allclose(got["s5"], want["s5"], rtol=0.02)
+
+
+def test_a_final_softmax_stays_on_the_host():
+    graph = graph_of([Node("Softmax", "softmax", ("x",), ("y",), {"axis": 1})], x=(1, 5))
+    compiled = compile_graph(graph, TINY)
+    assert [node.op for node in compiled.host.nodes] == ["Softmax"] and not compiled.lowered.layers
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax"])
+@pytest.mark.parametrize("axes", [(3,), (1,), (2, 3), (2,)])
+@pytest.mark.parametrize("shape", [(1, 4, 3, 5), (1, 6, 2, 3)])
+def test_sums_and_maxima(op, axes, shape):
+    """Of a map whose channels are lanes: the second axis. Lanes that are no channels have values of their own."""
+    rng = np.random.default_rng(5)
+    ones = {"weight": np.eye(shape[1])[:, :, None, None], "bias": np.full(shape[1], -4.0), "group": 1}
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    nodes = [
+        Node("Conv", "conv", ("x",), ("a",), ones | attrs),
+        Node(op, "reduce", ("a",), ("y",), {"axes": axes, "keepdims": True}),
+    ]
+    check(graph_of(nodes, x=shape), rng, ROOMY)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
+@pytest.mark.parametrize("seed", range(6))
+def test_both_operands_are_broadcast(op, seed):
+    rng = np.random.default_rng(seed)
+    rows, columns, width = (int(n) for n in rng.integers(1, 6, 3))
+    nodes = [Node("Relu", "relu", ("x",), ("a",)), Node(op, "op", ("a", "z"), ("y",))]
+    check(graph_of(nodes, x=(rows, 1, width), z=(columns, width)), rng, ROOMY)
+
+
+@pytest.mark.parametrize("axes, keep", [((1,), (5, 1)), ((0,), (1, 6))])
+def test_what_is_the_same_in_every_lane_meets_any(axes, keep):
+    """A mean over lanes scales all lanes, also behind constants and tables of its own."""
+    rng = np.random.default_rng(6)
+    nodes = [
+        Node("ReduceSum", "sum", ("x",), ("a",), {"axes": axes, "keepdims": True}),
+        Node("Add", "shift", ("a",), ("b",), {"constant": integers(rng, keep)}),
+        Node("Sub", "centre", ("x", "b"), ("c",)),
+        Node("Mul", "scale", ("c", "a"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(5, 6)), rng, ROOMY, limit=1)
+
+
+def test_what_cannot_meet_is_refused():
+    """Groups that are neither positions nor whole vectors; what would follow from it is not told."""
+    nodes = [
+        Node("Reshape", "split", ("x",), ("a",), {"shape": (3, 10)}),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("ReduceSum", "sum", ("p",), ("y",), {"axes": (1,), "keepdims": True}),
+    ]
+    relu = Node("Dense", "dense", ("x0",), ("x",), {"weight": np.eye(6), "bias": np.zeros(6)})
+    with pytest.raises(Unsupported, match="maximum must be over all elements of a position") as caught:
+        compile_graph(graph_of([relu, *nodes], x0=(5, 6)), ROOMY)
+    assert len(caught.value.reasons) == 1
