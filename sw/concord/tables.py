@@ -189,7 +189,7 @@ def standard_range(
     first, last = bottom * _power(scale), top * _power(scale)
     # One end is left out: the top, or the bottom of a range that ends at zero.
     low, high = (math.floor(first) + 1, 0) if top == 0 else (math.ceil(first), math.ceil(last) - 1)
-    return low, high, scale
+    return low, max(low, high), scale  # a range between two codes has the upper one
 
 
 class TableSet:

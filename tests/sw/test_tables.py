@@ -176,6 +176,7 @@ def test_sigmoid_is_close_everywhere():
         ("tanh", 200, (-4, 4), (-64, 63, 4)),
         ("gelu", 256, (-0.75, 0.5), (-96, 63, 7)),
         ("exp", 64, (-0.5, 0), (-63, 0, 7)),
+        ("sqrt", 256, (6.1995, 6.1999), (3175, 3175, 9)),  # between two codes
     ],
 )
 def test_standard_ranges(name, entries, domain, want):
