@@ -17,6 +17,7 @@ MACS = {
     "ic_resnet8": 12_501_632, "kws_dscnn": 2_656_768, "vww_mobilenetv1_025": 7_489_664, "ad_fc_autoencoder": 264_192,
     "sww_dscnn1d": 826_368, "kws_lstm118": 2_961_800, "kws_gru154": 1_896_048, "kws_crnn": 1_498_848,
     "mnist_cnn": 786_560, "digits_mlp": 6_464, "digits_cnn": 83_264, "digits_lstm64": 148_096, "digits_gru64": 111_232,
+    "digits_transformer": 141_632,
 }  # fmt: skip
 
 

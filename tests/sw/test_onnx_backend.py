@@ -37,7 +37,16 @@ PASSING = 266
 #: What the numbers of this machine do not hold.
 BEYOND = {
     "test_matmul_1d_3d": "products of 0.9 and 1.5 cancel to 0.26, of which 8 bits leave an error of 6 %",
-    "test_softmax_large_number": "differences of 1 beside 10,000 are lost: binary16 has steps of 8 there",
+    **dict.fromkeys(
+        (
+            "test_softmax_large_number",
+            "test_softmax_large_number_expanded",
+            "test_softmax_large_number_expanded_ver18",
+            "test_logsoftmax_large_number_expanded",
+            "test_logsoftmax_large_number_expanded_ver18",
+        ),
+        "differences of 1 beside 10,000 are lost: binary16 has steps of 8 there",
+    ),
 }
 
 
