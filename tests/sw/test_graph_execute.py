@@ -83,7 +83,17 @@ def test_kinds():
     means = {"AveragePool", "ReduceMean"}  # products with ones
     sums = {"MatMul", "ReduceSum", "Expand"}  # products with ones, or with zeros and ones
     assert kinds[Kind.QUANTISED] == {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
-    assert kinds[Kind.MOVING] == {"Relu", "MaxPool", "ReduceMax", "Reshape", "Transpose", "Concat", "Slice", "Pad"}
+    assert kinds[Kind.MOVING] == {
+        "Relu",
+        "MaxPool",
+        "ReduceMax",
+        "Reshape",
+        "Transpose",
+        "Concat",
+        "Slice",
+        "Pad",
+        "PadCopy",
+    }
 
 
 WRONG = [

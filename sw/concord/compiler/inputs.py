@@ -34,7 +34,7 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
         If it pads with anything but zeros, or with elements of the tensor.
     """
     if node.op == "Pad" and node.attrs["mode"] == "constant":
-        if node.attrs["value"] != 0:
+        if node.attrs["value"] != 0 and any(node.attrs["pads"]):
             raise LayoutError(f"padding of {node.name} must be with zeros, not with {node.attrs['value']!r}")
         node = node.with_attrs(value=PAD)
     (result,) = OPS[node.op].evaluate(node, [view[None].astype(np.float64) for view in views])
@@ -58,7 +58,23 @@ def first_order(graph: Graph, tensor: str) -> Ids:
         name = output
     if node is not None and node.op in ("Conv", "MaxPool", "AveragePool"):
         return as_map(ids)
+    if (
+        node is not None
+        and node.op == "Pad"
+        and not any(reader.op in ("Dense", "LSTM", "GRU", "RNN") for reader in graph.consumers(node.outputs[0]))
+    ):
+        return _unpadded_last(node, ids)
     return ids.reshape(1, -1, ids.shape[-1] if ids.ndim else 1)
+
+
+def _unpadded_last(node: Node, ids: Ids) -> Ids:
+    """The longest axis that is not padded as lanes."""
+    pads = node.attrs["pads"]
+    free = [axis for axis in range(ids.ndim) if not (pads[axis] or pads[ids.ndim + axis])]
+    if not free:
+        return ids.reshape(1, -1, 1)
+    lanes = max(free, key=lambda axis: ids.shape[axis])
+    return np.asarray(np.moveaxis(ids, lanes, -1).reshape(1, -1, ids.shape[lanes]))
 
 
 #: Operators that want their input in an order of their own.
@@ -73,7 +89,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.
     """
-    found = _graph_input(lowering, node)
+    found = graph_input(lowering, node)
     if found is None or lowering.unfold is Unfold.NONE:
         return None
     tensor, order = found
@@ -112,7 +128,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
     return storage.view(packed.shape[2]), folded, window
 
 
-def _graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
+def graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
     """The input of the graph that a convolution reads, if nothing else does, and its elements as the image.
 
     Nodes in between that move elements are looked through.

@@ -252,7 +252,7 @@ class Storages:
 
 def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
     """Move the last axis of ``values``, one entry per channel, to the elements of a position; the others are zero."""
-    used = walk.lanes != PAD
     result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
-    result[..., walk.lanes[used]] = values[..., used]
+    for channel in np.flatnonzero(walk.lanes != PAD):
+        result[..., walk.lanes[channel]] += values[..., channel]  # an element may be several channels
     return result

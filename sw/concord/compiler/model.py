@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.compiler import padding as padding
 from concord.compiler import pointwise as pointwise
 from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent

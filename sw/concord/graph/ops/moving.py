@@ -89,6 +89,12 @@ def _pad(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [np.pad(present(inputs[0]), widths, mode=node.attrs["mode"])]
 
 
+_PAD = {
+    "pads": "at the begin of every axis, then at the end of every one; none negative",
+    "mode": "constant, reflect (without the edge) or edge",
+    "value": "of the padding where it is constant",
+}
+
 MOVING_OPS = {
     "Reshape": Operator(Kind.MOVING, {"shape": "of the output, every size known"}, _reshape_shape, _reshape),
     "Transpose": Operator(Kind.MOVING, {"perm": "axis of the input for every axis"}, _transpose_shape, _transpose),
@@ -102,14 +108,6 @@ MOVING_OPS = {
         _slice_shape,
         _slice,
     ),
-    "Pad": Operator(
-        Kind.MOVING,
-        {
-            "pads": "at the begin of every axis, then at the end of every one; none negative",
-            "mode": "constant, reflect (without the edge) or edge",
-            "value": "of the padding where it is constant",
-        },
-        _pad_shape,
-        _pad,
-    ),
+    "Pad": Operator(Kind.MOVING, _PAD, _pad_shape, _pad),
+    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad),  # what a Pad becomes where no view of its input will do
 }
