@@ -195,18 +195,23 @@ def demo(preset: str, output: Path, images: int) -> None:
 @npu
 @click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")
 @click.option("--docs", type=FILE, help="Also write them as a page of the documentation.")
+@click.option("--only", multiple=True, metavar="PART", help="Only this part, such as networks or widths; repeatable.")
 @readable
-def bench(preset: str, output: Path, docs: Path | None) -> None:
+def bench(preset: str, output: Path, docs: Path | None, only: tuple[str, ...]) -> None:
     """Measure cycles, speed and sizes.
 
     These are the figures of the documentation, and take a few minutes.
     """
-    from concord.bench import Results, measure
+    from concord.bench import PARTS, Results, measure
 
+    if unknown := sorted(set(only) - set(PARTS)):
+        raise ValueError(f"parts must be among {', '.join(PARTS)}, not {', '.join(unknown)}")
+    if docs is not None and only:
+        raise ValueError("--docs must be given without --only, for the page has all parts")
     console = Console()
     results = Results(f"Preset {preset}, cycles from the counters of the simulated RTL")
     with console.status("measuring") as status:
-        measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"))
+        measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"), only or PARTS)
     results.save(output)
     if docs is not None:
         docs.write_text(results.markdown(), encoding="utf-8")

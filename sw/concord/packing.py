@@ -67,6 +67,14 @@ def quantize_matrix(
     return _blocks(padded.reshape(*padded.shape[:2], cols, n), config.wgt, rounding, mant)
 
 
+def rounded_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
+    """Dense weights as the tile engines have them, in the same shape; arguments as for :func:`quantize_matrix`."""
+    dense = np.asarray(weights, dtype=np.float64)
+    blocks = quantize_matrix(dense, config, mant=mant)
+    rows = dequantize(blocks.mant, blocks.exp)[: len(dense)]
+    return rows.reshape(*rows.shape[:2], -1)[..., : dense.shape[-1]].reshape(dense.shape)
+
+
 def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]:
     """Lay ``mant[G * T * N, taps, cols, N]``, ``exp[G * T * N, taps, cols]`` out as words of the matrix region."""
     mants = np.asarray(mant, dtype=np.int64)
@@ -106,6 +114,12 @@ def quantize_depthwise(
         raise ValueError(f"weights must be [channels, kh, kw], not shape {taps.shape}")
     flat = taps.reshape(len(taps), -1)
     return _blocks(flat, replace(config.wgt, block=flat.shape[1]), rounding, mant)
+
+
+def rounded_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
+    """Depthwise weights as the tile engines have them, in the same shape; as for :func:`quantize_depthwise`."""
+    blocks = quantize_depthwise(weights, config, mant=mant)
+    return dequantize(blocks.mant, blocks.exp).reshape(np.shape(weights))
 
 
 def pack_depthwise(

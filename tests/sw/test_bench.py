@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
-from concord.bench import RTL_MEASURES, Results, Rtl
+from concord.bench import PARTS, RTL_MEASURES, WITHOUT_RTL, Results, Rtl
 from concord.bench.programs import elementwise, products
 from concord.bench.software import emulator_speed, synthesis
+from concord.cli import main
 from concord.host import connect
 from concord.spec.presets import TINY
 
@@ -89,3 +91,24 @@ def test_what_does_not_fit_is_named():
     results = Results("")
     emulator_speed(TINY, results)
     assert not results.figures and "matrix memory has 256 words" in results.skipped["Emulator, one core"]
+
+
+def test_only_some_parts(monkeypatch, tmp_path):
+    done = []
+    monkeypatch.setitem(WITHOUT_RTL, "widths", lambda config, results, say: done.append(config))
+    output = tmp_path / "bench.json"
+    result = CliRunner().invoke(main, ["bench", "--preset", "tiny", "--only", "widths", "--output", str(output)])
+    assert result.exit_code == 0 and done == [TINY] and json.loads(output.read_text())["figures"] == []
+    assert set(PARTS) >= {"networks", "chains", "link_bytes", "emulator_speed", "synthesis"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--only", "nothing"), "parts must be among matrix_vector_products, chains, "),
+        (("--only", "widths", "--docs", "page.md"), "--docs must be given without --only"),
+    ],
+)
+def test_parts_that_are_wrong(options, message):
+    result = CliRunner().invoke(main, ["bench", *options])
+    assert result.exit_code == 1 and message in result.output

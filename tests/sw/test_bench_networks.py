@@ -6,7 +6,15 @@ from rich.console import Console
 
 from concord.bench import Results
 from concord.bench import networks as bench
-from concord.bench.networks import TASKS, area_under_curve, folder, load, measure_networks, top_one
+from concord.bench.networks import (
+    TASKS,
+    area_under_curve,
+    folder,
+    load,
+    measure_networks,
+    measure_widths,
+    top_one,
+)
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
@@ -41,7 +49,9 @@ def test_without_data_the_table_is_skipped(monkeypatch):
     monkeypatch.delenv("CONCORD_DATA", raising=False)
     results = Results("")
     measure_networks(None, ECP5_85F, results, lambda what: None)
-    assert results.skipped == {"Networks": "CONCORD_DATA does not name a folder with networks"}
+    measure_widths(ECP5_85F, results, lambda what: None)
+    why = "CONCORD_DATA does not name a folder with networks"
+    assert results.skipped == {"Networks": why, "Accuracy by mantissa width": why}
 
 
 class Counting:
@@ -75,3 +85,16 @@ def test_rows(monkeypatch, wrong, word):
     with console.capture() as capture:
         results.show(console)
     assert "digits_mlp" in capture.get() and "5.0 %" in capture.get()
+
+
+@needs_data
+def test_widths(monkeypatch):
+    chosen = [task for task in TASKS if task.model in ("digits_cnn", "vww_mobilenetv1_025")]
+    monkeypatch.setattr(bench, "TASKS", chosen)
+    results, said = Results("preset"), []
+    measure_widths(ECP5_85F, results, said.append)
+    row = results.rows["Accuracy by mantissa width"]["digits_cnn"]
+    assert list(row) == ["float", "m=8", "m=7", "m=6", "m=5", "m=4", "m=3"] and row["float"] == "0.9933"
+    assert float(row["m=8"]) > 0.988 and float(row["m=3"]) < float(row["m=6"])
+    assert "narrow memory has 2048 vectors" in results.skipped["vww_mobilenetv1_025, other widths"]
+    assert said == ["widths of vww_mobilenetv1_025", "widths of digits_cnn"]

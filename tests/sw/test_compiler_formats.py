@@ -68,7 +68,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
     graph = residual()
     evidence = choose_formats(graph, TINY, inputs())
     errors = [candidate.error for candidate in evidence.candidates]
-    assert errors == sorted(errors) and len(errors) == 3 and errors[0] < 0.05
+    assert errors == sorted(errors) and len(errors) == 4 and errors[0] < 0.05
     assert evidence.chosen.error == errors[0] and evidence.chosen.agreement >= 0.8
 
     def spoilt(compiled, given):
@@ -78,7 +78,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
         return {name: values + 10 * dynamic for name, values in outputs.items()}
 
     other = choose_formats(graph, TINY, inputs(), spoilt)
-    assert isinstance(other, Evidence) and other.candidates[-1].label == "dynamic exponents"
+    assert isinstance(other, Evidence) and other.candidates[-1].label.startswith("dynamic exponents")
     assert "static" in other.chosen.compiled.image.metadata["layers"][0]["output"]
 
 

@@ -6,7 +6,7 @@ They lie in the folder ``CONCORD_DATA``: ``models/*.onnx`` in float32, and ``dat
 import numpy as np
 import pytest
 
-from concord.bench.networks import TASKS, formats, load
+from concord.bench.networks import TASKS, compiled_for, load, samples
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
@@ -37,7 +37,7 @@ def test_as_accurate_as_float(name):
     x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]
-    compiled = compile_graph(graph, ECP5_85F, formats(TASK[name], graph, DATA))
+    compiled = compiled_for(graph, ECP5_85F, samples(TASK[name], x, DATA))
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
         got = compiled.run(device, {given: x})[result]

@@ -5,30 +5,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from concord.spec.config import NpuConfig
 
 from .hardware import RTL_MEASURES, Rtl
-from .networks import measure_networks
+from .networks import measure_networks, measure_widths
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
 
-#: What is measured without the RTL.
-MEASURES: tuple[Callable[[NpuConfig, Results], None], ...] = (emulator_speed, synthesis)
+Say = Callable[[str], None]
+#: Parts that need the RTL, by name: what measures them on it.
+ON_RTL: dict[str, Callable[[Rtl, Results, Say], None]] = {
+    **{part.__name__: (lambda rtl, results, _, part=part: part(rtl, results)) for part in RTL_MEASURES},  # type: ignore[misc]
+    "networks": lambda rtl, results, say: measure_networks(rtl.device, rtl.config, results, say),
+}
+#: Parts that need no RTL.
+WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
+    "widths": measure_widths,
+    "emulator_speed": lambda config, results, _: emulator_speed(config, results),
+    "synthesis": lambda config, results, _: synthesis(config, results),
+}
+#: Names of all parts, in order.
+PARTS = (*ON_RTL, *WITHOUT_RTL)
 
 
-def measure(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
-    """Measure everything on one configuration; ``say`` is told what is being measured."""
-    say("RTL simulation")
-    with Rtl.open(config) as rtl:
-        for measure_rtl in RTL_MEASURES:
-            say(measure_rtl.__name__.replace("_", " "))
-            measure_rtl(rtl, results)
-        measure_networks(rtl.device, config, results, say)
-    for measure_software in MEASURES:
-        say(measure_software.__name__.replace("_", " "))
-        measure_software(config, results)
+def measure(config: NpuConfig, results: Results, say: Say, only: Collection[str] = PARTS) -> None:
+    """Measure on one configuration; ``say`` is told what is being measured, ``only`` are the names of parts."""
+    if any(part in only for part in ON_RTL):
+        say("RTL simulation")
+        with Rtl.open(config) as rtl:
+            for name, measure_rtl in ON_RTL.items():
+                if name in only:
+                    say(name.replace("_", " "))
+                    measure_rtl(rtl, results, say)
+    for name, measure_software in WITHOUT_RTL.items():
+        if name in only:
+            say(name.replace("_", " "))
+            measure_software(config, results, say)
 
 
-__all__ = ["MEASURES", "RTL_MEASURES", "Figure", "Results", "Rtl", "measure"]
+__all__ = ["ON_RTL", "PARTS", "RTL_MEASURES", "WITHOUT_RTL", "Figure", "Results", "Rtl", "measure"]

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.bench.results import Results
-from concord.compiler.formats import emulate, function_ranges
+from concord.compiler.formats import choose_formats, emulate
 from concord.compiler.lower import Unsupported
-from concord.compiler.model import Compiled, compile_graph
-from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.compiler.model import Compiled
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
@@ -27,10 +26,15 @@ from concord.host.device import Device
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.spec.presets import with_mantissas
 
 Labels = npt.NDArray[np.int64]
 #: Runs of which every bit is compared between emulator and RTL.
 ON_RTL = 2
+#: Samples that formats are chosen with, from the first on.
+CALIBRATION = 100
+#: Mantissas whose scores are compared.
+WIDTHS = range(8, 2, -1)
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class Task:
     batch : int
         Samples per run of the program.
     calibration : callable, optional
-        Arrays of the data file -> other inputs, from which the ranges of the tables are taken.
+        Arrays of the data file -> other inputs, with which formats are chosen; else that is done with the first inputs.
     """
 
     model: str
@@ -117,13 +121,38 @@ def load(task: Task, data: Path) -> tuple[Graph, Floats, Labels]:
         return import_model(data / "models" / f"{task.model}.onnx"), task.inputs(arrays), arrays["y"]
 
 
-def formats(task: Task, graph: Graph, data: Path) -> Formats:
-    """The default, but for the ranges of tables if there are calibration data."""
+def samples(task: Task, inputs: Floats, data: Path) -> Floats:
+    """Samples that formats are chosen with: those of the task, or the first inputs."""
     if task.calibration is None:
-        return DEFAULT
+        return inputs[:CALIBRATION]
     with np.load(data / "data" / f"{task.data}.npz") as arrays:
-        values = execute.run(graph, {graph.inputs[0]: task.calibration(arrays)}, keep="all")
-    return Formats(ranges=function_ranges(graph, values))
+        return task.calibration(arrays)
+
+
+def compiled_for(graph: Graph, config: NpuConfig, calibration: Floats, batch: int = 1) -> Compiled:
+    """A network with the formats that calibration has chosen."""
+    return choose_formats(graph, config, {graph.inputs[0]: calibration}, batch=batch).chosen.compiled
+
+
+def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """One row per network: its score in double precision, and on NPUs like ``config`` with other mantissas."""
+    group, data = "Accuracy by mantissa width", folder()
+    if data is None:
+        results.skip(group, "CONCORD_DATA does not name a folder with networks")
+        return
+    for task in TASKS:
+        say(f"widths of {task.model}")
+        graph, inputs, labels = load(task, data)
+        (given,), result, few = graph.inputs, graph.outputs[0], samples(task, inputs, data)
+        scores = {"float": task.score(execute.run(graph, {given: inputs})[result], inputs, labels)}
+        try:
+            for mant in WIDTHS:
+                compiled = compiled_for(graph, with_mantissas(config, mant), few, task.batch)
+                scores[f"m={mant}"] = task.score(emulate(compiled, {given: inputs})[result], inputs, labels)
+        except (CapacityError, Unsupported) as error:
+            results.skip(f"{task.model}, other widths", str(error))
+            continue
+        results.row(group, task.model, {name: f"{score:.4f}" for name, score in scores.items()})
 
 
 def measure_networks(device: Device, config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -140,7 +169,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
         say(f"network {task.model}")
         graph, inputs, labels = load(task, data)
         try:
-            compiled = compile_graph(graph, config, formats(task, graph, data), batch=task.batch)
+            compiled = compiled_for(graph, config, samples(task, inputs, data), task.batch)
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue

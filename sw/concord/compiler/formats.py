@@ -137,6 +137,18 @@ def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Dom
     return {name: (float(values[name].min()), float(values[name].max())) for name in sorted(read)}
 
 
+def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple[float, ...]]:
+    """Mean of every input channel of convolutions and products, by node."""
+    means = {}
+    for node in graph.nodes:
+        if node.op in ("Conv", "Dense"):
+            shape = graph.shapes[node.inputs[0]]
+            channel = 1 if node.op == "Conv" else len(shape) - 1
+            x = np.moveaxis(values[node.inputs[0]].reshape(-1, *shape[1:]), channel, -1)
+            means[node.name] = tuple(map(float, x.reshape(-1, shape[channel]).mean(axis=0)))
+    return means
+
+
 def largest_elements(values: Floats) -> Classes:
     """Where the largest element of every sample is."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
@@ -166,15 +178,19 @@ class Calibration:
         #: All tensors in double precision.
         self.values = execute.run(graph, inputs, keep="all")
         self.ranges = function_ranges(graph, self.values)
+        self.means = product_means(graph, self.values)
         self.best = largest_elements(self.values[graph.outputs[0]])
 
     def accuracy(self, best: Classes) -> float | None:
         """Share of samples that are in the right class, if labels tell."""
         return None if self.labels is None else float(np.mean(best == self.labels))
 
-    def measure(self, label: str, config: NpuConfig, formats: Formats) -> Candidate:
-        """Compile with formats and run; tables cover what functions read in double precision."""
-        formats = replace(formats, ranges=self.ranges)
+    def measure(self, label: str, config: NpuConfig, formats: Formats, shifted: bool = True) -> Candidate:
+        """Compile with formats and run; tables cover what functions read in double precision.
+
+        With ``shifted``, biases make up for the rounding of weights.
+        """
+        formats = replace(formats, ranges=self.ranges, means=self.means if shifted else {})
         compiled = compile_graph(self.graph, config, formats, batch=self.batch)
         outputs = self.run(compiled, self.inputs)
         best = largest_elements(outputs[self.graph.outputs[0]])
@@ -184,8 +200,9 @@ class Calibration:
 
 def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
     """Measure dynamic and static exponents, and rank them by the error of the result."""
-    dynamic = calibration.measure("dynamic exponents", config, Formats(mantissas=mantissas))
-    found = [dynamic]
+    plain = Formats(mantissas=mantissas)
+    dynamic = calibration.measure("dynamic exponents", config, plain)
+    found = [dynamic, calibration.measure("dynamic exponents, biases as they are", config, plain, shifted=False)]
     for margin, label in enumerate(("static exponents", "static exponents, one bit tighter")):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         found.append(calibration.measure(label, config, Formats(exponents, mantissas=mantissas)))

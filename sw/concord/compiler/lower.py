@@ -6,15 +6,16 @@ multifunction units have a station left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from concord.compiler import inputs, steps
-from concord.compiler.layers import AnyLayer, Domain, Layer, Reduction, Step, Window
+from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
 from concord.spec.config import NpuConfig
@@ -56,7 +57,7 @@ class Lowered:
 class Lowering:
     """Lowers a graph for ``config``.
 
-    The host may unfold as much of a first window as ``unfold`` says; ``ranges`` are those of tensors, for tables.
+    The host may unfold as much of a first window as ``unfold`` says; ``formats`` are those of tensors and weights.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class Lowering:
         graph: Graph,
         config: NpuConfig,
         unfold: inputs.Unfold = inputs.Unfold.BOTH,
-        ranges: Mapping[str, Domain] | None = None,
+        formats: Formats = DEFAULT,
     ):
         self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
-        self.ranges = ranges or {}
+        self.formats = formats
         self.config = config
         self.unfold = unfold
         self.done = Lowered(self.graph, Storages(config.native))

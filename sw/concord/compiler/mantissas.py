@@ -201,7 +201,8 @@ class _Search:
         if widths:
             least, most = min(widths.values()), max(widths.values()) if len(widths) == len(self.layers) else mant
             label += f", weights of {least}" + (f" to {most}" if most > least else "")
-        return self.calibration.measure(label, config, Formats(exponents, mantissas=self.fixed | widths))
+        formats = Formats(exponents, mantissas=self.fixed | widths)
+        return self.calibration.measure(label, config, formats, bool(self.base.compiled.package.formats.means))
 
     def _exponents(self, config: NpuConfig) -> dict[str, int]:
         """Exponents of the kind that was best, for other mantissas."""

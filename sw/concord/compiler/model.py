@@ -126,7 +126,7 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     if batch != 1:
         npu = with_batch(npu, batch)
-    lowered = Lowering(npu, config, unfold, formats.ranges).run()
+    lowered = Lowering(npu, config, unfold, formats).run()
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = Emitter(make_plan(lowered), config, formats)

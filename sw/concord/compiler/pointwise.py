@@ -39,7 +39,7 @@ def clip(lowering: Lowering, node: Node) -> None:
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut]."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    domain = node.attrs.get("domain") or domain_of(functions, lowering.ranges.get(node.inputs[0]))
+    domain = node.attrs.get("domain") or domain_of(functions, lowering.formats.ranges.get(node.inputs[0]))
     curve = (functions, domain)
     lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
 

@@ -13,6 +13,7 @@ from concord.compiler.layout import Ids, Storage, Walk, spread
 from concord.compiler.lower import HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
+from concord.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 
 
@@ -43,12 +44,31 @@ def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
     return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
 
 
-def _bias(layer: Layer, bias: Floats, axis: int) -> None:
-    """Add ``bias``, one number per index of an axis, unless it is zero."""
+def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids) -> None:
+    """Add the bias, one number per index of an axis, unless it is zero.
+
+    It takes over the mean of what the rounding of weights changes; ``rows`` are those of the weights by output.
+    """
+    bias = node.attrs["bias"]
     if bias.any():
+        bias = bias + _shift(lowering, node, layer)[rows]
         shape = [1] * layer.ids.ndim
         shape[axis] = -1
         layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
+
+
+def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
+    """Mean of what every row of the weights loses by rounding, where the mean input is known."""
+    weight, mean = layer.weight, lowering.formats.means.get(node.name)
+    assert weight is not None
+    if mean is None:
+        return np.zeros(weight.size)
+    depthwise = layer.reduction is Reduction.DEPTHWISE
+    rounded = rounded_depthwise if depthwise else rounded_matrix
+    lost = weight - rounded(weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
+    # Taps that the host has unfolded are channels of the walk.
+    channels = spread(np.tile(mean, len(layer.source.lanes) // len(mean)), layer.source)
+    return np.asarray(lost.sum(axis=(1, 2)) * channels if depthwise else (lost * channels).sum(axis=(1, 2, 3)))
 
 
 def conv(lowering: Lowering, node: Node) -> None:
@@ -65,6 +85,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     height, width = _counts(lowering, node, rank)
     if group > 1 and group == ids.shape[2] == len(weight):
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
+        channels = walk.lanes
     else:
         full = spread(_ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
         channels, full = _aligned(lowering, node, 1, full)
@@ -72,7 +93,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         layer = lowering.add(
             node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
         )
-    _bias(layer, node.attrs["bias"], 1)
+    _bias(lowering, node, layer, 1, channels)
 
 
 def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:
@@ -129,7 +150,7 @@ def dense(lowering: Lowering, node: Node) -> None:
         node, walk, Reduction.DENSE, full, Window(), (1, walk.width, tiles),
         lambda target: target.view(target.tiles * target.native)[..., channels],
     )  # fmt: skip
-    _bias(layer, node.attrs["bias"], -1)
+    _bias(lowering, node, layer, -1, channels)
 
 
 def max_pool(lowering: Lowering, node: Node) -> None:

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from concord.compiler.layers import AnyLayer, Layer, Reduction
 from concord.compiler.tensor_formats import Formats
-from concord.golden.blocks import dequantize, floor_log2
+from concord.golden.blocks import floor_log2
 from concord.graph.ir import Floats, Graph, Quantization
-from concord.packing import quantize_depthwise, quantize_matrix
+from concord.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
 
@@ -139,13 +139,8 @@ def _largest_code(weight: Floats, known: Quantization) -> int:
 def _weights(
     layer: Layer, weight: Floats, largest: int, known: Quantization, config: NpuConfig, mant: int
 ) -> Inexact | None:
-    if layer.reduction is Reduction.DEPTHWISE:
-        blocks = quantize_depthwise(weight, config, mant=mant)
-        held = dequantize(blocks.mant, blocks.exp).reshape(weight.shape)
-    else:
-        blocks = quantize_matrix(weight, config, mant=mant)
-        rows = dequantize(blocks.mant, blocks.exp)[: len(weight)]
-        held = rows.reshape(*rows.shape[:2], -1)[..., : weight.shape[-1]].reshape(weight.shape)
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    held = rounded(weight, config, mant)
     return _inexact(layer.name, True, known, mant, largest, weight, held)
 
 

@@ -25,11 +25,15 @@ class Formats:
     mantissas : mapping of str to int
         Bits of the mantissas of weights by layer; of layers that are not there those of the configuration. Narrower
         ones are numbers of the configuration all the same: the words of the matrix memory hold them exactly.
+    means : mapping of str to tuple of float
+        Mean of every input channel of a convolution or product, by node. Where there is a bias, it takes over what the
+        rounding of the weights changes in the mean of the result.
     """
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     mantissas: Mapping[str, int] = field(default_factory=dict)
+    means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def mantissa(self, layer: AnyLayer, config: NpuConfig) -> int:
         """Bits of the mantissas of the weights of a layer."""
@@ -46,13 +50,14 @@ class Formats:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas")}
+        return {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means")}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Formats:
         """Inverse of :meth:`to_dict`."""
         ranges = {name: (low, high) for name, (low, high) in values["ranges"].items()}
-        return cls(values["exponents"], ranges, values["mantissas"])
+        means = {name: tuple(mean) for name, mean in values["means"].items()}
+        return cls(values["exponents"], ranges, values["mantissas"], means)
 
 
 #: Everything as the configuration has it, exponents dynamic.
