@@ -151,6 +151,12 @@ def test_mean_over_no_axes_is_the_input():
     assert ops(agrees(unary("ReduceMean", 18, noop_with_empty_axes=1))) == ["Reshape"]
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 4, 6)])
+def test_normalisation_of_channels(shape):
+    constants = {"s": floats(shape[1]), "b": floats(shape[1])}
+    agrees(unary("InstanceNormalization", shape=shape, constants=constants, epsilon=0.1))
+
+
 def test_normalisation_of_a_layer():
     constants = {"s": floats(3, 5), "b": floats(3, 5)}
     agrees(unary("LayerNormalization", constants=constants, axis=1, epsilon=0.1))

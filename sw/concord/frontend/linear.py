@@ -132,6 +132,28 @@ def batch_normalization(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Add", [y], constant=(bias - factor * mean).reshape(shape))
 
 
+def _normalised(ctx: Context, node: OnnxNode, x: str, axes: tuple[int, ...]) -> tuple[str, str, str]:
+    """A tensor with mean 0 and variance 1 over axes, the mean it had, and the reciprocal root of its variance."""
+    mean = ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)
+    centred = ctx.emit(node, "Sub", [x, mean])
+    square = ctx.emit(node, "Mul", [centred, centred])
+    variance = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
+    shifted = ctx.emit(node, "Add", [variance], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
+    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
+    return ctx.emit(node, "Mul", [centred, factor]), mean, factor
+
+
+def instance_normalization(ctx: Context, node: OnnxNode) -> str:
+    """Every channel by itself, over all positions, then a multiplication and an addition per channel."""
+    x = ctx.tensor(node.input(0))
+    rank = len(ctx.shape(x))
+    y, _, _ = _normalised(ctx, node, x, tuple(range(2, rank)))
+    scale, bias = (
+        ctx.floats(node.input(k), name).reshape(-1, *[1] * (rank - 2)) for k, name in ((1, "scale"), (2, "bias"))
+    )
+    return ctx.emit(node, "Add", [ctx.emit(node, "Mul", [y], constant=scale)], constant=bias)
+
+
 def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
     """Mean, variance, reciprocal square root and a constant per element; mean and root may be outputs, too."""
     x = ctx.tensor(node.input(0))
@@ -139,13 +161,8 @@ def layer_normalization(ctx: Context, node: OnnxNode) -> list[str]:
     (first,) = ctx.axes([node.attrs.get("axis", -1)], rank)
     axes = tuple(range(first, rank))
     scale = ctx.floats(node.input(1), "scale")
-    mean = ctx.emit(node, "ReduceMean", [x], axes=axes, keepdims=True)
-    centred = ctx.emit(node, "Sub", [x, mean])
-    square = ctx.emit(node, "Mul", [centred, centred])
-    variance = ctx.emit(node, "ReduceMean", [square], axes=axes, keepdims=True)
-    shifted = ctx.emit(node, "Add", [variance], constant=np.asarray(float(node.attrs.get("epsilon", 1e-5))))
-    factor = ctx.emit(node, "Function", [shifted], functions=(("rsqrt", {}),))
-    y = ctx.emit(node, "Mul", [ctx.emit(node, "Mul", [centred, factor])], constant=scale)
+    y, mean, factor = _normalised(ctx, node, x, axes)
+    y = ctx.emit(node, "Mul", [y], constant=scale)
     if node.input(2):
         y = ctx.emit(node, "Add", [y], constant=ctx.floats(node.input(2), "bias"))
     more = zip(node.outputs[1:], (mean, factor), strict=False)
@@ -157,5 +174,6 @@ HANDLERS: dict[str, Handler] = {
     "Gemm": gemm,
     "MatMul": matmul,
     "BatchNormalization": batch_normalization,
+    "InstanceNormalization": instance_normalization,
     "LayerNormalization": layer_normalization,
 }
