@@ -53,10 +53,18 @@ def steps():
     )
 
 
+def twice():
+    """A product of which every element is two inputs."""
+    rng = np.random.default_rng(13)
+    attrs = {"weight": rng.normal(0, 0.5, (6, 10)), "bias": rng.normal(0, 0.3, 6)}
+    join = Node("Concat", "join", ("x", "x"), ("xx",), {"axis": 1})
+    return graph_of([join, Node("Dense", "last", ("xx",), ("y",), attrs)], x=(1, 5))
+
+
 @pytest.mark.parametrize(
     "make",
-    [dense, unfolded, behind(1, 5), behind(2, 4), behind(6, 6), steps],
-    ids=["dense", "unfolded", "conv", "groups", "depthwise", "steps"],
+    [dense, unfolded, behind(1, 5), behind(2, 4), behind(6, 6), steps, twice],
+    ids=["dense", "unfolded", "conv", "groups", "depthwise", "steps", "twice"],
 )
 @pytest.mark.parametrize("mant", [8, 3])
 def test_the_mean_of_the_result_is_right(make, mant):

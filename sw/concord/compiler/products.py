@@ -9,7 +9,7 @@ import numpy as np
 from concord.compiler import steps
 from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
-from concord.compiler.layout import Ids, Storage, Walk, spread
+from concord.compiler.layout import PAD, Ids, Storage, Walk, spread
 from concord.compiler.lower import HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
@@ -66,8 +66,9 @@ def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
     depthwise = layer.reduction is Reduction.DEPTHWISE
     rounded = rounded_depthwise if depthwise else rounded_matrix
     lost = weight - rounded(weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
-    # Taps that the host has unfolded are channels of the walk.
-    channels = spread(np.tile(mean, len(layer.source.lanes) // len(mean)), layer.source)
+    # Taps that the host has unfolded are channels of the walk; an element that is several channels has one mean.
+    lanes, channels = layer.source.lanes, np.zeros(layer.source.tiles * lowering.config.native)
+    channels[lanes[lanes != PAD]] = np.tile(mean, len(lanes) // len(mean))[lanes != PAD]
     return np.asarray(lost.sum(axis=(1, 2)) * channels if depthwise else (lost * channels).sum(axis=(1, 2, 3)))
 
 
