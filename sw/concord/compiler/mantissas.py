@@ -96,9 +96,14 @@ class Choice:
         """All candidates, the chosen one in bold."""
         samples = len(self.calibration.best)
         limit = f"{self.budget.measure}, at most {self.budget.points:g} {'%' if self._relative else 'points lost'}"
-        table = Table(title=f"Mantissas on {samples} samples: {limit}", box=box.SIMPLE_HEAD, title_justify="left")
+        table = Table(
+            title=f"Mantissas on {samples} samples: {limit}",
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            padding=(0, 1, 0, 0),
+        )
         shown = "agreement" if self._relative else self.budget.measure
-        for column in ("candidate", "memory KiB", shown, "error of the result", "within"):
+        for column in ("candidate", "memory KiB", shown, "error", "within"):
             table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
         for candidate in self.candidates:
             share = candidate.accuracy if shown == "accuracy" else candidate.agreement
