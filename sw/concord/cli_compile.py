@@ -150,7 +150,8 @@ def compile_model(
     for one in compiled.inexact:
         click.echo(f"not exact: {one.text}")
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
-    click.echo(f"{target}: {counts}{host}{strips}")
+    bands = f", {compiled.bands.text}" if compiled.bands else ""
+    click.echo(f"{target}: {counts}{host}{strips}{bands}")
 
 
 def _automatic(

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from banded_nets import separable
 from compiled_nets import attention, gru, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -35,7 +36,9 @@ def two_functions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [residual, gru, attention])
+@pytest.mark.parametrize(
+    "make", [residual, gru, attention, lambda: separable(24)], ids=["residual", "gru", "attention", "bands"]
+)
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from banded_nets import separable
 from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.host import connect
@@ -11,7 +12,7 @@ from concord.spec.presets import TINY
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [residual, gru])
+@pytest.mark.parametrize("make", [residual, gru, lambda: separable(24)], ids=["residual", "gru", "bands"])
 def test_cycles_of_the_layers_add_up(make):
     graph = make()
     compiled = compile_graph(graph, TINY)

@@ -70,16 +70,18 @@ class Counting:
 @needs_data
 @pytest.mark.parametrize(("wrong", "word"), [(False, "same"), (True, "DIFFERS")])
 def test_rows(monkeypatch, wrong, word):
-    chosen = [task for task in TASKS if task.model in ("digits_mlp", "vww_mobilenetv1_025")]
+    chosen = [task for task in TASKS if task.model in ("kws_dscnn", "digits_mlp")]
     monkeypatch.setattr(bench, "TASKS", chosen)
     results, said = Results("preset"), []
     with connect("emulator", ECP5_85F) as device:
         measure_networks(Counting(device, wrong), ECP5_85F, results, said.append)
+        monkeypatch.setattr(bench, "TASKS", chosen[:1])
+        measure_networks(Counting(device), ECP5_85F.replace(narrow_depth=256), results, said.append)
     row = results.rows["Networks"]["digits_mlp"]
     assert row["RTL"] == word and row["float"] == "0.9833" and row["MAC slots"] == "5.0 %"
     assert float(row["m=8"]) > 0.975 and row["per second"] == "50,000"
-    assert "narrow memory has 2048 vectors" in results.skipped["vww_mobilenetv1_025"]
-    assert said == ["network vww_mobilenetv1_025", "network digits_mlp"]
+    assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn"]
+    assert said == ["network kws_dscnn", "network digits_mlp", "network kws_dscnn"]
     assert f"| digits_mlp | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | 50,000 |" in results.markdown()
     console = Console(width=120)
     with console.capture() as capture:
@@ -89,12 +91,12 @@ def test_rows(monkeypatch, wrong, word):
 
 @needs_data
 def test_widths(monkeypatch):
-    chosen = [task for task in TASKS if task.model in ("digits_cnn", "vww_mobilenetv1_025")]
+    chosen = [task for task in TASKS if task.model in ("kws_dscnn", "digits_cnn")]
     monkeypatch.setattr(bench, "TASKS", chosen)
     results, said = Results("preset"), []
-    measure_widths(ECP5_85F, results, said.append)
+    measure_widths(ECP5_85F.replace(narrow_depth=256), results, said.append)
     row = results.rows["Accuracy by mantissa width"]["digits_cnn"]
     assert list(row) == ["float", "m=8", "m=7", "m=6", "m=5", "m=4", "m=3"] and row["float"] == "0.9933"
     assert float(row["m=8"]) > 0.988 and float(row["m=3"]) < float(row["m=6"])
-    assert "narrow memory has 2048 vectors" in results.skipped["vww_mobilenetv1_025, other widths"]
-    assert said == ["widths of vww_mobilenetv1_025", "widths of digits_cnn"]
+    assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn, other widths"]
+    assert said == ["widths of kws_dscnn", "widths of digits_cnn"]

@@ -56,8 +56,8 @@ def test_the_residual_network_fits_with_its_first_stage_in_strips():
 
 
 def test_what_does_not_fit_is_told():
-    with pytest.raises(CapacityError, match="narrow memory has 2048 vectors, but"):
-        compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F)
+    with pytest.raises(CapacityError, match="narrow memory has 256 vectors, but"):
+        compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F.replace(narrow_depth=256))
 
 
 @pytest.mark.slow

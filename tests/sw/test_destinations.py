@@ -4,7 +4,10 @@ import pytest
 
 from compiled_nets import attention, graph_of, residual
 from concord.compiler.layers import Layer
-from concord.compiler.model import Lowering, compile_graph, make_plan, split
+from concord.compiler.lower import Lowering
+from concord.compiler.model import compile_graph
+from concord.compiler.plan import make_plan
+from concord.compiler.tail import split
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind

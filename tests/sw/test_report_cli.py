@@ -8,7 +8,10 @@ from concord.cli import main
 from concord.compiler.model import recompile
 from concord.compiler.package import NETWORK_FILE, Package, PackageError
 from concord.container import read_file, write_file
+from concord.frontend import import_model
+from concord.graph import execute
 from concord.report import Analysis
+from concord.report.prefixes import layer_at
 from onnx_models import model as proto
 from onnx_models import node
 
@@ -88,3 +91,41 @@ def test_wrong_samples(model, tmp_path, name):
 def test_no_network(tmp_path, model):
     code, output = run("report", tmp_path, "-i", model / "x.npz")
     assert code == 1 and "must be a compiled network: npu.image" in output
+
+
+def test_a_network_in_bands_from_the_model_to_the_page(tmp_path):
+    rng = np.random.default_rng(4)
+    weights = {"v": rng.normal(0, 0.4, (4, 1, 3, 3)), "w": rng.normal(0, 0.4, (4, 3))}
+    nodes = [
+        node("Conv", ["x", "v"], ["a"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("ReduceMean", ["c"], ["d"], axes=[2, 3], keepdims=0),
+        node("MatMul", ["d", "w"], ["y"]),
+    ]
+    constants = {name: values.astype(np.float32) for name, values in weights.items()}
+    model = tmp_path / "net.onnx"
+    model.write_bytes(proto(nodes, {"x": (1, 1, 32, 4)}, constants=constants).SerializeToString())
+    x = rng.normal(0, 1, (6, 1, 32, 4))
+    np.savez(tmp_path / "x.npz", x=x)
+    code, output = run("compile", model, "--preset", "tiny", "-o", tmp_path / "net")
+    assert code == 0 and ", first " in output and " rows of the input" in output
+    code, output = run("inspect", tmp_path / "net")
+    phases = len(Package.load(tmp_path / "net").image.phases)
+    assert code == 0 and f"{phases} phases" in output and phases > 2
+    assert run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
+    want = execute.run(import_model(model), {"x": x})["y"]
+    with np.load(tmp_path / "y.npz") as found:
+        assert np.abs(found["y"] - want).max() < 0.05 * np.abs(want).max()
+    code, output = run("report", tmp_path / "net", "-i", tmp_path / "x.npz")
+    analysis = Analysis.from_json((tmp_path / "net" / "report.json").read_text())
+    assert code == 0 and analysis.bands in output and analysis.bands in (tmp_path / "net" / "report.html").read_text()
+    assert analysis.error < 0.05 and all(layer.error.relative < 0.05 for layer in analysis.layers)
+    depth = next(memory.depth for memory in analysis.memories if memory.name == "narrow")
+    assert all(layer.space.narrow <= depth for layer in analysis.layers)
+    recompiled = recompile(tmp_path / "net")
+    assert recompiled.image == Package.load(tmp_path / "net").image
+    assert [layer_at(recompiled, pc) for pc in recompiled.starts] == list(range(len(recompiled.starts)))
+    assert len(recompiled.segments) >= 2
+    for segment in recompiled.segments:
+        assert [layer_at(recompiled, pc) for pc in segment] == list(range(recompiled.bands.layers))

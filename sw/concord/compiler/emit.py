@@ -2,62 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from concord.builder import ProgramBuilder
-from concord.compiler.activations import activation_table, shared
-from concord.compiler.layers import Curve, Floats, Layer, Operand, Recurrent, Reduction, Step, Window
-from concord.compiler.layout import LayoutError
-from concord.compiler.plan import Copy, Plan, place, share, widen_in_strips
+from concord.compiler.bands import Bands
+from concord.compiler.contents import RELU, Contents
+from concord.compiler.copies import Copy, place
+from concord.compiler.layers import Curve, Layer, Operand, Recurrent, Reduction, Step, Window
+from concord.compiler.layout import LayoutError, Storage
+from concord.compiler.lower import Lowered
+from concord.compiler.plan import make_plan, share, widen_in_strips
 from concord.compiler.steps_in_time import Block
-from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.compiler.tensor_formats import Formats
 from concord.image import Port
-from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
 from concord.spec.memmap import RegionId
 
-#: What the multifunction units compute without a table.
-RELU: Curve = ((("relu", ()),), None)
 #: Regions of the vector memories.
 REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
 
 @dataclass
-class Emitter:
+class Emitter(Contents):
     """Writes the program of a plan for ``config``."""
 
-    plan: Plan
-    config: NpuConfig
-    formats: Formats = DEFAULT
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _state: dict[Op, dict[str, int]] = field(default_factory=lambda: {op: dict(v) for op, v in INITIAL.items()})
-    _constants: dict[bytes, str] = field(default_factory=dict)
-    _tables: dict[Curve, int] = field(default_factory=dict)
     #: Address of the first instruction of every layer.
     starts: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.sheet = Sheet(self.config)
+    #: The same of the layers in bands, for all instructions of bands but those of the last one.
+    segments: list[tuple[int, ...]] = field(default_factory=list)
+    #: Rows of tensors that lie before the first one in memory: of buffers, in the band that is emitted.
+    gone: dict[Storage, int] = field(default_factory=dict)
+    #: Address registers that are added where tensors are written.
+    registers: dict[Storage, int] = field(default_factory=dict)
+    bands: Bands | None = None
 
     def run(self) -> None:
         """Allot everything and emit all layers."""
-        self._contents()
+        self.contents()
         self._allot()
         self._ports()
-        for index, layer in enumerate(self.plan.lowered.layers):
+        self._program()
+
+    def _program(self) -> None:
+        self._layers(0)
+        self.builder.halt()
+
+    def _layers(self, first: int) -> None:
+        """All layers from ``first`` on."""
+        for index, layer in enumerate(self.plan.lowered.layers[first:], first):
             self.starts.append(len(self.builder))
             if index == 0:
-                self._narrow_inputs()
+                self._narrow_inputs({storage: storage.height for storage, _ in self.plan.lowered.inputs.values()})
             if isinstance(layer, Recurrent):
                 Block(self, layer, self.plan.temporaries[index]).run()
             elif index in self.plan.strips:
                 self._in_strips(index)
             else:
                 self._layer(index, 0, layer.out[0])
-        self.builder.halt()
 
     def _allot(self) -> None:
         """Place all tensors; what does not fit in wide memory is widened in strips as far as that is possible."""
@@ -70,44 +75,6 @@ class Emitter:
         for mem in Mem:
             self.sheet.allot(f"tensors.{mem.name.lower()}", REGIONS[mem], ends[mem] - used[mem], "tensors")
 
-    def _contents(self) -> None:
-        """Weights, constants and tables of all layers."""
-        layers = self.plan.lowered.layers
-        curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
-        held = shared(curves, self.config.table_slots)
-        slots: dict[Curve, int] = {}
-        for curve in dict.fromkeys(held.values()):
-            name = "+".join(name for name, _ in curve[0])
-            table = activation_table(*curve, self.config, self.config.table_depth // len(set(held.values())))
-            slots[curve] = self.sheet.table(f"table.{len(slots)}.{name}", table)
-        self._tables = {curve: slots[one] for curve, one in held.items()}
-        if any(isinstance(layer, Recurrent) for layer in layers):
-            self.sheet.constant("zero", np.zeros(self.config.native), "initial states")
-        for layer in layers:
-            if isinstance(layer, Recurrent):
-                self._cell(layer)
-                continue
-            if layer.weight is not None:
-                store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
-                mant = self.formats.mantissa(layer, self.config)
-                store(f"weight.{layer.name}", layer.weight, f"weights of {layer.name}", mant)
-            for k, step in enumerate(layer.steps):
-                if step.operand is not None and step.operand.constant is not None:
-                    self._constant(f"constant.{layer.name}.{k}", step.operand.constant)
-
-    def _cell(self, block: Recurrent) -> None:
-        """Weights and constants of a recurrent block."""
-        cell, name, mant = block.cell, block.name, self.formats.mantissa(block, self.config)
-        for gate in cell.gates:
-            self.sheet.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
-            self.sheet.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
-        values = {f"bias_{gate}": bias for gate, bias in cell.bias.items()}
-        values |= {f"inner_{gate}": bias for gate, bias in cell.inner.items()}
-        values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
-        values |= {f"initial_{key}": state for key, state in block.constants.items()}
-        for key, value in values.items():
-            self.sheet.constant(f"constant.{name}.{key}", value, "constant of a recurrent layer")
-
     def forget(self, op: Op) -> None:
         """Emit the next instruction that sets this state, whatever it was before."""
         self._state.pop(op, None)
@@ -118,12 +85,6 @@ class Emitter:
             self.builder.v_relu()
         else:
             self.builder.v_tbl(self._tables[curve])
-
-    def _constant(self, name: str, values: Floats) -> None:
-        key = values.tobytes()
-        if key not in self._constants:
-            self._constants[key] = name
-            self.sheet.constant(name, values, "constant of a layer")
 
     def _ports(self) -> None:
         lowered = self.plan.lowered
@@ -137,14 +98,14 @@ class Emitter:
             addr = self.plan.addr(storage, Mem.WIDE, 0)
             self.sheet.outputs.append(Port(name, RegionId.WIDE, addr, (storage.vectors, self.config.native)))
 
-    def _narrow_inputs(self) -> None:
-        """Convert the inputs that products read and others, too: the host writes them wide."""
-        for storage, _ in self.plan.lowered.inputs.values():
+    def _narrow_inputs(self, heights: Mapping[Storage, int]) -> None:
+        """Convert rows of the inputs that products read and others, too: the host writes them wide."""
+        for storage, height in heights.items():
             wide, narrow = self.plan.copy(storage, Mem.WIDE), self.plan.copy(storage, Mem.NARROW)
             if wide is None or narrow is None:
                 continue
             self.set(Op.SET_SHAPE, rows=storage.tiles, cols=1)
-            self.set(Op.SET_ITERS, inner=storage.width, outer=storage.height)
+            self.set(Op.SET_ITERS, inner=storage.width, outer=height)
             self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
             for copy, chain in ((wide, self.builder.v_rd), (narrow, self.builder.v_wr)):
                 chain(int(copy.mem), copy.addr, row=1, inner=storage.tiles, outer=storage.width * storage.tiles)
@@ -185,15 +146,15 @@ class Emitter:
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         start, step, row_step = self._steps(layer)
-        start += y * window.stride[0] * row_step
+        below, row_step = self._turned(walk.storage, source, row_step)
+        gone = self.gone.get(walk.storage, 0)
+        start += below + (y * window.stride[0] - gone) * row_step
         self.set(Op.SET_SHAPE, rows=out[2], cols=walk.tiles if dense else 1)
         self.set(Op.SET_ITERS, inner=out[1], outer=rows)
         if layer.reduction is not Reduction.NONE:
-            self._window(window, y, out, step, row_step)
+            self._window(window, y, out, step, row_step, gone if walk.storage in self.gone else None)
             start -= window.begin[0] * row_step + window.begin[1] * step
-        if self.plan.copy(layer.target, Mem.NARROW) is not None:
-            exponent = self.formats.exponents.get(layer.tensor)
-            self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
+        self._quant(layer)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         builder = self.builder
         builder.v_rd(
@@ -213,6 +174,12 @@ class Emitter:
             self._step(action, y, out, buffer)
         self._write(layer, y)
 
+    def _quant(self, layer: Layer) -> None:
+        """The exponent of what a layer writes narrow."""
+        if self.plan.copy(layer.target, Mem.NARROW) is not None:
+            exponent = self.formats.exponents.get(layer.tensor)
+            self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
+
     def _steps(self, layer: Layer) -> tuple[int, int, int]:
         """First vector, step per position and per row of positions, in the root storage."""
         walk = layer.source
@@ -228,12 +195,23 @@ class Emitter:
             return first, step, row_step
         return first, walk.step, walk.row_step
 
-    def _window(self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int) -> None:
+    def _turned(self, storage: Storage, mem: Mem, row_step: int) -> tuple[int, int]:
+        """Where the first row lies, from the lowest address of a tensor on, and the step from there to the next."""
+        copy = self.plan.copy(storage, mem)
+        return (copy.vectors - row_step, -row_step) if copy is not None and copy.down else (0, row_step)
+
+    def _window(
+        self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int, gone: int | None
+    ) -> None:
+        """Window and padding; in a buffer without ``gone`` rows positions count from its first row."""
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
         self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_step, stride_x=dx * step, dil_y=dy, dil_x=dx)
-        height, width = window.size
-        top -= y * sy
-        below = (out[0] - 1) * sy + (kh - 1) * dy - top >= height
+        height, width = window.size[0] - (gone or 0), window.size[1]
+        top -= y * sy - (gone or 0)
+        last = (out[0] - 1) * sy + (kh - 1) * dy - top
+        below = last >= height
+        if gone is not None and not below:
+            height = last + 1  # the same in every band
         right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
         if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
             self.set(Op.SET_PAD, y0=-top, x0=-left, step_y=sy, step_x=sx, height=height, width=width)
@@ -253,6 +231,9 @@ class Emitter:
             self.builder.emit(step.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])
         else:
             addr, row, inner, outer = self._operand(operand)
+            if operand.storage is not None:
+                below, outer = self._turned(operand.storage, Mem.WIDE, outer)
+                addr += below - self.gone.get(operand.storage, 0) * outer
             self.builder.emit(step.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
 
     def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
@@ -271,8 +252,17 @@ class Emitter:
         target = layer.target
         row_step = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
         step = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
+        y -= self.gone.get(target, 0)
+        reg = self.registers.get(target, 0)
         for mem in (Mem.WIDE, Mem.NARROW):
             if self.plan.copy(target, mem) is not None:
-                self.builder.v_wr(
-                    int(mem), self.plan.addr(target, mem, 0) + y * row_step, row=1, inner=step, outer=row_step
-                )
+                below, outer = self._turned(target, mem, row_step)
+                addr = self.plan.addr(target, mem, 0) + below + y * outer
+                self.builder.v_wr(int(mem), addr, reg=reg, row=1, inner=step, outer=outer)
+
+
+def whole(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+    """The program that computes one layer after the other."""
+    emitter = Emitter(make_plan(lowered), config, formats)
+    emitter.run()
+    return emitter

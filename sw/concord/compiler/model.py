@@ -14,13 +14,15 @@ from concord.compiler import padding as padding
 from concord.compiler import pointwise as pointwise
 from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent
-from concord.compiler.emit import Emitter
+from concord.compiler.banded import in_bands
+from concord.compiler.bands import Bands
+from concord.compiler.emit import Emitter, whole
 from concord.compiler.footprint import KIB, weight_bits
 from concord.compiler.inputs import Unfold
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
 from concord.compiler.package import MODEL, Arrangement, Package, PackageError
-from concord.compiler.plan import Plan, make_plan
+from concord.compiler.plan import Plan
 from concord.compiler.quantized import Inexact, exponents_of, inexact
 from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -31,7 +33,8 @@ from concord.host.device import Device
 from concord.image import Image
 from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem
+from concord.spec.isa import VECTOR_ADDR_BITS, Mem
+from concord.spec.limits import PROGRAM_DEPTH_MAX
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Compiled:
         Tenants of the memories: weights, constants, tables, tensors.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
+    bands : Bands or None
+        How the first layers are computed in bands of rows, if they are; ``starts`` are those of the last band.
+    segments : tuple of tuples of int
+        Starts of the layers in bands, for every part of the program that other bands enter.
     """
 
     graph: Graph
@@ -63,6 +70,8 @@ class Compiled:
     plan: Plan
     items: dict[str, Item]
     inexact: tuple[Inexact, ...] = ()
+    bands: Bands | None = None
+    segments: tuple[tuple[int, ...], ...] = ()
 
     @property
     def strips(self) -> tuple[str, ...]:
@@ -112,16 +121,17 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         If a mantissa width is not possible, or for a layer that is not there or has no weights.
     """
     failure: CapacityError | None = None
-    for unfold in reversed(Unfold):
-        try:
-            return _compile(graph, config, unfold, formats, batch)
-        except CapacityError as error:
-            failure = failure or error
+    for banded in (False, True):
+        for unfold in reversed(Unfold):
+            try:
+                return _compile(graph, config, unfold, formats, batch, banded)
+            except CapacityError as error:
+                failure = failure or error
     assert failure is not None
     raise failure
 
 
-def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int) -> Compiled:
+def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int, banded: bool) -> Compiled:
     npu, host = split(graph)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     if batch != 1:
@@ -129,15 +139,37 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
     lowered = Lowering(npu, config, unfold, formats).run()
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
-    emitter = Emitter(make_plan(lowered), config, formats)
-    emitter.run()
-    lost = inexact(graph, lowered.layers, _narrow(emitter.plan), config, formats)
+    emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)
+    compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch), host)
+    if batch != 1:  # there are only nodes that become layers as they are
+        return compiled
+    nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
+    return replace(compiled, graph=replace(graph, nodes=nodes, shapes=graph.shapes | lowered.graph.shapes))
+
+
+def _compiled(graph: Graph, emitter: Emitter, arrangement: Arrangement, host: Graph | None) -> Compiled:
+    """Everything about a program that has been written."""
+    plan, formats = emitter.plan, emitter.formats
+    lost = inexact(graph, plan.lowered.layers, _narrow(plan), emitter.config, formats)
     image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter, lost))
-    package = Package(image, _arrangement(lowered, shapes, batch), host, formats)
-    if batch == 1:  # else there are only nodes that become layers as they are
-        nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
-        graph = replace(graph, nodes=nodes, shapes=graph.shapes | lowered.graph.shapes)
-    return Compiled(graph, lowered, package, tuple(emitter.starts), emitter.plan, emitter.sheet.items, lost)
+    package = Package(image, arrangement, host, formats)
+    starts, items = tuple(emitter.starts), emitter.sheet.items
+    bands, segments = emitter.bands, tuple(emitter.segments)
+    return Compiled(graph, plan.lowered, package, starts, plan, items, lost, bands, segments)
+
+
+def in_one_piece(compiled: Compiled) -> Compiled:
+    """A network in bands once more without, for the largest memories that there can be: its results are the same.
+
+    Raises
+    ------
+    CapacityError
+        If it does not fit into those either.
+    """
+    depth = 1 << VECTOR_ADDR_BITS
+    config = compiled.image.config.replace(narrow_depth=depth, wide_depth=depth, program_depth=PROGRAM_DEPTH_MAX)
+    emitter = whole(compiled.lowered, config, compiled.package.formats)
+    return _compiled(compiled.graph, emitter, compiled.package.arrangement, compiled.host)
 
 
 def _narrow(plan: Plan) -> list[str]:
@@ -158,8 +190,8 @@ def recompile(folder: Path) -> Compiled:
     package = Package.load(folder)
     graph = import_model(folder / MODEL)
     compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
-    image = compiled.image
-    if (image.program, image.segments) != (package.image.program, package.image.segments):
+    image, kept = compiled.image, package.image
+    if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
     return compiled
 
@@ -175,11 +207,15 @@ def _metadata(graph: Graph, emitter: Emitter, lost: tuple[Inexact, ...]) -> dict
             bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
             entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB)"
         described.append(entry | {"output": form})
-    found = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers), "layers": described}
+    found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
+    if emitter.bands is not None:
+        found["bands"] = emitter.bands.text
+    found["layers"] = described
     return found | ({"not exact": [one.text for one in lost]} if lost else {})
 
 
-def _arrangement(lowered: Lowered, shapes: dict[str, Shape], batch: int) -> Arrangement:
+def arranged(lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1) -> Arrangement:
+    """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
     inputs, outputs = {}, {}
     for name, (storage, order) in lowered.inputs.items():
@@ -189,4 +225,4 @@ def _arrangement(lowered: Lowered, shapes: dict[str, Shape], batch: int) -> Arra
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    return Arrangement(inputs, outputs, shapes, batch)
+    return Arrangement(inputs, outputs, dict(shapes), batch)

@@ -1,10 +1,11 @@
-"""Which memories hold a tensor, for how long, and at which addresses."""
+"""Which memories hold a tensor, and for how long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from concord.compiler.copies import Copy
 from concord.compiler.layers import Layer, Operand, Recurrent, Reduction
 from concord.compiler.layout import Storage
 from concord.compiler.lower import Lowered
@@ -18,29 +19,6 @@ def is_moving(layer: Layer) -> bool:
     """Whether a layer computes no new values [dtype-pass]: maxima and ReLU alone."""
     moves = layer.reduction in (Reduction.MAX, Reduction.LANES, Reduction.NONE)
     return moves and all(step.op is Op.V_RELU for step in layer.steps)
-
-
-@dataclass
-class Copy:
-    """A tensor in one vector memory, from the layer that writes it to the last one that reads it.
-
-    ``born`` and ``dies`` are indices of layers; inputs are born at -1, outputs die after the last layer. ``operands``
-    are the layers that read it as an operand of a step, if nothing reads it otherwise.
-    """
-
-    storage: Storage
-    mem: Mem
-    born: int
-    dies: int
-    addr: int = -1
-    operands: set[int] | None = field(default_factory=set)
-    #: The copy whose place it takes, vector by vector, in the layer that reads that for the last time.
-    over: Copy | None = None
-
-    @property
-    def group(self) -> Copy:
-        """The first of the copies that share a place."""
-        return self if self.over is None else self.over.group
 
 
 @dataclass
@@ -75,6 +53,8 @@ class Plan:
     sources: dict[int, Mem] = field(default_factory=dict)
     strips: dict[int, Strips] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
+    #: Layers at the beginning whose results take no other tensor's place.
+    unshared: int = 0
 
     def copy(self, storage: Storage, mem: Mem) -> Copy | None:
         """The copy of a tensor in a memory."""
@@ -208,7 +188,7 @@ def share(plan: Plan) -> None:
         copy.over = None
     taken: set[int] = set()
     for index, layer in enumerate(plan.lowered.layers):
-        if isinstance(layer, Recurrent):
+        if index < plan.unshared or isinstance(layer, Recurrent):
             continue
         for mem in Mem:
             target = plan.copy(layer.target, mem)
@@ -252,28 +232,3 @@ def _in_order(strides: tuple[int, int, int], natural: tuple[int, int, int], out:
     """Whether vectors are read in the order in which results are written; strides of loops that turn once are any."""
     turns = zip(strides, natural, reversed(out), strict=True)
     return all(stride == step or count == 1 for stride, step, count in turns)
-
-
-def place(copies: Iterable[Copy], start: int) -> int:
-    """Give every copy the least address from ``start`` on that no copy alive at the same time has; largest first.
-
-    Returns
-    -------
-    int
-        Words in use, ``start`` included.
-    """
-    groups: dict[int, list[Copy]] = {}
-    for copy in copies:
-        groups.setdefault(id(copy.group), []).append(copy)
-    placed: list[tuple[int, int, int, int]] = []  # born, dies, first and last address
-    lives = [(min(c.born for c in g), max(c.dies for c in g), g) for g in groups.values()]
-    for born, dies, group in sorted(lives, key=lambda life: (-life[2][0].storage.vectors, life[0])):
-        size, addr = group[0].storage.vectors, start
-        for low, high in sorted((low, high) for b, d, low, high in placed if b <= dies and born <= d):
-            if addr + size <= low:
-                break
-            addr = max(addr, high)
-        for copy in group:
-            copy.addr = addr
-        placed.append((born, dies, addr, addr + size))
-    return max((high for *_, high in placed), default=start)

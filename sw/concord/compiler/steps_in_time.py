@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from concord.compiler.copies import Copy
 from concord.compiler.layers import Functions, Recurrent
-from concord.compiler.plan import Copy
 from concord.spec.isa import INITIAL, Mem, Op
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 import numpy as np
 
 from concord.asm import describe
@@ -20,7 +18,7 @@ from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
 from concord.report.places import covered, kind, leaves, memories, reads, space, steps, work
-from concord.report.prefixes import Counts, cycles, results
+from concord.report.prefixes import Counts, cycles, layer_at, results
 
 
 def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> Analysis:
@@ -69,6 +67,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         host=tuple(node.op for node in compiled.host.nodes) if compiled.host else (),
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
+        bands=compiled.bands.text if compiled.bands is not None else "",
         layers=tuple(_layers(compiled, inputs, want, flagged, device)),
         inexact=compiled.inexact,
     )
@@ -130,7 +129,7 @@ def _layers(
                 writes=writes,
                 error=error(part.best, reference),
                 own_error=own[index],
-                flagged=tuple(f for pc, f in flagged.items() if bisect_right(compiled.starts, pc) == index + 1),
+                flagged=tuple(f for pc, f in flagged.items() if layer_at(compiled, pc) == index),
                 work=work(compiled, layer, {reg: counts[reg] - before[reg] for reg in counts}, counted[index]),
                 space=space(compiled, index),
                 distribution=distribution(reference, part, writes, compiled.image.config),

@@ -73,6 +73,8 @@ class Analysis:
         Operators that the host computes.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
+    bands : str
+        Which layers are computed in bands of rows, if there are any.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Analysis:
     saved: Saved
     layers: tuple[LayerFacts, ...]
     inexact: tuple[Inexact, ...] = ()
+    bands: str = ""
 
     @property
     def work(self) -> Work:
@@ -114,7 +117,8 @@ class Analysis:
         flagged = [layer.name for layer in self.layers if layer.flagged]
         flags = f"flags in {', '.join(flagged)}" if flagged else "no flags"
         error = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
-        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}"
+        bands = f"; {self.bands}" if self.bands else ""
+        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{bands}"
 
     def to_json(self) -> str:
         """All facts as JSON."""

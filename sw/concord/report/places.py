@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from concord.compiler.copies import Copy
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Step
 from concord.compiler.layout import Storage
 from concord.compiler.model import Compiled
-from concord.compiler.plan import Copy
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
 from concord.report.facts import Memory
@@ -136,10 +136,11 @@ def space(compiled: Compiled, index: int) -> Space:
         constants = [f"constant.{layer.name}.{key}" for key in (*keys, "initial_h", "initial_c")]
     else:
         constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.steps))]
-    vectors = {mem: sum(copy.storage.vectors for copy in copies if copy.mem is mem) for mem in Mem}
+    vectors = {mem: sum(copy.vectors for copy in copies if copy.mem is mem) for mem in Mem}
     for storage in _written(layer):
         for mem in Mem:
-            vectors[mem] += storage.vectors if plan.copy(storage, mem) is not None else 0
+            copy = plan.copy(storage, mem)
+            vectors[mem] += 0 if copy is None else storage.vectors if copy.size is None else copy.size
     words, held = (sum(items[n].count for n in names if n in items) for names in (layer.weights, constants))
     config = compiled.image.config
     mant = compiled.package.formats.mantissa(layer, config) if layer.weights else None

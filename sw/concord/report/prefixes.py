@@ -1,11 +1,13 @@
 """What every layer computes: the program is run as far as that layer, once per layer.
 
 Later layers reuse the memory of a tensor, so it is read behind a ``halt`` in the place of the first instruction of the
-next layer.
+next layer. Of layers in bands of rows no tensor is ever there as a whole: such a network is run in one piece, as it
+would be with larger memories. That gives the same bits.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +21,7 @@ from concord.compiler.formats import Inputs
 from concord.compiler.layers import AnyLayer, Layer
 from concord.compiler.layout import PAD, Ids, Storage
 from concord.compiler.lower import Lowered
-from concord.compiler.model import Compiled
+from concord.compiler.model import Compiled, in_one_piece
 from concord.graph.ir import Floats
 from concord.host import connect
 from concord.host.device import Device
@@ -111,9 +113,19 @@ def _elements(ids: Ids, storages: list[Storage]) -> Ids:
     return elements
 
 
-def ends(compiled: Compiled) -> list[int]:
-    """Behind every layer, the address of the instruction that ``halt`` replaces."""
-    return [*compiled.starts[1:], len(compiled.image.program) - 1]
+def ends(compiled: Compiled) -> list[list[int]]:
+    """Behind every layer, the addresses of the instructions that ``halt`` replaces: one for every band that differs."""
+    last = [[end] for end in (*compiled.starts[1:], len(compiled.image.program) - 1)]
+    for segment in compiled.segments:
+        for index, end in enumerate(segment[1:]):
+            last[index].append(end)
+    return last
+
+
+def layer_at(compiled: Compiled, pc: int) -> int:
+    """The layer that an instruction belongs to."""
+    starts = max((s for s in (*compiled.segments, compiled.starts) if s[0] <= pc), key=lambda s: s[0])
+    return bisect_right(starts, pc) - 1
 
 
 def halt() -> int:
@@ -162,9 +174,16 @@ class Prefix:
 
 
 def prefixes(compiled: Compiled) -> Iterator[Prefix]:
-    """The program as far as every layer."""
+    """The program as far as every layer, of a network in bands that for the largest memories there are.
+
+    Raises
+    ------
+    concord.sheet.CapacityError
+        If a network in bands does not fit into those in one piece.
+    """
+    compiled = in_one_piece(compiled) if compiled.bands is not None else compiled
     image, batch = compiled.image, compiled.package.arrangement.batch
-    for layer, end in zip(compiled.lowered.layers, ends(compiled), strict=True):
+    for layer, (end,) in zip(compiled.lowered.layers, ends(compiled), strict=True):
         wanted = parts(compiled.lowered, layer)
         outputs = tuple(port for k, part in enumerate(wanted) for port in _copies(compiled, k, part))
         yield Prefix(replace(image, program=(*image.program[:end], halt()), outputs=outputs), wanted, batch)
@@ -186,8 +205,8 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
     """What every layer computes on the emulator, and the counters of a run as far as that layer."""
     samples = len(np.asarray(next(iter(inputs.values()))))
     ports = compiled.package.arrangement.pack(inputs)
-    with connect("emulator", compiled.image.config) as device:
-        for prefix in prefixes(compiled):
+    for prefix in prefixes(compiled):
+        with connect("emulator", prefix.image.config) as device:
             device.load(prefix.image)
             found = prefix.results(device.run(ports), samples)
             counters = device.counters()
@@ -195,15 +214,20 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
 
 
 def cycles(compiled: Compiled, device: Device, inputs: Inputs) -> list[int]:
-    """Cycles of every layer for one run on a device that counts them: differences of consecutive prefixes."""
+    """Cycles of every layer for one run on a device that counts them: differences of consecutive prefixes.
+
+    They do not depend on the values, so bands may be cut short as well.
+    """
     batch = compiled.package.arrangement.batch
     ports = compiled.package.arrangement.pack({name: np.asarray(x)[:batch] for name, x in inputs.items()})
     device.load(compiled.image)
     totals = [0]
-    for end in ends(compiled):
-        device.write(RegionId.PROGRAM, end, [halt()])
+    for places in ends(compiled):
+        for end in places:
+            device.write(RegionId.PROGRAM, end, [halt()])
         device.run(ports)
-        device.write(RegionId.PROGRAM, end, [compiled.image.program[end]])
+        for end in places:
+            device.write(RegionId.PROGRAM, end, [compiled.image.program[end]])
         count = device.counters()[Reg.CYCLES.name]
         if count is None:
             raise ValueError("device must count cycles, as the RTL does")

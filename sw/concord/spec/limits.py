@@ -12,6 +12,9 @@ from .link import TARGET
 if TYPE_CHECKING:
     from .config import NpuConfig
 
+#: Greatest number of instruction words.
+PROGRAM_DEPTH_MAX = 4096
+
 
 def check(config: NpuConfig) -> None:
     """Refuse a configuration that no NPU can be made of.
@@ -78,7 +81,8 @@ def _check_depths(config: NpuConfig) -> None:
     most = (1 << TARGET["addr"].width) // config.rows
     rule = f"at most {most} with {config.rows} rows a word: a link address has {TARGET['addr'].width} bits"
     _require(config, "matrix_depth", rule, config.matrix_depth <= most)
-    _require(config, "program_depth", "in 16..4096", 16 <= config.program_depth <= 4096)
+    rule = f"in 16..{PROGRAM_DEPTH_MAX}"
+    _require(config, "program_depth", rule, 16 <= config.program_depth <= PROGRAM_DEPTH_MAX)
     _require(config, "table_depth", "a power of two in 16..4096", config.table_depth in {1 << k for k in range(4, 13)})
     _require(config, "table_slots", "in 1..16", 1 <= config.table_slots <= 16)
     _require(config, "inflight", "a power of two in 4..32", config.inflight in {4, 8, 16, 32})
