@@ -6,15 +6,8 @@ from rich.console import Console
 
 from concord.bench import Results
 from concord.bench import networks as bench
-from concord.bench.networks import (
-    TASKS,
-    area_under_curve,
-    folder,
-    load,
-    measure_networks,
-    measure_widths,
-    top_one,
-)
+from concord.bench.networks import measure_networks, measure_widths
+from concord.bench.tasks import TASKS, area_under_curve, decided, folder, load, run, top_one
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
@@ -25,7 +18,7 @@ MACS = {
     "ic_resnet8": 12_501_632, "kws_dscnn": 2_656_768, "vww_mobilenetv1_025": 7_489_664, "ad_fc_autoencoder": 264_192,
     "sww_dscnn1d": 826_368, "kws_lstm118": 2_961_800, "kws_gru154": 1_896_048, "kws_crnn": 1_498_848,
     "mnist_cnn": 786_560, "digits_mlp": 6_464, "digits_cnn": 83_264, "digits_lstm64": 148_096, "digits_gru64": 111_232,
-    "digits_transformer": 141_632,
+    "digits_transformer": 141_632, "silero_vad_16k": 679_552, "silero_vad_16k_core": 415_360,
 }  # fmt: skip
 
 
@@ -43,6 +36,23 @@ def test_scores():
     assert top_one(results, results, np.array([1, 0, 0])) == pytest.approx(2 / 3)
     errors = np.array([1.0, 2.0, 3.0, 2.0])[:, None].repeat(4, axis=0)  # four windows a clip
     assert area_under_curve(np.sqrt(errors), 0 * errors, np.array([0, 1, 1, 0])) == pytest.approx((2 + 1.5) / 4)
+
+    assert decided(np.array([[0.4], [0.6], [0.7]]), results, np.array([False, True, False])) == pytest.approx(2 / 3)
+
+
+@needs_data
+def test_a_stream_hands_its_states_on():
+    task = next(task for task in TASKS if task.model == "silero_vad_16k_core")
+    graph, inputs, _ = load(task, folder())
+    left = iter(np.arange(1.0, 7.0))
+
+    def step(given):
+        assert set(given) == {"spec", "h", "c"} or set(given) == set(graph.inputs)
+        return {"output": given["h"].ravel()[:1], "hn": given["h"] + next(left), "cn": given["c"] - 1}
+
+    given, found = run(task, graph, step, inputs[:4])
+    assert [value.ravel()[0] for value in given["h"]] == [0, 1, 3, 6] and found["output"].tolist() == [0, 1, 3, 6]
+    assert given["c"][3].max() == -3 and np.array_equal(given[graph.inputs[0]], inputs[:4])
 
 
 def test_without_data_the_table_is_skipped(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from banded_nets import LARGE, choices, conv, image_in_bands, outputs_of, random_net, separable, window
 from compiled_nets import graph_of
-from concord.bench.networks import TASKS, load, top_one
+from concord.bench.tasks import TASKS, load, top_one
 from concord.compiler.banded import planned
 from concord.compiler.emit import whole
 from concord.compiler.formats import emulate, static_exponents

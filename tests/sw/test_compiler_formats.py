@@ -97,6 +97,14 @@ def test_tables_cover_the_calibration_data(name, low, high):
     assert np.abs(emulate(compile_graph(graph, TINY), x)["y"] / want - 1).max() > 0.05
 
 
+def test_tables_that_follow_the_data_are_compared_with_those_that_do_not():
+    x = {"x": np.random.default_rng(5).uniform(8.5, 10, (40, 8))}
+    found = {c.label: c.compiled.package.formats.ranges for c in choose_formats(function("exp"), TINY, x).candidates}
+    assert found["dynamic exponents, tables as they are"] == {} and set(found["dynamic exponents"]) == {"x"}
+    sigmoid = choose_formats(function("sigmoid"), TINY, x).candidates  # its table never depends on the data
+    assert not any("tables" in candidate.label or candidate.compiled.package.formats.ranges for candidate in sigmoid)
+
+
 def test_a_table_without_calibration_data_has_both_sides_of_zero():
     x = np.array([[-4, -2, -1, -0.5, 0.5, 1, 2, 4]])
     for name, want in (("exp", np.exp(x)), ("reciprocal", 1 / x)):

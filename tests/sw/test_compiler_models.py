@@ -3,10 +3,14 @@
 They lie in the folder ``CONCORD_DATA``: ``models/*.onnx`` in float32, and ``data/*.npz``.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from concord.bench.networks import TASKS, compiled_for, load, samples
+from concord.bench.tasks import TASKS, calibration, load
+from concord.bench.tasks import run as stream
+from concord.compiler.formats import choose_formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
@@ -37,7 +41,7 @@ def test_as_accurate_as_float(name):
     x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]
-    compiled = compiled_for(graph, ECP5_85F, samples(TASK[name], x, DATA))
+    compiled = choose_formats(graph, ECP5_85F, calibration(TASK[name], graph, x, DATA)).chosen.compiled
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
         got = compiled.run(device, {given: x})[result]
@@ -63,17 +67,12 @@ def test_what_does_not_fit_is_told():
 @pytest.mark.slow
 def test_a_stream_with_its_state():
     """Speech in chunks, each with the state that the one before left."""
-    graph = import_model(DATA / "models" / "silero_vad_16k.onnx")
-    with np.load(DATA / "data" / "silero_speech.npz") as data:
-        samples, reference = np.concatenate([np.zeros(64), data["pcm"] / 32768]), data["ref_prob"]
+    task = TASK["silero_vad_16k"]
+    graph, x, wanted = load(task, DATA)
+    x, wanted = x[:120], wanted[:120]
     compiled = compile_graph(graph, ECP5_85F)
-    state, found = np.zeros((1, *graph.sample_shape("state"))), []
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
-        for k in range(120):
-            outputs = compiled.run(device, {"input": samples[None, 512 * k : 512 * k + 576], "state": state})
-            state = outputs["stateN"]
-            found.append(outputs["output"].item() > 0.5)
-    wanted = reference[:120] > 0.5
+        results = stream(task, graph, partial(compiled.run, device), x)[1]["output"]
     assert 0.1 < wanted.mean() < 0.9
-    assert np.mean(np.array(found) == wanted) >= 0.98
+    assert task.score(results, x, wanted) >= 0.98

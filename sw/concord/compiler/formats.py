@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rich import box
 from rich.table import Table
 
+from concord.compiler.activations import domain_of
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
@@ -132,9 +133,15 @@ def static_exponents(
 
 
 def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:
-    """Least and greatest values of the tensors that functions read."""
-    read = {name for node in graph.nodes if node.op == "Function" for name in node.inputs}
-    return {name: (float(values[name].min()), float(values[name].max())) for name in sorted(read)}
+    """Least and greatest values of the tensors that functions read whose tables depend on that."""
+    found = {}
+    for node in graph.nodes:
+        if node.op == "Function":
+            (name,) = node.inputs
+            domain = float(values[name].min()), float(values[name].max())
+            if domain_of(node.attrs["functions"], domain) is not None:
+                found[name] = domain
+    return dict(sorted(found.items()))
 
 
 def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple[float, ...]]:
@@ -185,12 +192,15 @@ class Calibration:
         """Share of samples that are in the right class, if labels tell."""
         return None if self.labels is None else float(np.mean(best == self.labels))
 
-    def measure(self, label: str, config: NpuConfig, formats: Formats, shifted: bool = True) -> Candidate:
-        """Compile with formats and run; tables cover what functions read in double precision.
+    def measure(
+        self, label: str, config: NpuConfig, formats: Formats, shifted: bool = True, covering: bool = True
+    ) -> Candidate:
+        """Compile with formats and run.
 
-        With ``shifted``, biases make up for the rounding of weights.
+        With ``shifted``, biases make up for the rounding of weights; with ``covering``, tables cover what functions
+        read in double precision, and are coarser where that is much.
         """
-        formats = replace(formats, ranges=self.ranges, means=self.means if shifted else {})
+        formats = replace(formats, ranges=self.ranges if covering else {}, means=self.means if shifted else {})
         compiled = compile_graph(self.graph, config, formats, batch=self.batch)
         outputs = self.run(compiled, self.inputs)
         best = largest_elements(outputs[self.graph.outputs[0]])
@@ -199,10 +209,12 @@ class Calibration:
 
 
 def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
-    """Measure dynamic and static exponents, and rank them by the error of the result."""
+    """Measure dynamic and static exponents, biases and tables as they are, and rank them by the error of the result."""
     plain = Formats(mantissas=mantissas)
     dynamic = calibration.measure("dynamic exponents", config, plain)
     found = [dynamic, calibration.measure("dynamic exponents, biases as they are", config, plain, shifted=False)]
+    if calibration.ranges:
+        found.append(calibration.measure("dynamic exponents, tables as they are", config, plain, covering=False))
     for margin, label in enumerate(("static exponents", "static exponents, one bit tighter")):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         found.append(calibration.measure(label, config, Formats(exponents, mantissas=mantissas)))

@@ -137,7 +137,8 @@ def choose_mantissas(
 ) -> Choice:
     """Find the widths with the least memory for weights and narrow vectors that keep a budget.
 
-    Exponents are dynamic or static, whatever gives the least error with the mantissas of ``config``.
+    Exponents are dynamic or static, biases and tables follow the data or not, whatever gives the least error with the
+    mantissas of ``config``.
 
     Parameters
     ----------
@@ -207,7 +208,8 @@ class _Search:
             least, most = min(widths.values()), max(widths.values()) if len(widths) == len(self.layers) else mant
             label += f", weights of {least}" + (f" to {most}" if most > least else "")
         formats = Formats(exponents, mantissas=self.fixed | widths)
-        return self.calibration.measure(label, config, formats, bool(self.base.compiled.package.formats.means))
+        best = self.base.compiled.package.formats
+        return self.calibration.measure(label, config, formats, bool(best.means), bool(best.ranges))
 
     def _exponents(self, config: NpuConfig) -> dict[str, int]:
         """Exponents of the kind that was best, for other mantissas."""
