@@ -8,6 +8,7 @@ from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.report import analyse, render
+from concord.report.difference import first_difference
 from concord.spec.presets import TINY
 
 
@@ -22,6 +23,7 @@ def test_cycles_of_the_layers_add_up(make):
         device.load(compiled.image)
         compiled.run(device, {"x": x["x"][:1]})
         total = device.counters()["CYCLES"]
+        assert first_difference(compiled, x, device) == ""
     assert analysis.same_on_rtl is True and analysis.work.cycles == total
     for layer in analysis.layers:
         assert layer.work.least_cycles < layer.work.cycles < total + 1

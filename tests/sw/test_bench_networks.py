@@ -70,6 +70,9 @@ class Counting:
     def __init__(self, device, wrong=False):
         self.device, self.wrong, self.load = device, wrong, device.load
 
+    def __getattr__(self, name):
+        return getattr(self.device, name)
+
     def run(self, inputs):
         return {name: values + self.wrong for name, values in self.device.run(inputs).items()}
 
@@ -78,7 +81,7 @@ class Counting:
 
 
 @needs_data
-@pytest.mark.parametrize(("wrong", "word"), [(False, "same"), (True, "DIFFERS")])
+@pytest.mark.parametrize(("wrong", "word"), [(False, "same"), (True, "DIFFERS behind the last layer")])
 def test_rows(monkeypatch, wrong, word):
     chosen = [task for task in TASKS if task.model in ("kws_dscnn", "digits_mlp")]
     monkeypatch.setattr(bench, "TASKS", chosen)

@@ -17,6 +17,7 @@ from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
 from concord.host.device import Device
+from concord.report.difference import first_difference
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
@@ -38,16 +39,11 @@ def _exact(task: Task, graph: Graph, inputs: Floats) -> Floats:
     return run(task, graph, partial(execute.run, graph), inputs)[1][graph.outputs[0]]
 
 
-def _computed(task: Task, compiled: Compiled, device: Device, inputs: Floats) -> Floats:
-    """Results of a device."""
-    device.load(compiled.image)
-    return run(task, compiled.graph, partial(compiled.run, device), inputs)[1][compiled.graph.outputs[0]]
-
-
 def _emulated(task: Task, compiled: Compiled, inputs: Floats) -> Floats:
     """Results of the emulator."""
     with connect("emulator", compiled.image.config) as device:
-        return _computed(task, compiled, device, inputs)
+        device.load(compiled.image)
+        return run(task, compiled.graph, partial(compiled.run, device), inputs)[1][compiled.graph.outputs[0]]
 
 
 def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -99,9 +95,13 @@ def _figures(
     graph = compiled.graph
     want, got = _exact(task, graph, inputs), _emulated(task, compiled, inputs)
     few = ON_RTL * task.batch
-    same = np.array_equal(_computed(task, compiled, device, inputs[:few]), got[:few])
+    device.load(compiled.image)
+    given, outputs = run(task, graph, partial(compiled.run, device), inputs[:few])
     cycles = (device.counters()["CYCLES"] or 0) / task.batch
     weights = sum(part.count for part in compiled.image.segments if part.region is RegionId.MATRIX)
+    verdict = "same"
+    if not np.array_equal(outputs[graph.outputs[0]], got[:few]):
+        verdict = f"DIFFERS behind {first_difference(compiled, given, device) or 'the last layer'}"
     return {
         "float": f"{task.score(want, inputs, labels):.4f}",
         f"m={config.act_mant}": f"{task.score(got, inputs, labels):.4f}",
@@ -109,5 +109,5 @@ def _figures(
         "MAC slots": f"{100 * macs(graph) / (config.macs * cycles):.1f} %",
         "per second": f"{config.clock_hz / cycles:,.0f}",
         "weights": f"{100 * weights / (config.matrix_depth * config.rows):.0f} %",
-        "RTL": "same" if same else "DIFFERS",
+        "RTL": verdict,
     }

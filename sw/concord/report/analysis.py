@@ -15,6 +15,7 @@ from concord.graph.passes.dtypes import assign
 from concord.host import connect
 from concord.host.device import Device
 from concord.report.accuracy import distribution, error, formats, own_errors
+from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
 from concord.report.places import covered, kind, leaves, memories, reads, space, steps, work
@@ -70,6 +71,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         bands=compiled.bands.text if compiled.bands is not None else "",
         layers=tuple(_layers(compiled, inputs, want, flagged, device)),
         inexact=compiled.inexact,
+        differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
 
 

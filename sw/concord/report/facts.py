@@ -69,6 +69,8 @@ class Analysis:
         Share of samples whose largest element of the first output is where it is in the reference.
     same_on_rtl : bool or None
         Whether the RTL gives the same bits as the emulator; ``None`` if it was not asked.
+    differs_behind : str
+        If it does not, the first layer behind which memories differ.
     host : tuple of str
         Operators that the host computes.
     inexact : tuple of Inexact
@@ -95,6 +97,7 @@ class Analysis:
     layers: tuple[LayerFacts, ...]
     inexact: tuple[Inexact, ...] = ()
     bands: str = ""
+    differs_behind: str = ""
 
     @property
     def work(self) -> Work:

@@ -120,7 +120,8 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     note = f"{number(work.macs)} MACs per run, {'measured' if measured else 'bound from the steps'}"
     figures.append((percent(use), "of the multipliers", note))
     if analysis.same_on_rtl is not None:
-        figures.append(("yes" if analysis.same_on_rtl else "NO", "RTL = emulator", "every bit of the first run"))
+        where = f"first behind {analysis.differs_behind}" if analysis.differs_behind else "every bit of the first run"
+        figures.append(("yes" if analysis.same_on_rtl else "NO", "RTL = emulator", where))
     before, after = saved.conversions_before, saved.conversions_after
     figures.append((f"{before} → {after}", "conversions", "with the data-type pass"))
     figures.append((percent(saved.bytes_after / max(saved.bytes_before, 1)), "of the bytes", "moved between layers"))

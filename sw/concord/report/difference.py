@@ -1,0 +1,67 @@
+"""Where the first bit differs between a device and the emulator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.formats import Inputs
+from concord.compiler.model import Compiled
+from concord.host import connect
+from concord.host.device import Device
+from concord.report.prefixes import ends, halt
+from concord.spec.memmap import RegionId
+
+#: What is compared; zeros at first.
+MEMORIES = (RegionId.NARROW, RegionId.WIDE)
+
+
+def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
+    """Name of the first layer behind which the vector memories of a device are not those of the emulator.
+
+    The program is cut short behind one layer after the other and run for the first samples. Layers in bands are taken
+    together: rows that a wrong one has left may be gone when the others have done all bands.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network.
+    inputs : mapping of str to array
+        ``[samples, *shape of a sample]`` for every input.
+    device : Device
+        The RTL or a board; holds the network afterwards.
+
+    Returns
+    -------
+    str
+        Empty if there is no such layer; of layers in bands the first and the last one, as ``first to last``.
+    """
+    batch = compiled.package.arrangement.batch
+    ports = compiled.package.arrangement.pack({name: np.asarray(x)[:batch] for name, x in inputs.items()})
+    with connect("emulator", compiled.image.config) as emulator:
+        devices = emulator, device
+        for target in devices:
+            for region in MEMORIES:
+                target.write(region, 0, [0] * target.regions[region].depth)
+            target.load(compiled.image)
+        for name, end in _cuts(compiled):
+            one, other = (_memories(compiled, target, ports, end) for target in devices)
+            if one != other:
+                return name
+    return ""
+
+
+def _cuts(compiled: Compiled) -> list[tuple[str, int]]:
+    """Layers with the addresses behind them, those in bands as one."""
+    cuts = [(layer.name, places[0]) for layer, places in zip(compiled.lowered.layers, ends(compiled), strict=True)]
+    if compiled.bands is None:
+        return cuts
+    together = cuts[: compiled.bands.layers]
+    return [(f"{together[0][0]} to {together[-1][0]}", together[-1][1]), *cuts[len(together) :]]
+
+
+def _memories(compiled: Compiled, device: Device, ports: Inputs, end: int) -> list[list[int]]:
+    """Words of the vector memories after a run that stops at an address."""
+    device.write(RegionId.PROGRAM, end, [halt()])
+    device.run(ports)
+    device.write(RegionId.PROGRAM, end, [compiled.image.program[end]])
+    return [device.read(region, 0, device.regions[region].depth) for region in MEMORIES]
