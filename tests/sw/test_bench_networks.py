@@ -96,6 +96,7 @@ def test_rows(monkeypatch, wrong, word):
     assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn"]
     assert said == ["network kws_dscnn", "network digits_mlp", "network kws_dscnn"]
     assert f"| digits_mlp | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | 50,000 |" in results.markdown()
+    assert "per second at 50 MHz" in results.markdown()
     console = Console(width=120)
     with console.capture() as capture:
         results.show(console)

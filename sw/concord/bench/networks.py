@@ -25,6 +25,12 @@ from concord.spec.presets import with_mantissas
 
 #: Runs of which every bit is compared between emulator and RTL.
 ON_RTL = 2
+#: What scores are.
+SCORES = (
+    "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
+    "share of chunks decided as in double precision. Formats are chosen with the first 100 samples, without labels; of the "
+    "transformer with training data, of silero with chunks from all over the recording."
+)
 #: Mantissas whose scores are compared.
 WIDTHS = range(8, 2, -1)
 
@@ -52,6 +58,7 @@ def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], Non
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
         return
+    results.notes[group] = SCORES
     for task in TASKS:
         say(f"widths of {task.model}")
         graph, inputs, labels = load(task, data)
@@ -77,6 +84,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
         return
+    results.notes[group] = f"{SCORES} Cycles are those of one sample, per second at {config.clock_hz / 1e6:g} MHz."
     for task in TASKS:
         say(f"network {task.model}")
         graph, inputs, labels = load(task, data)

@@ -39,6 +39,8 @@ class Results:
     skipped: dict[str, str] = field(default_factory=dict)
     #: By group and name, texts by column.
     rows: dict[str, dict[str, dict[str, str]]] = field(default_factory=dict)
+    #: By group, what its table shows.
+    notes: dict[str, str] = field(default_factory=dict)
 
     def row(self, group: str, name: str, texts: dict[str, str]) -> None:
         """Note a line of a table of its own."""
@@ -67,6 +69,7 @@ class Results:
             "title": self.title,
             "figures": [asdict(figure) for figure in self.figures],
             "tables": self.rows,
+            "notes": self.notes,
             "skipped": self.skipped,
         }
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -86,7 +89,8 @@ class Results:
             lines += [f"| {figure.name} | {figure.text} | {figure.unit} |" for figure in figures]
         for group, rows in self.rows.items():
             columns = list(next(iter(rows.values())))
-            lines += ["", f"## {group}", "", f"| | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+            lines += ["", f"## {group}", "", *([self.notes[group], ""] if group in self.notes else [])]
+            lines += [f"| | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
             lines += [f"| {name} | {' | '.join(texts.values())} |" for name, texts in rows.items()]
         lines += ["", *(f"* {group}: not measured, {reason}" for group, reason in self.skipped.items())]
         return "\n".join(lines).rstrip() + "\n"
@@ -109,5 +113,7 @@ class Results:
             for name, texts in rows.items():
                 table.add_row(name, *texts.values())
             console.print(table)
+            if group in self.notes:
+                console.print(self.notes[group])
         for group, reason in self.skipped.items():
             console.print(f"{group}: not measured, {reason}")
