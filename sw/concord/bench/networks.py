@@ -28,8 +28,8 @@ ON_RTL = 2
 #: What scores are.
 SCORES = (
     "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
-    "share of chunks decided as in double precision. Formats are chosen with the first 100 samples, without labels; of the "
-    "transformer with training data, of silero with chunks from all over the recording."
+    "share of chunks decided as in double precision. Formats are chosen with the first 100 samples, without labels; "
+    "of the transformer with training data, of silero with chunks from all over the recording."
 )
 #: Mantissas whose scores are compared.
 WIDTHS = range(8, 2, -1)
