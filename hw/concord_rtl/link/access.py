@@ -76,22 +76,19 @@ class BusAccess(wiring.Component):
         wiring.connect(m, splitter.o, wiring.flipped(self.o))
 
         req = self.bus.req
-        # Both go to every memory; whoever checks the target lies elsewhere.
-        region = Signal.like(self.target.region)
         addr = Signal(min(clog2(max(region.depth for region in regions(self.config).values())), ADDR_BITS))
         left = Signal.like(self.words)
         more = Signal()  # some are left
         pending = Signal()  # a read has not been answered yet
         m.d.comb += [
-            req.p.region.eq(region),
+            req.p.region.eq(self.target.region),
             req.p.addr.eq(addr),
             req.p.write.eq(self.write),
             req.p.data.eq(assembler.o.payload),
             self.done.eq(~more),
         ]
         with m.If(~self.run):
-            m.d.sync += [region.eq(self.target.region), addr.eq(self.target.addr)]
-            m.d.sync += [left.eq(self.words), more.eq(self.words != 0), pending.eq(0)]
+            m.d.sync += [addr.eq(self.target.addr), left.eq(self.words), more.eq(self.words != 0), pending.eq(0)]
         with m.Elif(~self.done):
             with m.If(self.write):
                 m.d.comb += [req.valid.eq(assembler.o.valid), assembler.o.ready.eq(req.ready)]

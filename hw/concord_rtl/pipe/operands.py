@@ -2,14 +2,13 @@
 
 from amaranth import *
 from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
 from ..register_slice import RegisterSlice
-from ..reserved_queue import ReservedQueue
 from ..shapes import shape_of
 from .counters import Credits
 from .hazard import HazardGate
@@ -64,25 +63,26 @@ class OperandPort(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
-        m.submodules.queue = queue = ReservedQueue(self.vector.shape(), depth)
-        # Whoever takes a beat may be far away: that does not reach the queue in the same cycle.
-        m.submodules.ahead = ahead = RegisterSlice(self.beat.shape())
-        unreserved, beat = Signal(range(depth + 1)), Signal(range(beats))
-        moved = queue.o.valid & ahead.i.ready
+        m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
+        unreserved = Signal(range(depth + 1))
+        beat, full, load = Signal(range(beats)), Signal(), Signal()
         m.d.comb += [
-            queue.p.eq(self.vector),
-            queue.push.eq(self.push),
-            ahead.i.valid.eq(queue.o.valid),
-            ahead.i.p.eq(queue.o.p.as_value().word_select(beat, 16 * lanes)),
-            ahead.o.ready.eq(self.take),
-            self.beat.eq(ahead.o.p),
-            self.freed.eq(moved & (beat == beats - 1)),
-            queue.o.ready.eq(ahead.i.ready & (beat == beats - 1)),
-            self.available.eq(unreserved != 0),
+            queue.w_data.eq(self.vector),
+            queue.w_en.eq(self.push),
+            load.eq(queue.r_rdy & (~full | self.take)),
+            self.freed.eq(load & (beat == beats - 1)),
+            queue.r_en.eq(self.freed),
         ]
+        m.d.comb += self.available.eq(unreserved != 0)
         m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
-        with m.If(moved):
-            m.d.sync += beat.eq(Mux(self.freed, 0, beat + 1))
+        with m.If(load):
+            m.d.sync += [
+                full.eq(1),
+                self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
+                beat.eq(Mux(self.freed, 0, beat + 1)),
+            ]
+        with m.Elif(self.take):
+            m.d.sync += full.eq(0)
         return m
 
 
@@ -190,9 +190,6 @@ class OperandFetch(wiring.Component):
         done = Signal(len(OPERANDS))
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))
         finished = Signal()
-        # The entries that the gate compares with are spread out, and so is its way back.
-        m.submodules.requests = requests = RegisterSlice(gate.request)
-        wiring.connect(m, requests.o, gate.i)
         m.d.comb += [
             self.room.eq(queue.w_level <= queue.depth - 2),
             queue.w_en.eq(self.push & self.i.enable.any()),
@@ -201,15 +198,15 @@ class OperandFetch(wiring.Component):
             left.eq(head.enable & ~done),
             lowest.eq(left & (~left + 1)),
             which.eq(Mux(left[0], 0, Mux(left[1], 1, Mux(left[2], 2, 3)))),
-            requests.i.valid.eq(queue.r_rdy),
-            requests.i.p.addr.eq(head.addr[which]),
-            requests.i.p.before.eq(head.before),
-            requests.i.p.check.eq(1),
-            requests.i.p.payload.eq(which),
-            finished.eq(requests.i.valid & requests.i.ready & (left == lowest)),
+            gate.i.valid.eq(queue.r_rdy),
+            gate.i.p.addr.eq(head.addr[which]),
+            gate.i.p.before.eq(head.before),
+            gate.i.p.check.eq(1),
+            gate.i.p.payload.eq(which),
+            finished.eq(gate.i.valid & gate.i.ready & (left == lowest)),
             queue.r_en.eq(finished),
         ]
         with m.If(finished):
             m.d.sync += done.eq(0)
-        with m.Elif(requests.i.valid & requests.i.ready):
+        with m.Elif(gate.i.valid & gate.i.ready):
             m.d.sync += done.eq(done | lowest)

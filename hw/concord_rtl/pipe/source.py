@@ -2,13 +2,13 @@
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
 from ..memories.vector_memory import VectorMemory
-from ..reserved_queue import ReservedQueue
 from ..shapes import shape_of
 from .counters import Credits
 from .layouts import Reduction, matrix_addr_bits, vector_addr_bits
@@ -133,7 +133,7 @@ class SourceReader(wiring.Component):
 
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)
-        m.submodules.queue = queue = ReservedQueue(layout, queue_depth(self.config))
+        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=queue_depth(self.config))
         entry = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),
@@ -142,9 +142,9 @@ class SourceReader(wiring.Component):
             entry.wide_source.eq(wide),
             entry.narrow.eq(self.narrow_data),
             entry.wide.eq(self.wide_data),
-            queue.p.eq(entry),
-            queue.push.eq(push),
-            queue.o.ready.eq(~self.queue.valid | self.queue.ready),
+            queue.w_data.eq(entry),
+            queue.w_en.eq(push),
+            self.queue.valid.eq(queue.r_rdy),
+            self.queue.p.eq(queue.r_data),
+            queue.r_en.eq(self.queue.ready),
         ]
-        with m.If(queue.o.ready):
-            m.d.sync += [self.queue.valid.eq(queue.o.valid), self.queue.p.eq(queue.o.p)]
