@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from concord.cli import main
+from commands import run
 from concord.compiler.package import Package
 from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
@@ -24,13 +23,6 @@ def layers(*widths):
     """Random weights and biases as the demonstration exports them."""
     rng = np.random.default_rng(0)
     return [(rng.normal(0, 1 / np.sqrt(a), (b, a)), rng.normal(0, 0.2, b)) for a, b in pairwise(widths)]
-
-
-def run(*arguments):
-    """Run the command; returns exit code and everything it printed."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
 
 
 @pytest.fixture

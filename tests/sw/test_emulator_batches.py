@@ -11,7 +11,7 @@ from concord.asm import assemble
 from concord.emulator import Emulator, machine, workers
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
-from concord.emulator.phases import Phase
+from concord.emulator.phases import BatchPhase
 from concord.emulator.workers import chunk, share
 from concord.golden import blocks, half
 from concord.host.emulated import EmulatedDevice
@@ -177,7 +177,7 @@ def test_what_a_run_may_see_of_the_one_before():
     def phase(pc, wide=(), narrow=()):
         numbers = {(Mem.WIDE, at): np.zeros((1, count, 4)) for at, count in wide}
         numbers |= {(Mem.NARROW, at): np.zeros((1, count, 4)) for at, count in narrow}
-        return Phase(pc, Inputs(TINY, {}, {}, numbers) if numbers else None, Outputs(TINY, []))
+        return BatchPhase(pc, Inputs(TINY, {}, {}, numbers) if numbers else None, Outputs(TINY, []))
 
     assert not emulator.dependent([phase(0)])
     assert emulator.dependent([phase(4)])

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from commands import run, two_products
 from compiled_nets import graph_of, perceptron, recurrent, residual
-from concord.cli import main
 from concord.cli_compile import budget_of, labels_of
 from concord.compiler.footprint import weight_bits
 from concord.compiler.formats import Calibration, emulate
@@ -14,8 +13,6 @@ from concord.compiler.package import Package
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.spec.presets import PRESETS, TINY
-from onnx_models import model as proto
-from onnx_models import node
 
 
 def calibration(graph, count=48, **more):
@@ -138,28 +135,10 @@ def test_labels_are_told_from_other_arrays():
         assert labels_of(arrays, graph, 2) is None
 
 
-def run(*arguments):
-    """Run the command; returns exit code and everything it printed."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Two products as ONNX, with samples and labels."""
-    folder = tmp_path_factory.mktemp("model")
-    rng = np.random.default_rng(1)
-    constants = {"v": rng.normal(0, 0.2, (20, 8)), "w": rng.normal(0, 0.4, (8, 3))}
-    nodes = [node("MatMul", ["x", "v"], ["a"], name="first"), node("Relu", ["a"], ["b"]),
-             node("MatMul", ["b", "w"], ["y"], name="second")]  # fmt: skip
-    constants = {name: values.astype(np.float32) for name, values in constants.items()}
-    (folder / "net.onnx").write_bytes(proto(nodes, {"x": (1, 20)}, constants=constants).SerializeToString())
-    x = rng.normal(0, 1, (300, 20))
-    np.savez(folder / "x.npz", x=x)
-    right = (np.maximum(x @ constants["v"], 0) @ constants["w"]).argmax(axis=1)
-    np.savez(folder / "xy.npz", x=x, y=right)
-    return folder
+    """A network with samples and labels."""
+    return two_products(tmp_path_factory.mktemp("model"))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import run, two_products
 from compiled_nets import graph_of, gru, residual
-from concord.cli import main
 from concord.compiler.footprint import weight_bits
 from concord.compiler.formats import emulate
 from concord.compiler.model import compile_graph, recompile
@@ -18,8 +17,6 @@ from concord.graph.ir import Node
 from concord.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.report import analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
-from onnx_models import model as proto
-from onnx_models import node
 
 WIDTHS = range(3, 9)
 
@@ -117,22 +114,8 @@ def test_bits_of_the_weights_are_named():
 
 @pytest.fixture
 def model(tmp_path):
-    """Two products as ONNX."""
-    rng = np.random.default_rng(1)
-    constants = {"v": rng.normal(0, 0.2, (20, 8)), "w": rng.normal(0, 0.4, (8, 3))}
-    nodes = [node("MatMul", ["x", "v"], ["a"], name="first"), node("Relu", ["a"], ["b"]),
-             node("MatMul", ["b", "w"], ["y"], name="second")]  # fmt: skip
-    constants = {name: values.astype(np.float32) for name, values in constants.items()}
-    (tmp_path / "net.onnx").write_bytes(proto(nodes, {"x": (1, 20)}, constants=constants).SerializeToString())
-    np.savez(tmp_path / "x.npz", x=rng.normal(0, 1, (20, 20)))
-    return tmp_path / "net.onnx"
-
-
-def run(*arguments):
-    """Run the command; returns exit code and everything it printed."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
+    """A network as ONNX."""
+    return two_products(tmp_path) / "net.onnx"
 
 
 @pytest.mark.parametrize("calibrate", [False, True])

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from concord.cli import main
+from commands import run, two_products
 from concord.compiler.model import recompile
 from concord.compiler.package import NETWORK_FILE, Package, PackageError
 from concord.container import read_file, write_file
@@ -16,24 +15,10 @@ from onnx_models import model as proto
 from onnx_models import node
 
 
-def run(*arguments):
-    """Run the command; returns exit code and everything it printed."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result.exit_code, result.output
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A network and samples for it."""
-    folder = tmp_path_factory.mktemp("model")
-    rng = np.random.default_rng(1)
-    weights = {"v": rng.normal(0, 0.2, (20, 8)), "w": rng.normal(0, 0.4, (8, 3))}
-    nodes = [node("MatMul", ["x", "v"], ["a"]), node("Relu", ["a"], ["b"]), node("MatMul", ["b", "w"], ["y"])]
-    constants = {name: values.astype(np.float32) for name, values in weights.items()}
-    (folder / "net.onnx").write_bytes(proto(nodes, {"x": (1, 20)}, constants=constants).SerializeToString())
-    np.savez(folder / "x.npz", x=rng.normal(0, 1, (20, 20)))
-    return folder
+    return two_products(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(params=[(), ("--calibrate", "x.npz"), ("--batch", "2")])

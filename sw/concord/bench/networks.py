@@ -20,6 +20,7 @@ from concord.host.device import Device
 from concord.report.difference import first_difference
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
+from concord.spec.formats import MANT_MIN
 from concord.spec.memmap import RegionId
 from concord.spec.presets import with_mantissas
 
@@ -32,7 +33,7 @@ SCORES = (
     "of the transformer with training data, of silero with chunks from all over the recording."
 )
 #: Mantissas whose scores are compared.
-WIDTHS = range(8, 2, -1)
+WIDTHS = range(8, MANT_MIN - 1, -1)
 
 
 def _compiled(graph: Graph, config: NpuConfig, given: dict[str, Floats], batch: int) -> Compiled:

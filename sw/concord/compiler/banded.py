@@ -16,12 +16,13 @@ from concord.compiler.lower import Lowered
 from concord.compiler.plan import Plan, make_plan, share
 from concord.compiler.tensor_formats import Formats
 from concord.image import Part, Phase
+from concord.phases import whole
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
-from concord.spec.isa import INITIAL, Mem, Op
+from concord.spec.isa import ADDR_REGS, INITIAL, Mem, Op
 
-#: Address registers there are; a tensor that is written band by band takes one.
-_REGISTERS = 7
+#: Address registers but the one that is always zero; a tensor that is written band by band takes one.
+_REGISTERS = ADDR_REGS - 1
 #: Orders of tensors that are tried for one choice of bands, and for all of them.
 ORDERS, _ALL_ORDERS = 400, 8000
 
@@ -94,14 +95,10 @@ class BandedEmitter(Emitter):
         for band, pc in enumerate(entries):
             rows = self.bands.table[band][source]
             (port,) = (port for port in sheet.inputs if port.name == name)
-            inputs = [Part(name, rows.start * size, (rows.stop - rows.start) * size, port.address)]
-            if not band:
-                others = (port for port in sheet.inputs if port.name != name)
-                inputs += [Part(port.name, 0, port.vectors(self.config), port.address) for port in others]
+            own = Part(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
+            others = [] if band else [port for port in sheet.inputs if port.name != name]
             outputs = sheet.outputs if band + 1 == len(entries) else []
-            sheet.phases.append(
-                Phase(pc, tuple(inputs), tuple(Part(p.name, 0, p.vectors(self.config), p.address) for p in outputs))
-            )
+            sheet.phases.append(Phase(pc, (own, *whole(others, self.config)), whole(outputs, self.config)))
 
     # Segments ----------------------------------------------------------------------------------
 

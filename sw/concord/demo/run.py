@@ -14,7 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.compiler.formats import Evidence, choose_formats, relative_error
+from concord.compiler.formats import Evidence, choose_formats, largest_elements, relative_error
 from concord.compiler.model import Compiled
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
@@ -75,12 +75,12 @@ class Outcome:
     @property
     def float_accuracy(self) -> float:
         """Share of test images that double precision gets right."""
-        return float(np.mean(self.reference[self.graph.outputs[0]].argmax(axis=1) == self.digits.y_test))
+        return float(np.mean(largest_elements(self.reference[self.graph.outputs[0]]) == self.digits.y_test))
 
     @property
     def predictions(self) -> npt.NDArray[np.int64]:
         """What the NPU says to the test images."""
-        return np.asarray(self.emulated[self.graph.outputs[0]].argmax(axis=1))
+        return largest_elements(self.emulated[self.graph.outputs[0]])
 
     @property
     def accuracy(self) -> float:

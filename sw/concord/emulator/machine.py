@@ -22,7 +22,7 @@ from .kernels import decode
 from .lanes import VECTORS, Lanes
 from .memories import Memories
 from .outputs import Outputs
-from .phases import Footprint, Phase, footprint
+from .phases import BatchPhase, Footprint, footprint
 from .plan import Access, Part, parts
 from .product import Weights, fetch
 from .run import Run, report
@@ -123,7 +123,7 @@ class Emulator:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
         return plan.run
 
-    def dependent(self, phases: Sequence[Phase]) -> bool:
+    def dependent(self, phases: Sequence[BatchPhase]) -> bool:
         """Whether such a run may see what an earlier one left in the vector memories."""
         return any(self._touched(phases).spoilt.values())
 
@@ -156,16 +156,16 @@ class Emulator:
             the narrow memory converted with dynamic exponents, nearest even.
         """
         inputs = Inputs(self.config, wide, narrow or {}, numbers or {})
-        return self.run_phases([Phase(pc, inputs, Outputs(self.config, outputs))])[0]
+        return self.run_phases([BatchPhase(pc, inputs, Outputs(self.config, outputs))])[0]
 
-    def run_phases(self, phases: Sequence[Phase]) -> list[Batch]:
+    def run_phases(self, phases: Sequence[BatchPhase]) -> list[Batch]:
         """Several programs in a row for every entry of a batch, each entry from the contents of the memories.
 
         A program finds what the one before it has left. The memories stay as they are, but for the sticky flags.
 
         Parameters
         ----------
-        phases : sequence of Phase
+        phases : sequence of BatchPhase
             The first one must have inputs.
 
         Returns
@@ -246,7 +246,7 @@ class Emulator:
             steps += [(part, taken) for part in known[chain]]
         return _Plan(run, report(run, self.config), tuple(steps))
 
-    def _touched(self, phases: Sequence[Phase]) -> Footprint:
+    def _touched(self, phases: Sequence[BatchPhase]) -> Footprint:
         return footprint((phase, self._footprint(phase.pc)) for phase in phases)
 
     def _footprint(self, pc: int) -> Footprint:

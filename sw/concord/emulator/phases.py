@@ -15,7 +15,7 @@ Words = dict[Mem, set[int]]
 
 
 @dataclass(frozen=True)
-class Phase:
+class BatchPhase:
     """One start of a program in a batch.
 
     Parameters
@@ -60,7 +60,7 @@ class Footprint:
         return {mem: self.live[mem] & self.written[mem] for mem in Mem}
 
 
-def footprint(phases: Iterable[tuple[Phase, Footprint]]) -> Footprint:
+def footprint(phases: Iterable[tuple[BatchPhase, Footprint]]) -> Footprint:
     """That of a whole run, from those of its programs: inputs are written, outputs read."""
     whole = Footprint()
     for phase, program in phases:

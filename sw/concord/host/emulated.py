@@ -13,7 +13,7 @@ from ..emulator import Emulator, Run
 from ..emulator.inputs import Inputs
 from ..emulator.lanes import VECTORS
 from ..emulator.outputs import Outputs as EmulatedOutputs
-from ..emulator.phases import Phase as EmulatedPhase
+from ..emulator.phases import BatchPhase
 from ..golden import half
 from ..golden.blocks import to_half
 from ..image import Image, Phase, Port
@@ -116,14 +116,14 @@ class EmulatedDevice(Device):
 
     def _phase(
         self, phase: Phase, given: Mapping[str, tuple[Mem, NDArray[np.float64]]], ports: Mapping[str, Port]
-    ) -> EmulatedPhase:
+    ) -> BatchPhase:
         numbers = {}
         for part in phase.inputs:
             mem, vectors = given[part.port]
             numbers[mem, part.address] = vectors[:, part.first : part.first + part.count]
         spans = [Span(ports[part.port].region, part.address, part.count) for part in phase.outputs]
         inputs = Inputs(self.config, {}, {}, numbers) if numbers else None
-        return EmulatedPhase(phase.pc, inputs, EmulatedOutputs(self.config, spans))
+        return BatchPhase(phase.pc, inputs, EmulatedOutputs(self.config, spans))
 
     def _decode(self, port: Port, parts: Sequence[tuple[int, Any]], size: int) -> NDArray[Any]:
         """The tensor of an output, from its parts by first vector."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.asm import describe
-from concord.compiler.formats import Inputs
+from concord.compiler.formats import Inputs, largest_elements
 from concord.compiler.layers import Layer
 from concord.compiler.model import Compiled
 from concord.graph import execute
@@ -47,7 +47,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     got, flagged = _whole(compiled, inputs)
     same = None if device is None else _same(compiled, device, inputs, got)
     first = graph.outputs[0]
-    best, right = (part[first].reshape(samples, -1).argmax(axis=1) for part in (got, want))
+    best, right = (largest_elements(part[first]) for part in (got, want))
     traffic = total(graph.name, rows(assign(graph), config))
     return Analysis(
         name=graph.name,

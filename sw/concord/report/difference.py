@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from concord.compiler.emit import REGIONS
 from concord.compiler.formats import Inputs
 from concord.compiler.model import Compiled
 from concord.host import connect
@@ -12,7 +13,7 @@ from concord.report.prefixes import ends, halt
 from concord.spec.memmap import RegionId
 
 #: What is compared; zeros at first.
-MEMORIES = (RegionId.NARROW, RegionId.WIDE)
+MEMORIES = tuple(REGIONS.values())
 
 
 def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:

@@ -47,9 +47,9 @@ OPCODE_BITS = 6
 #: Address bits of the vector memories and of the matrix memory.
 VECTOR_ADDR_BITS = 14
 MATRIX_ADDR_BITS = 18
-#: Address registers; register 0 reads as zero and cannot be written.
-ADDR_REGS = 8
 ADDR_REG_BITS = 3
+#: Address registers; register 0 reads as zero and cannot be written.
+ADDR_REGS = 1 << ADDR_REG_BITS
 
 
 @dataclass(frozen=True)
