@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -46,18 +47,24 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def arrays_of(file: Path) -> dict[str, Any]:
-    """The arrays of an npz file by name."""
+    """The arrays of an npz file by name; ``ValueError`` if it is none, or damaged."""
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} must be an npz file, and is none")
-    with np.load(file) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    try:
+        with np.load(file) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise ValueError(f"{file} must be an npz file of arrays of numbers: {error}") from error
 
 
 def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by input; a single one may be called x."""
+    """Arrays by input; a single one may be called x. ``ValueError`` if one is missing or has no axis of samples."""
     if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
-        return {graph.inputs[0]: arrays["x"]}
+        arrays = {graph.inputs[0]: arrays["x"]}
     missing = [name for name in graph.inputs if name not in arrays]
     if missing:
         raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
+    for name in graph.inputs:
+        if not np.ndim(arrays[name]):
+            raise ValueError(f"array {name!r} must have samples along its first axis, not be {arrays[name]!r}")
     return {name: arrays[name] for name in graph.inputs}

@@ -18,6 +18,7 @@ from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
+from concord.host.tensors import real_numbers
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
@@ -176,14 +177,24 @@ class Calibration:
         Right class of every sample.
     batch : int
         As for :func:`concord.compiler.model.compile_graph`.
+
+    Raises
+    ------
+    TypeError
+        If an input is not made of real numbers.
+    ValueError
+        If there are no samples, or a name, a shape or a value is wrong.
     """
 
     def __init__(
         self, graph: Graph, inputs: Inputs, run: Runner = emulate, labels: Classes | None = None, batch: int = 1
     ):
-        self.graph, self.inputs, self.run, self.labels, self.batch = graph, inputs, run, labels, batch
+        self.graph, self.run, self.labels, self.batch = graph, run, labels, batch
+        self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
+        if empty := [name for name, values in self.inputs.items() if not values.size]:
+            raise ValueError(f"input {empty[0]!r} must have samples to calibrate with, not none")
         #: All tensors in double precision.
-        self.values = execute.run(graph, inputs, keep="all")
+        self.values = execute.run(graph, self.inputs, keep="all")
         self.ranges = function_ranges(graph, self.values)
         self.means = product_means(graph, self.values)
         self.best = largest_elements(self.values[graph.outputs[0]])

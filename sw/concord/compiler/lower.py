@@ -120,8 +120,19 @@ class Lowering:
     def _node(self, node: Node) -> None:
         if node.op in HANDLERS:
             HANDLERS[node.op](self, node)
+            self._check_weights(node)
         elif OPS[node.op].kind is not Kind.MOVING:  # what only moves elements is looked up by those who read them
             raise LayoutError("operator is not supported on the NPU")
+
+    def _check_weights(self, node: Node) -> None:
+        """Refuse weights that no block of the matrix memory can hold."""
+        limit = self.config.wgt.limit
+        for key in ("weight", "W", "R"):
+            peak = float(np.abs(node.attrs[key]).max()) if key in node.attrs else 0.0
+            if peak >= limit:
+                raise LayoutError(
+                    f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model"
+                )
 
     def _give_up(self, node: Node) -> None:
         """Go on behind a node that cannot be lowered, to find every reason."""

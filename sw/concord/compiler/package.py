@@ -23,6 +23,7 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph, Shape
 from concord.host.device import Device
+from concord.host.tensors import real_numbers
 from concord.image import Image
 from concord.spec.config import NpuConfig
 
@@ -58,12 +59,12 @@ class Arrangement:
     batch: int = 1
 
     def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
-        """Ports of a batch; ``ValueError`` for names or shapes that are wrong."""
+        """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
         if set(inputs) != set(self.inputs):
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
         for name, order in self.inputs.items():
-            values = np.asarray(inputs[name], dtype=np.float64)
+            values = real_numbers(f"input {name!r}", inputs[name])
             if values.shape[1:] != self.shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *self.shapes[name])))
                 raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")

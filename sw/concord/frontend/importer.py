@@ -114,6 +114,7 @@ class _Importer:
         if name in self.ctx.used and value.dtype.kind in "fV" and value.dtype.names is None:
             numbers = value.astype(np.float64)
             if np.isnan(numbers).any() or (value.size > 1 and np.isinf(numbers).any()):
+                self.ctx.refused.add(name)
                 self.reasons.append(f"constant '{name}': must be finite, it has NaN or infinities; correct the model")
 
     def run(self, nodes: Sequence[OnnxNode]) -> None:

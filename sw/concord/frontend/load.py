@@ -24,7 +24,7 @@ def load(model: str | Path | Any) -> Any:
 
     try:
         if isinstance(model, str | Path):
-            proto = onnx.load(model)
+            proto = onnx.load(model, format="protobuf")  # whatever the file is called
         else:
             proto = onnx.ModelProto()
             proto.CopyFrom(model)
@@ -35,7 +35,7 @@ def load(model: str | Path | Any) -> Any:
         onnx.checker.check_model(proto)
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
         what = model if isinstance(model, str | Path) else f"model {model.graph.name!r}"
-        raise ValueError(f"{what} must be valid ONNX: {error}") from error
+        raise ValueError(f"{what} must be valid ONNX: {' '.join(str(error).split())}") from error
     if proto.functions:
         from onnx.inliner import inline_local_functions
 
@@ -90,7 +90,11 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
             sizes = [_size(dim, axis, batch) for axis, dim in enumerate(dims[value.name])]
             shapes[value.name] = tuple(size for size in sizes if isinstance(size, int))
             open_dims = [size for size in sizes if isinstance(size, str)]
-            reason = f"{', '.join(open_dims)} must be fixed; give the shape of one sample" if open_dims else None
+            reason = (
+                f"{', '.join(open_dims)} must be fixed; export with fixed sizes, or give import_model the shape"
+                if open_dims
+                else None
+            )
         if reason is not None:
             shapes.pop(value.name, None)
             reasons.append(f"input '{value.name}': {reason}")

@@ -185,8 +185,9 @@ def quantize_float(
     peak = np.max(np.abs(exact), axis=-1)
     shared = np.where(peak > 0, np.maximum(floor_log2(peak) - fmt.headroom, fmt.exp_min), fmt.exp_min)
     if np.any(shared > fmt.exp_max):
-        limit = 2.0 ** (fmt.exp_max + fmt.mant - 1)
-        raise ValueError(f"values must be below {limit:g} in magnitude (exp_max={fmt.exp_max}), not {np.max(peak):g}")
+        raise ValueError(
+            f"values must be below {fmt.limit:g} in magnitude (exp_max={fmt.exp_max}), not {np.max(peak):g}"
+        )
     scaled = np.ldexp(np.abs(exact), -shared[..., None])
     if rounding == Rounding.STOCHASTIC:
         fine = np.floor(np.ldexp(scaled, NOISE_BITS)).astype(np.int64)

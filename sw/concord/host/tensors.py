@@ -49,19 +49,33 @@ def check_batch(ports: Sequence[Port], inputs: ArrayLike | Mapping[str, ArrayLik
 
 
 def _check(port: Port, values: ArrayLike) -> NDArray[np.float64]:
+    numbers = real_numbers(port.name, values)
+    if numbers.shape[1:] != port.shape or not numbers.ndim:
+        wanted = ", ".join(["batch", *map(str, port.shape)])
+        raise ValueError(f"{port.name} must have shape [{wanted}], not {list(numbers.shape)}")
+    return numbers
+
+
+def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return ``values`` as float64 of the same shape.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    ValueError
+        If one is not finite, or an infinity in binary16.
+    """
     given: NDArray[Any] = np.asarray(values)
     if given.dtype.kind not in "fiub":
-        raise TypeError(f"{port.name} must be an array of real numbers, not of {given.dtype}")
-    if given.shape[1:] != port.shape or not given.ndim:
-        wanted = ", ".join(["batch", *map(str, port.shape)])
-        raise ValueError(f"{port.name} must have shape [{wanted}], not {list(given.shape)}")
+        raise TypeError(f"{name} must be an array of real numbers, not of {given.dtype}")
     numbers = given.astype(np.float64)
     with np.errstate(invalid="ignore"):
         bad = ~(np.abs(numbers) < _TOO_LARGE)  # NaN too
     if bad.any():
         where = tuple(int(n) for n in np.argwhere(bad)[0])
         raise ValueError(
-            f"{port.name} must hold finite numbers within ±{HALF_MAX} (binary16), not {numbers[where]} at {list(where)}"
+            f"{name} must hold finite numbers within ±{HALF_MAX} (binary16), not {numbers[where]} at {list(where)}"
             f" ({int(bad.sum())} such values)"
         )
     return numbers

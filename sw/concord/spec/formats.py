@@ -106,6 +106,11 @@ class BlockFormat:
         """``m - 2``: the shared exponent lies this far below floor(log2) of the largest magnitude."""
         return self.mant - 2
 
+    @property
+    def limit(self) -> float:
+        """Magnitudes must be below this: from here on a block would need an exponent above ``exp_max``."""
+        return 2.0 ** (self.exp_max + self.mant - 1)
+
     def narrowed(self, mant: int) -> BlockFormat:
         """The same range of values with ``mant`` bits, not more than here: every number of it is one of this format."""
         if not MANT_MIN <= mant <= self.mant:
