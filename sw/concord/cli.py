@@ -21,16 +21,17 @@ from concord.cli_base import (
     POSITIVE,
     THING,
     arrays_of,
+    image_of,
     npu,
     readable,
     text_output,
 )
 from concord.cli_compile import compile_model
+from concord.cli_inspect import inspect
 from concord.cli_report import report
 from concord.compiler.package import Package
 from concord.host import connect
 from concord.host.tensors import check_batch
-from concord.image import Image
 from concord.progress import run_batch
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
@@ -43,6 +44,7 @@ def main() -> None:
 
 
 main.add_command(compile_model)
+main.add_command(inspect)
 main.add_command(report)
 
 
@@ -88,18 +90,9 @@ def disasm(file: Path, output: Path | None) -> None:
     _emit(disassemble(_words(file)), output)
 
 
-def _load(file: Path) -> Image:
-    """The image in a file, or in the folder of a compiled network."""
-    if file.is_dir():
-        return Package.load(file).image
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} must be an image, and is none")
-    return Image.load(file)
-
-
 def _words(file: Path) -> list[int]:
     if file.is_dir() or zipfile.is_zipfile(file):
-        return list(_load(file).program)
+        return list(image_of(file).program)
     words = []
     for number, line in enumerate(file.read_text(encoding="utf-8").split(), 1):
         try:
@@ -117,42 +110,6 @@ def _emit(text: str, output: Path | None) -> None:
 
 
 @main.command()
-@click.argument("image", type=THING)
-@readable
-def inspect(image: Path) -> None:
-    """Show what is in an IMAGE or a compiled network: its NPU, memories, inputs and outputs."""
-    loaded = _load(image)
-    config, memories = loaded.config, regions(loaded.config)
-    console = Console()
-    console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}")
-    for key, value in loaded.metadata.items():
-        entries = value if isinstance(value, list) else [value]
-        for entry in entries:
-            text = ", ".join(f"{k} {v}" for k, v in entry.items()) if isinstance(entry, dict) else str(entry)
-            console.print(f"  {key}: {text}", highlight=False, soft_wrap=True)
-    ports = Table(title="Inputs and outputs", box=box.SIMPLE_HEAD)
-    for column in ("direction", "name", "shape", "type", "memory", "address"):
-        ports.add_column(column)
-    for direction, group in (("in", loaded.inputs), ("out", loaded.outputs)):
-        for port in group:
-            shape = " x ".join(map(str, port.shape))
-            ports.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
-    console.print(ports)
-    if loaded.phases:
-        console.print(f"  {len(loaded.phases)} phases: the program is started that often for a sample", highlight=False)
-    filled = Table(title="Memories", box=box.SIMPLE_HEAD)
-    for column in ("memory", "words", "of", "share"):
-        filled.add_column(column, justify="left" if column == "memory" else "right")
-    counts = {RegionId.PROGRAM: len(loaded.program)}
-    for part in loaded.segments:
-        counts[part.region] = counts.get(part.region, 0) + part.count
-    for region, count in counts.items():
-        depth = memories[region].depth
-        filled.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
-    console.print(filled)
-
-
-@main.command()
 @click.argument("network", type=THING)
 @click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
@@ -161,7 +118,7 @@ def inspect(image: Path) -> None:
 def run(network: Path, inputs: Path, output: Path, on: str) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs."""
     package = Package.load(network) if network.is_dir() else None
-    loaded = package.image if package is not None else _load(network)
+    loaded = package.image if package is not None else image_of(network)
     given = arrays_of(inputs)
     ports = given if package is None else package.arrangement.pack(given)
     batch = check_batch(loaded.inputs, ports)[0]

@@ -12,7 +12,9 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import numpy as np
 
+from concord.compiler.package import Package
 from concord.graph.ir import Graph
+from concord.image import Image
 from concord.spec.presets import PRESETS
 
 P = ParamSpec("P")
@@ -44,6 +46,15 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
             raise click.ClickException(str(error) or type(error).__name__) from error
 
     return guarded
+
+
+def image_of(file: Path) -> Image:
+    """The image in a file, or in the folder of a compiled network."""
+    if file.is_dir():
+        return Package.load(file).image
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an image, and is none")
+    return Image.load(file)
 
 
 def arrays_of(file: Path) -> dict[str, Any]:

@@ -148,8 +148,21 @@ class Sheet:
         self.table("sigm", standard_table("sigmoid", self.config, room), "sigmoid")
         self.table("tanh", standard_table("tanh", self.config, room), "hyperbolic tangent")
 
+    def map(self) -> list[dict[str, Any]]:
+        """Where every tenant lies: memory, address, words (of all tile engines, in matrix memory), name, doc."""
+        return [
+            {
+                "memory": item.region.name.lower(),
+                "address": item.addr,
+                "words": item.count,
+                "name": item.name,
+                "doc": item.doc,
+            }
+            for item in self.items.values()
+        ]
+
     def image(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
-        """The image of a program on this sheet, after proving the program sound.
+        """The image of a program on this sheet, after proving the program sound; its metadata have the :meth:`map`.
 
         Raises
         ------
@@ -170,7 +183,7 @@ class Sheet:
             inputs=tuple(self.inputs),
             outputs=tuple(self.outputs),
             phases=tuple(self.phases),
-            metadata=metadata or {},
+            metadata={"map": self.map()} | (metadata or {}),
         )
         problems = verify_phases(
             words,

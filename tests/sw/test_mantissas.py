@@ -127,7 +127,7 @@ def test_widths_from_the_command_line(model, tmp_path, calibrate):
     assert package.config == with_mantissas(TINY, 6) and package.formats.mantissas == {"second": 4}
     output = run("inspect", tmp_path / "net")[1]
     assert "for tiny-m6," in output
-    assert "weights 6 bits (" in output and "weights 4 bits (" in output
+    assert "6 bits (" in output and "4 bits (" in output
     assert recompile(tmp_path / "net").package.formats == package.formats
     assert run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
 

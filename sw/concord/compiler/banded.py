@@ -9,7 +9,7 @@ from concord.builder import ProgramBuilder
 from concord.compiler.bands import Bands, Prefix, prefixes, row_vectors
 from concord.compiler.contents import Contents
 from concord.compiler.copies import peak, place_within
-from concord.compiler.emit import REGIONS, Emitter
+from concord.compiler.emit import REGIONS, Emitter, all_tensors
 from concord.compiler.layers import Layer
 from concord.compiler.layout import Storage
 from concord.compiler.lower import Lowered
@@ -71,7 +71,7 @@ class BandedEmitter(Emitter):
         for mem in Mem:
             copies = [copy for copy in self.plan.all() if copy.mem is mem]
             size = max((copy.addr + copy.vectors for copy in copies), default=0)
-            first = self.sheet.allot(f"tensors.{mem.name.lower()}", REGIONS[mem], size, "tensors")
+            first = self.sheet.allot(all_tensors(mem), REGIONS[mem], size, "tensors")
             for copy in copies:
                 copy.addr += first
 

@@ -24,6 +24,11 @@ from concord.spec.memmap import RegionId
 REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
 
+def all_tensors(mem: Mem) -> str:
+    """Name of the tenant that all tensors in a memory are together."""
+    return f"tensors.{mem.name.lower()}"
+
+
 @dataclass
 class Emitter(Contents):
     """Writes the program of a plan for ``config``."""
@@ -73,7 +78,7 @@ class Emitter(Contents):
             if ends[Mem.WIDE] <= self.config.wide_depth or not widen_in_strips(plan):
                 break
         for mem in Mem:
-            self.sheet.allot(f"tensors.{mem.name.lower()}", REGIONS[mem], ends[mem] - used[mem], "tensors")
+            self.sheet.allot(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
 
     def forget(self, op: Op) -> None:
         """Emit the next instruction that sets this state, whatever it was before."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,8 @@ from concord.compiler import recurrent as recurrent
 from concord.compiler.banded import in_bands
 from concord.compiler.bands import Bands
 from concord.compiler.emit import Emitter, whole
-from concord.compiler.footprint import KIB, weight_bits
 from concord.compiler.inputs import Unfold
+from concord.compiler.inventory import inventory
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
 from concord.compiler.package import MODEL, Arrangement, Package, PackageError
@@ -151,7 +150,7 @@ def _compiled(graph: Graph, emitter: Emitter, arrangement: Arrangement, host: Gr
     """Everything about a program that has been written."""
     plan, formats = emitter.plan, emitter.formats
     lost = inexact(graph, plan.lowered.layers, _narrow(plan), emitter.config, formats)
-    image = emitter.sheet.image(emitter.builder.words(), _metadata(graph, emitter, lost))
+    image = emitter.sheet.image(emitter.builder.words(), inventory(graph, emitter, lost))
     package = Package(image, arrangement, host, formats)
     starts, items = tuple(emitter.starts), emitter.sheet.items
     bands, segments = emitter.bands, tuple(emitter.segments)
@@ -194,24 +193,6 @@ def recompile(folder: Path) -> Compiled:
     if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
     return compiled
-
-
-def _metadata(graph: Graph, emitter: Emitter, lost: tuple[Inexact, ...]) -> dict[str, Any]:
-    described, formats, lowered = [], emitter.formats, emitter.plan.lowered
-    for layer in lowered.layers:
-        exponent = formats.exponents.get(layer.tensor)
-        form = "dynamic exponent" if exponent is None else f"static exponent {exponent}"
-        entry = {"name": layer.name, "nodes": " ".join(layer.nodes)}
-        if layer.weights:
-            mant = formats.mantissa(layer, emitter.config)
-            bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
-            entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB)"
-        described.append(entry | {"output": form})
-    found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
-    if emitter.bands is not None:
-        found["bands"] = emitter.bands.text
-    found["layers"] = described
-    return found | ({"not exact": [one.text for one in lost]} if lost else {})
 
 
 def arranged(lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1) -> Arrangement:
