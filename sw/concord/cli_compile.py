@@ -15,6 +15,7 @@ from rich.console import Console
 from concord.cli_base import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
+from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.presets import PRESETS, with_mantissas
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "mantissas",
     multiple=True,
     metavar="M|LAYER=M|auto",
-    help="M: an NPU whose mantissas have M bits, 3 to 12. LAYER=M: round the weights of a layer to M bits. "
+    help=f"M: an NPU whose mantissas have M bits, {MANT_MIN} to {ACT_MANT_MAX}. LAYER=M: round the weights of a layer to M bits. "
     "auto: the least memory within the budget on the calibration data. Repeatable.",
 )
 @click.option(

@@ -34,6 +34,8 @@ HALF_WIDTH = 16
 HALF_FRAC = HALF_PRECISION - 1 - HALF_EXP_MIN
 #: Widths of mantissas.
 MANT_MIN, MANT_MAX = 3, 16
+#: Widest mantissas, sign included, of which every code is a binary16 number: those of activations.
+ACT_MANT_MAX = HALF_PRECISION + 1
 
 
 class Rounding(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from .formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC
+from .formats import ACT_MANT_MAX, HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC, MANT_MAX, MANT_MIN
 from .isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
 from .link import TARGET
 
@@ -53,8 +53,9 @@ def _check_shape(config: NpuConfig) -> None:
 
 
 def _check_numbers(config: NpuConfig) -> None:
-    _require(config, "act_mant", "in 3..12, so that every code is a binary16 number", 3 <= config.act_mant <= 12)
-    _require(config, "wgt_mant", "in 3..16", 3 <= config.wgt_mant <= 16)
+    act, wgt = f"in {MANT_MIN}..{ACT_MANT_MAX}, so that every code is a binary16 number", f"in {MANT_MIN}..{MANT_MAX}"
+    _require(config, "act_mant", act, MANT_MIN <= config.act_mant <= ACT_MANT_MAX)
+    _require(config, "wgt_mant", wgt, MANT_MIN <= config.wgt_mant <= MANT_MAX)
     # Blocks of subnormal numbers all clamp, so converters never normalise one.
     low = HALF_EXP_MIN - (config.act_mant - 2)
     act_ok = low <= config.act_exp_min < config.act.exp_max
