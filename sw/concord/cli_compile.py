@@ -95,7 +95,8 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "mantissas",
     multiple=True,
     metavar="M|LAYER=M|auto",
-    help=f"M: an NPU whose mantissas have M bits, {MANT_MIN} to {ACT_MANT_MAX}. LAYER=M: round the weights of a layer to M bits. "
+    help=f"M: an NPU whose mantissas have M bits, {MANT_MIN} to {ACT_MANT_MAX}. "
+    "LAYER=M: round the weights of a layer to M bits. "
     "auto: the least memory within the budget on the calibration data. Repeatable.",
 )
 @click.option(
