@@ -37,7 +37,7 @@ MODELS = {
     "empty": (b"", "must be valid ONNX: The model does not have an ir_version"),
     "noise": (np.random.default_rng(1).bytes(3000), "must be valid ONNX: "),
     "open sizes": (product(shape=("n", "m")), "input 'x': dimension 1 'm' must be fixed; export with fixed sizes"),
-    "no elements": (product(shape=(1, 0)), "input 'x': dimension 1, 0, must be fixed"),
+    "no elements": (product(shape=(1, 0)), "input 'x': dimension 1 must be at least 1, not 0"),
     "not a number": (product(with_one(np.nan)), "constant 'w': must be finite, it has NaN or infinities"),
     "infinity": (product(with_one(np.inf)), "constant 'w': must be finite, it has NaN or infinities"),
     "too large": (product(with_one(1e9)), "Dense 'fc': weights must be below 128 in magnitude, not 1e+09; scale them"),

@@ -8,7 +8,7 @@ from concord.graph.ir import Node
 from concord.spec.presets import ECP5_85F
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
-MODES = ["constant", "edge", "reflect"]
+MODES = ["constant", "edge", "reflect", "wrap"]
 
 
 def pad(x, y, pads, mode, value=0.0, name="pad"):

@@ -116,6 +116,13 @@ def test_open_dimensions_are_named():
     assert listed[0] == f"input 'x': dimension 2 'height', dimension 3 'width' {remedy}"
     assert listed[1] == f"input 'z': dimension 1 {remedy}"
     assert listed[2].startswith("Det 'b': operator is not supported")
+    (empty,) = reasons(model([node("Relu", ["x"], ["y"])], {"x": ["n", 0, "width"]}))
+    assert empty == "input 'x': dimension 1 must be at least 1, not 0; there is nothing to compute"
+    older = model([node("Relu", ["x"], ["y"])], {"x": [-1, 3, -1]})
+    assert reasons(older) == [
+        "input 'x': dimension 2 must be fixed; export with fixed sizes, or give import_model the shape"
+    ]
+    assert import_model(older, shapes={"x": [1, 3, 5]}).shapes["y"] == (1, 3, 5)
     fixed = model([node("Relu", ["x"], ["y"])], {"x": ["n", 3, "height", "width"]})
     assert import_model(fixed, shapes={"x": [1, 3, 5, 7]}).shapes == {"x": (1, 3, 5, 7), "y": (1, 3, 5, 7)}
     for shape in ([1, 4, 5, 7], [1, 3, 5], [1, 3, 0, 7]):

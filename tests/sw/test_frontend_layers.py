@@ -124,6 +124,33 @@ def test_pooling(op, seed):
     assert ops(agrees(unary(op, opset=19, shape=shape, **attrs))) == [op]
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("seed", range(24))
+def test_pooling_of_volumes(op, seed):
+    """Three spatial axes: windows of planes, then products along the first axis."""
+    rng = np.random.default_rng(seed)
+    kernel = rng.integers(1, 4, 3).tolist()
+    attrs = {"kernel_shape": kernel, "strides": rng.integers(1, 4, 3).tolist(), "ceil_mode": int(seed % 3 == 0)}
+    attrs |= {
+        "dilations": rng.integers(1, 3, 3).tolist(),
+        "pads": [int(rng.integers(0, kernel[k % 3])) for k in range(6)],
+    }
+    if op == "AveragePool":
+        attrs["count_include_pad"] = int(seed % 5 < 2)
+    graph = agrees(unary(op, opset=19, shape=(1 + seed % 2, 2, *rng.integers(5, 8, 3).tolist()), **attrs))
+    assert op in ops(graph) and "Conv" in ops(graph)
+
+
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_fixed_batch_is_groups_of_channels(op, rank):
+    spatial = (7, 6)[:rank]
+    constants = {"w": floats(4, 2, *(3,) * rank), "b": floats(4)} if op == "Conv" else {}
+    attrs = {"Conv": {"group": 2, "pads": [1, 0] * rank}, "GlobalMaxPool": {}}.get(op, {"kernel_shape": [2] * rank})
+    graph = agrees(unary(op, 19, (3, 4, *spatial), constants, **attrs))
+    assert ops(graph) == ["Reshape", op.removeprefix("Global"), "Reshape"]
+
+
 def test_averages_divide_by_what_counts():
     """The last window of four reaches one element beyond all padding."""
     attrs = {"kernel_shape": [3], "strides": [2], "pads": [1, 1], "ceil_mode": 1}

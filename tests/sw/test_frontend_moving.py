@@ -1,5 +1,7 @@
 """Operators that move elements, against onnxruntime; forms of operators that are refused."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -82,15 +84,16 @@ def test_gather_at_unequal_distances(indices, slices):
     assert ops(graph) == ["Slice"] * slices + ["Concat"] + ["Reshape"] * (indices.ndim != 1)
 
 
-@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
-@pytest.mark.parametrize("opset", [8, 13, 18])
+@pytest.mark.parametrize(
+    ("mode", "opset"), [*itertools.product(["constant", "reflect", "edge"], [8, 13, 18]), ("wrap", 19)]
+)
 def test_pad(mode, opset):
     pads = [0, 1, 2, 0, 0, 1]
     if opset == 8:
         proto = unary("Pad", 8, shape=(1, 3, 4), pads=pads, mode=mode, value=0.5)
     else:
         constants = {"pads": ints(*pads), "value": np.float32(0.5)}
-        constants |= {"pads": ints(2, 1, 1, 0), "axes": ints(-1, 1)} if opset == 18 else {}
+        constants |= {"pads": ints(2, 1, 1, 0), "axes": ints(-1, 1)} if opset >= 18 else {}
         proto = unary("Pad", opset, shape=(1, 3, 4), constants=constants, mode=mode)
     assert ops(agrees(proto)) == ["Pad"]
 

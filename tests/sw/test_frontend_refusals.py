@@ -51,7 +51,7 @@ REFUSED = [
         "must be inside the 4 of axis 1",
     ),
     (unary("Conv", shape=(1, 1, 4, 4, 4), constants={"w": floats(1, 1, 2, 2, 2)}), "1 or 2 spatial axes, not 3"),
-    (unary("MaxPool", shape=(1, 1, 4, 4, 4), kernel_shape=[2, 2, 2]), "1 or 2 spatial axes, not 3"),
+    (unary("MaxPool", shape=(1, 1, 4, 4, 4, 4), kernel_shape=[2] * 4), "1 to 3 spatial axes, not 4"),
     (unary("Cast", to=7), "makes integers"),
     (unary("Div", constants={"c": np.zeros(1, "f")}), "must not be zero"),
     (unary("MatMul", shape=(2, 3, 4), constants={"w": floats(2, 4, 3)}), "differs over the batch"),

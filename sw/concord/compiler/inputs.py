@@ -56,8 +56,10 @@ def first_order(graph: Graph, tensor: str) -> Ids:
         if OPS[node.op].kind is Kind.MOVING and node.op != "Relu":
             ids = moved(node, [ids])
         name = output
-    if node is not None and node.op in ("Conv", "MaxPool", "AveragePool"):
+    if node is not None and node.op in _ON_MAPS:
         return as_map(ids)
+    if node is not None and node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
+        return as_map(ids.reshape(1, -1, *ids.shape[2:]))
     if (
         node is not None
         and node.op == "Pad"
@@ -65,6 +67,19 @@ def first_order(graph: Graph, tensor: str) -> Ids:
     ):
         return _unpadded_last(node, ids)
     return ids.reshape(1, -1, ids.shape[-1] if ids.ndim else 1)
+
+
+def _becomes_map(graph: Graph, tensor: str) -> bool:
+    """Whether a convolution or pooling reads a tensor, alone or behind others, as an image or several of them."""
+    while (node := next((n for n in graph.nodes if tensor in n.inputs), None)) is not None:
+        if node.op in _ON_MAPS:
+            return True
+        images, *rest = graph.shapes[tensor]
+        merged = rest and graph.shapes[node.outputs[0]] == (1, images * rest[0], *rest[1:])
+        if node.op != "Concat" and not (node.op == "Reshape" and merged):
+            return False
+        tensor = node.outputs[0]
+    return False
 
 
 def _unpadded_last(node: Node, ids: Ids) -> Ids:
@@ -77,6 +92,7 @@ def _unpadded_last(node: Node, ids: Ids) -> Ids:
     return np.asarray(np.moveaxis(ids, lanes, -1).reshape(1, -1, ids.shape[lanes]))
 
 
+_ON_MAPS = ("Conv", "MaxPool", "AveragePool")
 #: Operators that want their input in an order of their own.
 _DEMANDING = (
     "Conv", "Dense", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "LSTM", "GRU", "RNN",

@@ -121,7 +121,7 @@ class Package:
         if self.host is None:
             return found
         given = {name: np.asarray(inputs[name], dtype=np.float64) for name in self.host.inputs if name in inputs}
-        return execute.run(self.host, {name: (given | found)[name] for name in self.host.inputs})
+        return execute.run(self.host, {name: (found | given)[name] for name in self.host.inputs})
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch on a device that has the image loaded."""

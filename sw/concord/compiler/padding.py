@@ -88,7 +88,7 @@ class _Run:
     step: int
 
 
-def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", "reflect"]) -> list[_Run]:
+def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", "reflect", "wrap"]) -> list[_Run]:
     """The runs of an axis; elements of a constant are in none."""
     where = np.arange(size)
     if mode == "constant":

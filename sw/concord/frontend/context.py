@@ -177,14 +177,19 @@ class Context:
             if name:
                 self.graph.shapes[name] = shape
 
-    def remember_weight(self, constant: str, axis: int | None, factor: float = 1.0) -> None:
-        """Keep how the weight of the last node was quantised; ``axis`` is that of its outputs in the constant."""
+    def remember_weight(self, constant: str, axis: int | None, factor: float = 1.0, repeats: int = 1) -> None:
+        """Keep how the weight of the last node was quantised.
+
+        ``axis`` is that of its outputs in the constant, which is there ``repeats`` times.
+        """
         quantization = self.decoded.get(constant)
         if quantization is not None and quantization.axis in (None, axis):
             weight = self.graph.nodes[-1].name
-            along = None if quantization.axis is None else 0
+            along, scale, zero = None, quantization.scale, quantization.zero_point
+            if quantization.axis is not None:
+                along, scale, zero = 0, np.tile(scale, repeats), np.tile(zero, repeats)
             self.graph.weight_quantization[weight] = replace(
-                quantization, axis=along, scale=quantization.scale * factor
+                quantization, axis=along, scale=scale * factor, zero_point=zero
             )
 
 

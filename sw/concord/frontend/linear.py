@@ -7,20 +7,23 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import times
-from concord.frontend.pooling import window_attrs
+from concord.frontend.pooling import one_image, window_attrs
 from concord.graph.ir import Floats
 
 
 def conv(ctx: Context, node: OnnxNode) -> str:
-    """Convolution with constant weights over one or two spatial axes."""
+    """Convolution with constant weights over one or two spatial axes; images of a fixed batch are groups."""
     x, weight = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "weight")
     if weight.ndim not in (3, 4):
         raise Refusal(f"must have 1 or 2 spatial axes, not {weight.ndim - 2}", "use Conv over fewer axes")
     bias = ctx.floats(node.input(2), "bias") if node.input(2) else np.zeros(len(weight))
     attrs = window_attrs(node, weight.shape[2:], ctx.shape(x)[2:])
-    y = ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=node.attrs.get("group", 1), **attrs)
-    ctx.remember_weight(node.input(1), 0)
-    return y
+    images, each = ctx.shape(x)[0], len(weight)
+    weight, bias = np.concatenate([weight] * images), np.tile(bias, images)
+    group = images * node.attrs.get("group", 1)
+    y = ctx.emit(node, "Conv", [one_image(ctx, node, x)], weight=weight, bias=bias, group=group, **attrs)
+    ctx.remember_weight(node.input(1), 0, repeats=images)
+    return y if images == 1 else ctx.emit(node, "Reshape", [y], shape=(images, each, *ctx.shape(y)[2:]))
 
 
 def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:

@@ -79,7 +79,7 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
     if unknown := sorted(set(given) - {value.name for value in values}):
         raise ValueError(f"shapes must be of inputs {[value.name for value in values]}, not {unknown}")
     dims = {value.name: list(value.type.tensor_type.shape.dim) for value in values}
-    batch = {d[0].dim_param for d in dims.values() if d and not d[0].HasField("dim_value")} - {""}
+    batch = {d[0].dim_param for d in dims.values() if d and not _is_fixed(d[0])} - {""}
     shapes: dict[str, Shape] = {}
     reasons = []
     for value in values:
@@ -95,6 +95,8 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
                 if open_dims
                 else None
             )
+            if 0 in sizes:
+                reason = f"dimension {sizes.index(0)} must be at least 1, not 0; there is nothing to compute"
         if reason is not None:
             shapes.pop(value.name, None)
             reasons.append(f"input '{value.name}': {reason}")
@@ -106,22 +108,29 @@ def _type_reason(value: Any) -> str | None:
 
     tensor = value.type.tensor_type
     if tensor.elem_type not in FLOAT_TYPES:
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type) if value.type.HasField("tensor_type") else "no tensor"
+        kind = (value.type.WhichOneof("value") or "unknown").removesuffix("_type")
+        if kind == "tensor":
+            kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
         return f"must be a tensor of floats, not {kind}; convert it outside the model"
     return None
 
 
 def _size(dim: Any, axis: int, batch: set[str]) -> int | str:
     """Size of a dimension, or its name if it is open."""
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value > 0 else f"dimension {axis}, {dim.dim_value},"
+    if _is_fixed(dim):
+        return int(dim.dim_value)
     if axis == 0 or dim.dim_param in batch:
         return 1
     return f"dimension {axis} {dim.dim_param!r}" if dim.dim_param else f"dimension {axis}"
 
 
+def _is_fixed(dim: Any) -> bool:
+    """Whether a dimension has a size; some exporters write -1 where they leave it open."""
+    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+
+
 def _given(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
-    fixed = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    fixed = [dim.dim_value if _is_fixed(dim) else None for dim in dims]
     fits = not dims or (len(shape) == len(fixed) and all(f in (None, s) for f, s in zip(fixed, shape, strict=True)))
     if not fits or any(size < 1 for size in shape):
         raise ValueError(f"shape of {name!r} must go with {[f or 'any' for f in fixed]}, not {list(shape)}")

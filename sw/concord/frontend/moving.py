@@ -143,8 +143,8 @@ def pad(ctx: Context, node: OnnxNode) -> str:
     shape = ctx.shape(x)
     rank, given = len(shape), ctx.integers(node, 1, "pads") or []
     axes = ctx.axes(ctx.integers(node, 3, "axes") or range(rank), rank)
-    if mode not in ("constant", "reflect", "edge") or len(given) != 2 * len(axes):
-        raise Refusal(f"mode must be constant, reflect or edge with two pads per axis, not {mode}", "use Concat")
+    if mode not in ("constant", "reflect", "edge", "wrap") or len(given) != 2 * len(axes):
+        raise Refusal(f"mode must be constant, reflect, edge or wrap with two pads per axis, not {mode}", "use Concat")
     pads = np.zeros(2 * rank, dtype=int)
     for k, axis in enumerate(axes):
         pads[[axis, rank + axis]] = given[k], given[len(axes) + k]

@@ -7,6 +7,8 @@ from typing import Any
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.volumes import pool_volume
+from concord.graph.ops import window_counts
 
 
 def window_attrs(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int]) -> dict[str, Any]:
@@ -37,8 +39,8 @@ def window_attrs(node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int]) 
 def _pool_attrs(ctx: Context, node: OnnxNode, x: str) -> dict[str, Any]:
     """Attributes of a window; ``all_pads`` also covers what ``ceil_mode`` lets reach beyond the end."""
     spatial = ctx.shape(x)[2:]
-    if len(spatial) not in (1, 2):
-        raise Refusal(f"must have 1 or 2 spatial axes, not {len(spatial)}", "use pooling over fewer axes")
+    if len(spatial) not in (1, 2, 3):
+        raise Refusal(f"must have 1 to 3 spatial axes, not {len(spatial)}", "use pooling over fewer axes")
     kernel = tuple(node.attrs["kernel_shape"])
     attrs = window_attrs(node, kernel, spatial)
     rank, pads = len(kernel), list(attrs["pads"])
@@ -53,11 +55,29 @@ def _pool_attrs(ctx: Context, node: OnnxNode, x: str) -> dict[str, Any]:
     return {"kernel": kernel, **attrs, "all_pads": tuple(pads)}
 
 
+def one_image(ctx: Context, node: OnnxNode, x: str) -> str:
+    """A batch ``[images, channels, *spatial]`` of fixed size as ``[1, images * channels, *spatial]``."""
+    images, channels, *spatial = ctx.graph.shapes[x]
+    return x if images == 1 else ctx.emit(node, "Reshape", [x], shape=(1, images * channels, *spatial))
+
+
+def _pool(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) -> str:
+    """One image as it is; a batch as more channels; along the first of three spatial axes a product."""
+    images, channels, *spatial = ctx.shape(x)
+    if len(spatial) == 3:
+        y = pool_volume(ctx, node, op, x, attrs)
+    elif images == 1:
+        return ctx.emit(node, op, [x], **attrs)
+    else:
+        y = ctx.emit(node, op, [one_image(ctx, node, x)], **attrs)
+    return ctx.emit(node, "Reshape", [y], shape=(images, channels, *window_counts(attrs, attrs["kernel"], spatial)))
+
+
 def max_pool(ctx: Context, node: OnnxNode) -> str:
     """Maximum over windows."""
     x = ctx.tensor(node.input(0))
     attrs = _pool_attrs(ctx, node, x)
-    return ctx.emit(node, "MaxPool", [x], **attrs | {"pads": attrs.pop("all_pads")})
+    return _pool(ctx, node, "MaxPool", x, attrs | {"pads": attrs.pop("all_pads")})
 
 
 def average_pool(ctx: Context, node: OnnxNode) -> str:
@@ -66,7 +86,7 @@ def average_pool(ctx: Context, node: OnnxNode) -> str:
     attrs = _pool_attrs(ctx, node, x)
     pads = attrs["pads"]
     counted = pads if node.attrs.get("count_include_pad", 0) else (0,) * len(pads)
-    return ctx.emit(node, "AveragePool", [x], **attrs | {"pads": attrs.pop("all_pads"), "counted": counted})
+    return _pool(ctx, node, "AveragePool", x, attrs | {"pads": attrs.pop("all_pads"), "counted": counted})
 
 
 def global_average_pool(ctx: Context, node: OnnxNode) -> str:
@@ -80,7 +100,8 @@ def global_max_pool(ctx: Context, node: OnnxNode) -> str:
     x = ctx.tensor(node.input(0))
     kernel = ctx.shape(x)[2:]
     ones = (1,) * len(kernel)
-    return ctx.emit(node, "MaxPool", [x], kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
+    attrs = {"kernel": kernel, "strides": ones, "dilations": ones, "pads": (0,) * 2 * len(kernel)}
+    return _pool(ctx, node, "MaxPool", x, attrs)
 
 
 def reduce(ctx: Context, node: OnnxNode) -> str:

@@ -91,7 +91,7 @@ def _pad(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
 
 _PAD = {
     "pads": "at the begin of every axis, then at the end of every one; none negative",
-    "mode": "constant, reflect (without the edge) or edge",
+    "mode": "constant, reflect (without the edge), edge or wrap (from the other end)",
     "value": "of the padding where it is constant",
 }
 
