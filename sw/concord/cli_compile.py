@@ -123,10 +123,10 @@ def compile_model(
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
     width says which NPU it is, the NPU may be one with narrower mantissas.
     """
-    from concord.compiler.formats import choose_formats
-    from concord.compiler.model import compile_graph
+    from concord.compiler.remedies import remedies
     from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
+    from concord.sheet import CapacityError
 
     widths = Widths.parse(mantissas)
     graph, config = import_model(model), PRESETS[BOARD_PRESETS[board] if board else preset]
@@ -134,17 +134,12 @@ def compile_model(
         config = with_mantissas(config, widths.npu)
     if (budget is not None or widths.auto) and not (widths.auto and calibrate):
         raise ValueError("--mantissa auto needs --calibrate, and --budget both of them")
-    if widths.auto and calibrate is not None:
-        free = board is None and widths.npu is None
-        compiled = _automatic(graph, config, arrays_of(calibrate), widths.layers, budget, free, batch)
-    elif calibrate is None:
-        compiled = compile_graph(graph, config, Formats(mantissas=widths.layers), batch=batch)
-    else:
-        given = inputs_of(graph, arrays_of(calibrate))
-        with Console(stderr=True).status("choosing formats"):
-            evidence = choose_formats(graph, config, given, mantissas=widths.layers, batch=batch)
-        Console().print(evidence.table())
-        compiled = evidence.chosen.compiled
+    try:
+        compiled = _compiled(graph, config, calibrate, widths, budget, board is None, batch)
+    except CapacityError as error:
+        with Console(stderr=True).status("looking for what would do"):
+            lines = remedies(graph, config, Formats(mantissas=widths.layers), batch, error)
+        raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
     target = output or model.with_suffix("")
     compiled.package.save(target, model)
     host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
@@ -154,6 +149,31 @@ def compile_model(
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     bands = f", {compiled.bands.text}" if compiled.bands else ""
     click.echo(f"{target}: {counts}{host}{strips}{bands}")
+
+
+def _compiled(
+    graph: Graph,
+    config: NpuConfig,
+    calibrate: Path | None,
+    widths: Widths,
+    budget: str | None,
+    any_npu: bool,
+    batch: int,
+) -> Compiled:
+    """Compile with the formats that the options ask for; with ``any_npu`` mantissas may be those of another NPU."""
+    from concord.compiler.formats import choose_formats
+    from concord.compiler.model import compile_graph
+    from concord.compiler.tensor_formats import Formats
+
+    if calibrate is None:
+        return compile_graph(graph, config, Formats(mantissas=widths.layers), batch=batch)
+    arrays = arrays_of(calibrate)
+    if widths.auto:
+        return _automatic(graph, config, arrays, widths.layers, budget, any_npu and widths.npu is None, batch)
+    with Console(stderr=True).status("choosing formats"):
+        evidence = choose_formats(graph, config, inputs_of(graph, arrays), mantissas=widths.layers, batch=batch)
+    Console().print(evidence.table())
+    return evidence.chosen.compiled
 
 
 def _automatic(

@@ -7,7 +7,7 @@ everything that does not fit at once, with the largest tenants of every memory t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,24 @@ _LISTED = 5
 
 
 class CapacityError(ValueError):
-    """A program that does not fit into the memories of a configuration."""
+    """A program that does not fit into the memories of a configuration.
+
+    Parameters
+    ----------
+    message : str
+        Why.
+    short : dict, optional
+        Words that there are and that are needed, by the memory that is too small.
+    """
+
+    def __init__(self, message: str, short: Mapping[RegionId, tuple[int, int]] | None = None):
+        self.short = dict(short or {})
+        super().__init__(message)
+
+    @property
+    def excess(self) -> float:
+        """How many times the words that there are it takes, in the memory that is worst off."""
+        return max((need / have for have, need in self.short.values()), default=1.0)
 
 
 @dataclass(frozen=True)
@@ -204,25 +221,30 @@ class Sheet:
 
     def check(self, program_words: int = 0) -> None:
         """Raise :class:`CapacityError` with everything that does not fit."""
-        if problems := list(self._problems(program_words)):
-            raise CapacityError(f"does not fit into {self.config.name}: " + "; ".join(problems))
-
-    def _problems(self, program_words: int) -> Iterator[str]:
         config = self.config
-        if program_words > config.program_depth:
-            yield f"program memory has {config.program_depth} words, but {program_words} are needed"
-        for region, title, have, unit in (
-            (RegionId.MATRIX, "matrix memory", config.matrix_depth, "words"),
-            (RegionId.NARROW, "narrow memory", config.narrow_depth, "vectors"),
-            (RegionId.WIDE, "wide memory", config.wide_depth, "vectors"),
-        ):
-            need = self.used(region)
-            if need <= have:
-                continue
-            tenants = sorted((i for i in self.items.values() if i.region is region), key=lambda i: -i.count)
-            listed = ", ".join(f"{item.name} {item.count}" for item in tenants[:_LISTED])
-            more = f" and {len(tenants) - _LISTED} more" if len(tenants) > _LISTED else ""
-            yield f"{title} has {have} {unit}, but {need} are needed ({listed}{more})"
+        memories = {
+            RegionId.PROGRAM: ("program memory", config.program_depth, program_words, "words"),
+            RegionId.MATRIX: ("matrix memory", config.matrix_depth, self.used(RegionId.MATRIX), "words"),
+            RegionId.NARROW: ("narrow memory", config.narrow_depth, self.used(RegionId.NARROW), "vectors"),
+            RegionId.WIDE: ("wide memory", config.wide_depth, self.used(RegionId.WIDE), "vectors"),
+        }
+        short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
+        if short:
+            problems = [
+                f"{title} has {have} {unit}, but {need} are needed{self._tenants(region)}"
+                for region, (title, have, need, unit) in short.items()
+            ]
+            raise CapacityError(
+                f"does not fit into {config.name}: " + "; ".join(problems),
+                {region: (have, need) for region, (_, have, need, _) in short.items()},
+            )
+
+    def _tenants(self, region: RegionId) -> str:
+        """The largest tenants of a memory."""
+        tenants = sorted((i for i in self.items.values() if i.region is region), key=lambda i: -i.count)
+        listed = ", ".join(f"{item.name} {item.count}" for item in tenants[:_LISTED])
+        more = f" and {len(tenants) - _LISTED} more" if len(tenants) > _LISTED else ""
+        return f" ({listed}{more})" if listed else ""
 
 
 def _spans(parts: Iterable[Part], ports: Iterable[Port]) -> list[Span]:

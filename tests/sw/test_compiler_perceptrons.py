@@ -96,7 +96,7 @@ def test_static_exponents():
 
 def test_everything_that_does_not_fit_is_named():
     with pytest.raises(CapacityError) as caught:
-        compile_graph(perceptron(64, 400, 400, 10), TINY)
+        compile_graph(perceptron(64, 400, 400, 10), TINY.replace(max_terms=128))
     message = str(caught.value)
     assert "tiny" in message
     assert "matrix memory has 256 words, but 23800 are needed (weight.fc1 20000, weight.fc0 3200" in message

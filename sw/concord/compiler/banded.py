@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from concord.builder import ProgramBuilder
-from concord.compiler.bands import Bands, Prefix, prefixes, row_vectors
+from concord.compiler.bands import Bands, Prefix, obstacle, prefixes, row_vectors
 from concord.compiler.contents import Contents
 from concord.compiler.copies import peak, place_within
 from concord.compiler.emit import REGIONS, Emitter, all_tensors
@@ -203,9 +203,13 @@ def in_bands(lowered: Lowered, config: NpuConfig, formats: Formats) -> BandedEmi
     """
     probe = Contents(make_plan(lowered), config, formats)
     probe.contents()
-    probe.sheet.check()
+    try:
+        probe.sheet.check()
+    except CapacityError as error:
+        raise CapacityError("bands of rows do not help, as constants alone do not fit", error.short) from error
     room = {mem: depth - probe.sheet.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
-    choices = [bands for prefix in prefixes(lowered) for bands in _within(prefix, lowered, room)]
+    possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
+    choices = [bands for prefix in possible for bands in _within(prefix, lowered, room)]
     left = _ALL_ORDERS
     for bands in sorted(choices, key=lambda bands: (bands.cost(probe.plan, config), bands.layers, bands.rows)):
         emitter = BandedEmitter(planned(lowered, bands), config, formats, bands=bands)
@@ -213,7 +217,23 @@ def in_bands(lowered: Lowered, config: NpuConfig, formats: Formats) -> BandedEmi
         if fits:
             return emitter
         left -= tried
-    raise CapacityError(f"does not fit into {config.name}, not in bands of rows either")
+    if choices:
+        raise CapacityError("no bands of rows were found whose tensors and program fit")
+    if not possible:
+        raise CapacityError(f"bands of rows are not possible: {obstacle(lowered)}")
+    raise _too_large(possible, lowered, room)
+
+
+def _too_large(possible: list[Prefix], lowered: Lowered, room: Mapping[Mem, int]) -> CapacityError:
+    """What bands of a single row need, of the first layers for which that is least."""
+    errors = []
+    for prefix in possible:
+        copies = planned(lowered, prefix.schedule(1)).all()
+        need = {mem: peak(copy for copy in copies if copy.mem is mem) for mem in Mem}
+        texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
+        short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
+        errors.append(CapacityError(f"bands of rows need {' and '.join(texts)}, or more", short))
+    return min(errors, key=lambda error: error.excess)
 
 
 def _depths(config: NpuConfig) -> dict[Mem, int]:

@@ -156,7 +156,7 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     layers: list[Layer] = []
     for count, layer in enumerate(lowered.layers, 1):
-        if not isinstance(layer, Layer) or not _by_rows(layer):
+        if not isinstance(layer, Layer) or _obstacle(layer):
             return
         layers.append(layer)
         read, later = set().union(*map(_reads, layers)), outputs.union(*map(_roots, lowered.layers[count:]))
@@ -175,25 +175,35 @@ def _reads(layer: Layer) -> set[Storage]:
     return {layer.source.storage, *(o.storage for o in _operands(layer) if o.storage is not None)}
 
 
-def _by_rows(layer: Layer) -> bool:
-    """Whether rows of a layer follow from rows of what it reads, both in whole storages of their own."""
+def obstacle(lowered: Lowered) -> str:
+    """Why no first layers at all can be computed in bands."""
+    first = lowered.layers[0]
+    if isinstance(first, Layer) and first.source.storage.height == 1:
+        return f"layer '{first.name}' reads a tensor of a single row"
+    if reason := _obstacle(first):
+        return f"layer '{first.name}' {reason}"
+    return "the first layers must read one input, which no later layer reads"
+
+
+def _obstacle(layer: AnyLayer) -> str | None:
+    """Why rows of a layer do not follow from rows of what it reads, both in whole storages of their own."""
+    if not isinstance(layer, Layer):
+        return "is recurrent"
     walk, storage = layer.source, layer.source.storage
     aligned = walk.row_step == row_vectors(storage) and walk.start < row_vectors(storage)
-    if storage.host is not None or layer.target.host is not None or not aligned or walk.height != storage.height:
-        return False
-    if layer.reduction is Reduction.LANES:
-        return False
-    if layer.reduction is Reduction.NONE and layer.out[0] != storage.height:
-        return False
-    if layer.target.height != layer.out[0]:
-        return False
+    if storage.host is not None or layer.target.host is not None:
+        return "reads or computes a part of another tensor"
+    if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:
+        return "does not read whole rows"
+    if layer.target.height != layer.out[0] or (layer.reduction is Reduction.NONE and layer.out[0] != storage.height):
+        return "does not compute whole rows"
     for operand in _operands(layer):
         read = operand.storage
         assert read is not None
         aligned = operand.outer == row_vectors(read) and operand.start < row_vectors(read)
         if read.host is not None or read.height != layer.out[0] or not aligned:
-            return False
-    return True
+            return f"has an operand {operand.tensor} of other rows"
+    return None
 
 
 def _roots(layer: AnyLayer) -> set[Storage]:

@@ -49,6 +49,7 @@ class Emitter(Contents):
         """Allot everything and emit all layers."""
         self.contents()
         self._allot()
+        self.sheet.check()  # what lies beyond the end cannot even be addressed
         self._ports()
         self._program()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler import inputs, steps
+from concord.compiler import inputs, reach, steps
 from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -120,19 +120,9 @@ class Lowering:
     def _node(self, node: Node) -> None:
         if node.op in HANDLERS:
             HANDLERS[node.op](self, node)
-            self._check_weights(node)
+            reach.check_weights(node, self.config)
         elif OPS[node.op].kind is not Kind.MOVING:  # what only moves elements is looked up by those who read them
             raise LayoutError("operator is not supported on the NPU")
-
-    def _check_weights(self, node: Node) -> None:
-        """Refuse weights that no block of the matrix memory can hold."""
-        limit = self.config.wgt.limit
-        for key in ("weight", "W", "R"):
-            peak = float(np.abs(node.attrs[key]).max()) if key in node.attrs else 0.0
-            if peak >= limit:
-                raise LayoutError(
-                    f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model"
-                )
 
     def _give_up(self, node: Node) -> None:
         """Go on behind a node that cannot be lowered, to find every reason."""
@@ -207,13 +197,20 @@ class Lowering:
 
     def add(self, node: Node, source: Walk, reduction: Reduction, weight: Floats | None, window: Window,
             out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
-        """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output."""
+        """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
+
+        Raises
+        ------
+        LayoutError
+            If it is larger than a chain can be.
+        """
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
         ids = view(target).reshape(self.graph.shapes[tensor])
         layer = Layer(
             node.name, source, reduction, weight, window, out, tensor, target, ids, node.inputs[0], [], [node.name]
         )
+        reach.check(layer, self.config)
         self.done.layers.append(layer)
         self.done.views[tensor] = ids
         return layer

@@ -119,15 +119,16 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     ValueError
         If a mantissa width is not possible, or for a layer that is not there or has no weights.
     """
-    failure: CapacityError | None = None
+    failures: list[CapacityError] = []
     for banded in (False, True):
+        tried = []
         for unfold in reversed(Unfold):
             try:
                 return _compile(graph, config, unfold, formats, batch, banded)
             except CapacityError as error:
-                failure = failure or error
-    assert failure is not None
-    raise failure
+                tried.append(error)
+        failures.append(min(tried, key=lambda error: error.excess))
+    raise CapacityError("; ".join(map(str, failures)), failures[0].short)
 
 
 def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int, banded: bool) -> Compiled:

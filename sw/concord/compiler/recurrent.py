@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from concord.compiler import reach
 from concord.compiler.cells import CELLS
 from concord.compiler.layers import Functions, Recurrent
 from concord.compiler.layout import PAD, Ids, LayoutError, spread
@@ -58,6 +59,7 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
                 raise LayoutError(f"initial {key} must lie in whole vectors")
         elif node.attrs.get(f"initial_{key}") is not None:
             constants[key] = np.asarray(node.attrs[f"initial_{key}"])[d].reshape(-1)
+    reach.check_sum(max(walk.tiles, target.tiles), lowering.config)
     states = target.view(hidden)[0]
     first = 0 if backward else 1
     sequence = states[first : first + steps] if keep else np.full((steps, hidden), PAD)

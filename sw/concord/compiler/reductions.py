@@ -16,13 +16,11 @@ from concord.compiler import steps
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
 from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
+from concord.compiler.reach import TAPS
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
-from concord.spec.isa import FORMS, Op
-
-#: Greatest size of a window along either axis.
-_TAPS = {field.name: (1 << field.width) - 1 for field in FORMS[Op.SET_WINDOW].fields.fields}["kw"]
+from concord.spec.isa import Op
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequenc
     forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
     if not forms:
         raise LayoutError(
-            f"axes {list(axes)} must be positions, up to {_TAPS} along either axis, or lanes of a position"
+            f"axes {list(axes)} must be positions, up to {TAPS} along either axis, or lanes of a position"
         )
     wanted = [found for found in forms if together and set(found.lanes) == set(together)]
     wanted = wanted or [found for found in forms if not found.inside]
@@ -98,7 +96,7 @@ def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
                 except LayoutError:
                     continue
                 found = Form(whether, walk, outside, lanes)
-                if whether or max(found.kernel) <= _TAPS:
+                if whether or max(found.kernel) <= TAPS:
                     yield found
 
 
