@@ -10,10 +10,13 @@ from banded_nets import separable
 from compiled_nets import attention, gru, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
 from concord.report.prefixes import cycles, prefixes
 from concord.spec.presets import TINY, with_mantissas
+from onnx_models import onnxruntime_results
+from quantised_nets import network
 
 
 def check(graph, config, formats=DEFAULT, tolerance=0.1):
@@ -53,6 +56,19 @@ def test_other_mantissas(mant):
 @pytest.mark.slow
 def test_narrow_weights_of_a_layer():
     check(residual(), TINY, Formats(mantissas={"first": 5, "dense": 4}))
+
+
+@pytest.mark.slow
+def test_codes_of_a_quantised_model():
+    """Its input is rounded and limited to codes, all of which are exact: the results are those of onnxruntime."""
+    proto = network(scale=2.0**-9, most=15)
+    compiled = compile_graph(import_model(proto), TINY)
+    x = {"x": np.clip(np.random.default_rng(15).normal(0, 5, (20, 6)), -127 / 16, None)}
+    (want,) = onnxruntime_results(proto, x)
+    for back_end in ("emulator", "rtl"):
+        with connect(back_end, TINY) as device:
+            device.load(compiled.image)
+            np.testing.assert_array_equal(compiled.run(device, x)["y"], want.astype(np.float16))
 
 
 @pytest.mark.slow

@@ -8,35 +8,21 @@ from click.testing import CliRunner
 from concord.cli import main
 from concord.compiler.formats import choose_formats, emulate
 from concord.compiler.model import compile_graph, recompile
-from concord.compiler.quantized import exponents_of, static_exponent_of
+from concord.compiler.package import Grid, Package
+from concord.compiler.quantized import exponents_of, grids_of, static_exponent_of
 from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Quantization
 from concord.report import Analysis, analyse, render
 from concord.spec.presets import TINY, with_mantissas
-from onnx_models import model, node
+from onnx_models import model, node, onnxruntime_results
+from quantised_nets import network
 
 
-def network(scale=2.0**-5, dtype=np.int8, zero=0, weight_scale=2.0**-7, most=127):
-    """Two products with a quantised tensor between them, all weights quantised; the results are quantised, too."""
-    rng = np.random.default_rng(12)
-    constants = {
-        "v": rng.integers(-most, most + 1, (6, 8)).astype(np.int8),
-        "w": rng.integers(-most, most + 1, (8, 4)).astype(np.int8),
-        "vs": np.float32(weight_scale), "ws": np.full(4, weight_scale, np.float32), "wz": np.zeros(4, np.int8),
-        "xs": np.float32(2.0**-4), "xz": np.int8(0), "as": np.float32(scale), "az": dtype(zero),
-    }  # fmt: skip
-    constants["v"][0, 0] = constants["w"][0, 0] = -most
-    nodes = [
-        node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]), node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
-        node("DequantizeLinear", ["v", "vs"], ["vd"]), node("MatMul", ["xd", "vd"], ["m"], name="first"),
-        node("Relu", ["m"], ["a"]),
-        node("QuantizeLinear", ["a", "as", "az"], ["aq"]), node("DequantizeLinear", ["aq", "as", "az"], ["ad"]),
-        node("DequantizeLinear", ["w", "ws", "wz"], ["wd"], axis=1),
-        node("MatMul", ["ad", "wd"], ["y"], name="second"),
-    ]  # fmt: skip
-    return model(nodes, {"x": ["N", 6]}, constants=constants)
+def pair(zero):
+    """The input ``x`` through codes of the type of ``zero``, as ``xd``."""
+    return [node("QuantizeLinear", ["x", "s", "z"], ["xq"]), node("DequantizeLinear", ["xq", "s", "z"], ["xd"])]
 
 
 def known(scale=0.5, zero=0, bits=8, signed=True, axis=None):
@@ -77,6 +63,74 @@ def test_scales_become_static_exponents():
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x.astype(np.float32)})
     np.testing.assert_array_equal(emulate(compiled, {"x": x})["y"], want.astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("x", "mant", "grid"),
+    [
+        ((0.25, np.int8(0)), 8, Grid(-2, -127, 127)),
+        ((0.25, np.int8(0)), 9, Grid(-2, -128, 127)),
+        ((4.0, np.uint8(128)), 8, Grid(2, -128, 127)),
+        ((4.0, np.uint8(0)), 8, Grid(2, 0, 255)),
+        ((0.25, np.int16(-3)), 8, Grid(-2, -32765, 32770)),
+        ((0.3, np.int8(0)), 8, None),
+    ],
+)
+def test_what_inputs_are_rounded_to(x, mant, grid):
+    graph = import_model(network(x=x))
+    assert grids_of(graph, with_mantissas(TINY, mant)).get("x") == grid
+    assert "x" not in exponents_of(graph, TINY)
+
+
+@pytest.mark.parametrize(
+    ("x", "mant", "largest"),
+    [
+        ((2.0**-4, np.int8(0)), 8, 127),
+        ((2.0**-4, np.int8(0)), 9, 999),
+        ((2.0**-4, np.int8(3)), 8, 121),
+        ((2.0**-4, np.int8(3)), 9, 999),
+        ((2.0**-4, np.uint8(100)), 8, 121),
+        ((2.0**-4, np.uint8(100)), 9, 999),
+        ((2.0**-4, np.uint8(0)), 9, 999),
+    ],
+)
+def test_inputs_are_rounded_and_limited_to_codes(x, mant, largest):
+    """As onnxruntime does, beyond the range, too, where the mantissas hold all codes; else up to those they hold."""
+    proto = network(scale=2.0**-9, dtype=np.int8 if mant == 8 else np.uint8, most=15, x=x)
+    compiled = compile_graph(import_model(proto), with_mantissas(TINY, mant))
+    samples = np.random.default_rng(14).normal(0, 5, (400, 6))
+    samples[0, :3] = [2.5 * 2.0**-4, 3.5 * 2.0**-4, -2.5 * 2.0**-4]
+    samples = np.clip(samples, -largest * 2.0**-4, largest * 2.0**-4)
+    codes = np.rint(samples * 16)
+    assert (codes != samples * 16).any() and (largest < 999) == (np.abs(codes).max() <= 127)
+    (want,) = onnxruntime_results(proto, {"x": samples})
+    np.testing.assert_array_equal(emulate(compiled, {"x": samples})["y"], want.astype(np.float16))
+    assert ("x" in {one.name for one in compiled.inexact}) == (mant == 8 and bool(x[1]))
+
+
+def test_codes_beyond_the_mantissas_are_rounded_in_their_blocks():
+    """Beside 200 in the same native vector a 3 becomes 4, else it stays 3. -128 of int8 becomes -127."""
+    for x, values, want in (
+        (np.uint8(0), [200, 3, 0, 0, 3, 0], [200, 4, 0, 0, 3, 0]),
+        (np.int8(0), [-128, 3, 0, 0, 3, 0], [-127, 3, 0, 0, 3, 0]),
+    ):
+        constants = {"w": np.eye(6, dtype=np.float32), "s": np.float32(1), "z": x}
+        graph = import_model(
+            model([*pair(x), node("MatMul", ["xd", "w"], ["y"])], {"x": ["N", 6]}, constants=constants)
+        )
+        got = emulate(compile_graph(graph, TINY), {"x": np.array([values])})["y"]
+        assert got.tolist() == [want]
+
+
+def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(network().SerializeToString())
+    compiled = compile_graph(import_model(path), TINY)
+    compiled.package.save(tmp_path / "net", path)
+    arrangement = Package.load(tmp_path / "net").arrangement
+    assert arrangement.grids == compiled.package.arrangement.grids == {"x": Grid(-4, -127, 127)}
+    (port,) = arrangement.pack({"x": np.array([[0.1, -9.0, 9.0, 0.09375, 0.03125, 0.0]])}).values()
+    assert port.reshape(-1)[:6].tolist() == [0.125, -127 / 16, 127 / 16, 0.125, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
 from concord.compiler.layout import PAD
 from concord.compiler.lower import Lowered, Lowering
-from concord.compiler.package import MODEL, Arrangement, Package, PackageError
+from concord.compiler.package import MODEL, Arrangement, Grid, Package, PackageError
 from concord.compiler.plan import Plan
-from concord.compiler.quantized import Inexact, exponents_of, inexact
+from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
@@ -140,7 +140,7 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)
-    compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch), host)
+    compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch, grids_of(graph, config)), host)
     if batch != 1:  # there are only nodes that become layers as they are
         return compiled
     nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
@@ -196,7 +196,9 @@ def recompile(folder: Path) -> Compiled:
     return compiled
 
 
-def arranged(lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1) -> Arrangement:
+def arranged(
+    lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1, grids: Mapping[str, Grid] | None = None
+) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
     inputs, outputs = {}, {}
@@ -207,4 +209,4 @@ def arranged(lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1) -> A
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    return Arrangement(inputs, outputs, dict(shapes), batch)
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}))

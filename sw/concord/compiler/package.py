@@ -8,7 +8,7 @@ model.onnx    the network, of which the host computes the end
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -34,7 +34,22 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 4, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 5, PackageError)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of an input that a quantised model knows: ``k * 2**exponent`` with ``least <= k <= greatest``."""
+
+    exponent: int
+    least: int
+    greatest: int
+
+    def round(self, values: Floats) -> Floats:
+        """The nearest of these values, of two the even one; NaN stays NaN."""
+        return np.asarray(
+            np.ldexp(np.clip(np.rint(np.ldexp(values, -self.exponent)), self.least, self.greatest), self.exponent)
+        )
 
 
 @dataclass(frozen=True)
@@ -51,12 +66,20 @@ class Arrangement:
         Shapes of the samples of inputs and outputs.
     batch : int
         Samples that a run computes at a time; then they are the first axis of what the ports hold.
+    grids : dict
+        What inputs are rounded to, by name; others stay as they are.
     """
 
     inputs: dict[str, Ids]
     outputs: dict[str, Ids]
     shapes: dict[str, Shape]
     batch: int = 1
+    grids: dict[str, Grid] = field(default_factory=dict)
+
+    def rounded(self, name: str, values: npt.ArrayLike) -> Floats:
+        """Values of an input as the model reads them."""
+        numbers = np.asarray(values, dtype=np.float64)
+        return self.grids[name].round(numbers) if name in self.grids else numbers
 
     def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
@@ -64,7 +87,7 @@ class Arrangement:
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
         for name, order in self.inputs.items():
-            values = real_numbers(f"input {name!r}", inputs[name])
+            values = self.rounded(name, real_numbers(f"input {name!r}", inputs[name]))
             if values.shape[1:] != self.shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *self.shapes[name])))
                 raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
@@ -120,7 +143,7 @@ class Package:
         found = self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values())))))
         if self.host is None:
             return found
-        given = {name: np.asarray(inputs[name], dtype=np.float64) for name in self.host.inputs if name in inputs}
+        given = {name: self.arrangement.rounded(name, inputs[name]) for name in self.host.inputs if name in inputs}
         return execute.run(self.host, {name: (found | given)[name] for name in self.host.inputs})
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
@@ -136,7 +159,8 @@ class Package:
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
-        options = {"batch": self.arrangement.batch, "formats": self.formats.to_dict()}
+        grids = {name: asdict(grid) for name, grid in self.arrangement.grids.items()}
+        options = {"batch": self.arrangement.batch, "grids": grids, "formats": self.formats.to_dict()}
         write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
@@ -151,6 +175,7 @@ class Package:
             {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
             {name: tuple(shape) for name, shape in header["shapes"].items()},
             header["batch"],
+            {name: Grid(**values) for name, values in header["grids"].items()},
         )
         host = split(import_model(folder / MODEL))[1]
         return cls(Image.load(folder / IMAGE), arrangement, host, Formats.from_dict(header["formats"]))

@@ -2,6 +2,10 @@
 
 A scale that is a power of two is a static exponent. Where the range of codes needs more bits than a mantissa has, the
 exponent is as much greater, and codes are rounded. With any other scale the exponents are dynamic.
+
+Inputs are rounded and limited to their codes by the host, if the scale is a power of two. They are converted with
+dynamic exponents all the same: where mantissas hold the codes of a block, these are not greater than the static one
+would be, so the codes are exact.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.layers import AnyLayer, Layer, Reduction
+from concord.compiler.package import Grid
 from concord.compiler.tensor_formats import Formats
 from concord.golden.blocks import floor_log2
 from concord.graph.ir import Floats, Graph, Quantization
@@ -78,10 +83,26 @@ def static_exponent_of(known: Quantization, config: NpuConfig) -> int | None:
 
 
 def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
-    """Static exponents that an exporter chose, by tensor; inputs are converted by the host, with dynamic ones."""
+    """Static exponents that an exporter chose, by tensor; inputs have dynamic ones, and :func:`grids_of`."""
     computed = {name: known for name, known in graph.quantization.items() if name not in graph.inputs}
     found = {name: static_exponent_of(known, config) for name, known in computed.items()}
     return {name: exponent for name, exponent in found.items() if exponent is not None}
+
+
+def grids_of(graph: Graph, config: NpuConfig) -> dict[str, Grid]:
+    """What the host rounds inputs to, where their scales are powers of two.
+
+    The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
+    elements of its block a bit.
+    """
+    found = {}
+    for name, known in graph.quantization.items():
+        if name in graph.inputs and known.axis is None and _powers_of_two(known.scale):
+            least, greatest = _offsets(known)
+            if -least == greatest and _bits(greatest + 1) <= config.act_mant:
+                least -= 1
+            found[name] = Grid(int(np.frexp(float(known.scale))[1]) - 1, least, greatest)
+    return found
 
 
 def inexact(
@@ -102,7 +123,12 @@ def inexact(
     formats : Formats
         What it was compiled with.
     """
-    found = [_tensor(name, graph.quantization[name], config) for name in narrow if name in graph.quantization]
+    exponents = exponents_of(graph, config)
+    found = [
+        _tensor(name, graph.quantization[name], config, exponents.get(name))
+        for name in narrow
+        if name in graph.quantization
+    ]
     for layer in layers:
         nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
         if isinstance(layer, Layer) and layer.weight is not None and nodes:
@@ -112,11 +138,11 @@ def inexact(
     return tuple(one for one in found if one is not None)
 
 
-def _tensor(name: str, known: Quantization, config: NpuConfig) -> Inexact | None:
+def _tensor(name: str, known: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
     least, greatest = _offsets(known)
     codes = np.arange(least, greatest + 1) if known.bits <= 16 else np.linspace(least, greatest, 1 << 16)
     values = np.multiply.outer(known.scale.reshape(-1), codes)
-    held = _held(values, config.act, static_exponent_of(known, config))
+    held = _held(values, config.act, exponent)
     return _inexact(name, False, known, config.act_mant, max(-least, greatest), values, held)
 
 
