@@ -85,7 +85,7 @@ def test_results_do_not_depend_on_the_workers(batch, monkeypatch):
             for _ in range(2):  # the second time in memories that were used
                 result = emulator.run_batch({}, spans, 0, narrow, numbers)
                 found.append((result.outputs[0], *result.outputs[1], emulator.memories.flags))
-            assert emulator.memories.differences(memories) == [] or (emulator.memories.flags != memories.flags).any()
+            assert [d for d in emulator.memories.differences(memories) if not d.startswith("flags")] == []
         assert all(np.array_equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 

@@ -41,9 +41,9 @@ def test_the_first_layer_with_other_results_is_named(make):
     compiled, x = example(make)
     with connect("emulator", TINY) as device:
         assert first_difference(compiled, x, device) == ""
-        for layer in compiled.lowered.layers:
-            if layer.weights:
-                assert first_difference(compiled, x, Faulty(device, compiled, layer)) == layer.name
+        layers = [layer for layer in compiled.lowered.layers if layer.weights]
+        found = [first_difference(compiled, x, Faulty(device, compiled, layer)) for layer in layers]
+        assert found and found == [layer.name for layer in layers]
 
 
 def test_layers_in_bands_are_named_together():
