@@ -1,12 +1,17 @@
 """Models that are quantised already: scales are honoured, and what cannot be held exactly is named."""
 
+from dataclasses import replace
+
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from click.testing import CliRunner
+from onnx import numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from concord.cli import main
-from concord.compiler.formats import choose_formats, emulate
+from concord.compiler.formats import choose_formats, emulate, relative_error
 from concord.compiler.model import compile_graph, recompile
 from concord.compiler.package import Grid, Package
 from concord.compiler.quantized import exponents_of, grids_of, static_exponent_of
@@ -15,9 +20,10 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Quantization
 from concord.report import Analysis, analyse, render
-from concord.spec.presets import TINY, with_mantissas
+from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from onnx_models import model, node, onnxruntime_results
 from quantised_nets import network
+from trained import DATA, needs_data
 
 
 def pair(zero):
@@ -201,3 +207,49 @@ def test_report_and_folder(tmp_path):
     assert "<h2>Not exact</h2>" in page and "needs mantissas of 9 bits, not 8" in page
     exact = analyse(compile_graph(import_model(network()), TINY), {"x": np.random.default_rng(13).normal(0, 1, (4, 6))})
     assert "Not exact" not in render(exact)
+
+
+@needs_data
+@pytest.mark.parametrize(("codes", "mant"), [(QuantType.QInt8, 8), (QuantType.QUInt8, 9)])
+def test_a_network_that_onnxruntime_quantised(tmp_path, codes, mant):
+    """With scales of tensors that are powers of two: the codes of the input are those of onnxruntime, and results near.
+
+    What is left are scales of weights and sums in binary16 before they become codes.
+    """
+    with np.load(DATA / "data" / "digits.npz") as content:
+        images, training = content["x"][:100, None] / 16, content["x_train"][:100, None] / 16
+    images = np.clip(images + np.random.default_rng(16).normal(0, 0.05, images.shape), 0, 1).astype(np.float32)
+
+    class Calibration(CalibrationDataReader):
+        def __init__(self):
+            self.left = iter([{"input": image[None].astype(np.float32)} for image in training])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    scales, path = {}, tmp_path / "quantised.onnx"
+    for _ in range(2):
+        options = {"ActivationSymmetric": mant == 8, "WeightSymmetric": True, "TensorQuantOverrides": scales}
+        quantize_static(
+            DATA / "models" / "digits_cnn.onnx", path, Calibration(), activation_type=codes, extra_options=options
+        )
+        proto = onnx.load(path)
+        numbers = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
+        found = {item.input[0]: item.input[1:] for item in proto.graph.node if item.op_type == "QuantizeLinear"}
+        scales = {
+            name: [{"scale": np.asarray(np.exp2(np.ceil(np.log2(numbers[scale])))), "zero_point": numbers[zero]}]
+            for name, (scale, zero) in found.items()
+        }
+    graph = import_model(path)
+    compiled = compile_graph(graph, with_mantissas(ECP5_85F, mant))
+    assert list(compiled.package.arrangement.grids) == ["input"] and not any(
+        one.name == "input" for one in compiled.inexact
+    )
+    want = np.concatenate([onnxruntime_results(proto, {"input": image[None]})[0] for image in images])
+    plain = replace(compiled.package, arrangement=replace(compiled.package.arrangement, grids={}))
+    errors = []
+    for package in (compiled.package, plain):
+        got = emulate(replace(compiled, package=package), {"input": images})["output"].reshape(want.shape)
+        errors.append(relative_error(got, want))
+        assert (got.argmax(axis=1) == want.argmax(axis=1)).mean() > 0.98
+    assert errors[0] < 0.025 and errors[0] < 0.96 * errors[1]
