@@ -41,7 +41,7 @@ def test_as_accurate_as_float(name):
     x, y = x[: SAMPLES.get(name, 200)], y[: SAMPLES.get(name, 200)]
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]
-    compiled = choose_formats(graph, ECP5_85F, calibration(TASK[name], graph, x, DATA)).chosen.compiled
+    compiled = choose_formats(graph, ECP5_85F, calibration(TASK[name], graph, DATA)).chosen.compiled
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
         got = compiled.run(device, {given: x})[result]

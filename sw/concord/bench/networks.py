@@ -29,8 +29,8 @@ ON_RTL = 2
 #: What scores are.
 SCORES = (
     "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
-    "share of chunks decided as in double precision. Formats are chosen with the first 100 samples, without labels; "
-    "of the transformer with training data, of silero with chunks from all over the recording."
+    "share of chunks decided as in double precision. Formats are chosen without labels, with about 100 other samples; "
+    "those of silero with chunks from all over the recording that is measured."
 )
 #: Mantissas whose scores are compared.
 WIDTHS = range(8, MANT_MIN - 1, -1)
@@ -63,7 +63,7 @@ def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], Non
     for task in TASKS:
         say(f"widths of {task.model}")
         graph, inputs, labels = load(task, data)
-        few = calibration(task, graph, inputs, data)
+        few = calibration(task, graph, data)
         scores = {"float": task.score(_exact(task, graph, inputs), inputs, labels)}
         try:
             for mant in WIDTHS:
@@ -90,7 +90,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
         say(f"network {task.model}")
         graph, inputs, labels = load(task, data)
         try:
-            compiled = _compiled(graph, config, calibration(task, graph, inputs, data), task.batch)
+            compiled = _compiled(graph, config, calibration(task, graph, data), task.batch)
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue

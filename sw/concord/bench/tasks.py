@@ -23,7 +23,7 @@ from concord.graph.ir import Floats, Graph
 Labels = npt.NDArray[Any]
 #: Inputs by name -> outputs by name.
 Step = Callable[[dict[str, Floats]], dict[str, Floats]]
-#: Samples that formats are chosen with: the first ones; at least as many of a stream, evenly spread.
+#: Samples that formats are chosen with, if there are as many: at least these, evenly spread over what there is.
 CALIBRATION = 100
 
 
@@ -36,13 +36,13 @@ class Task:
     model, data : str
         Files without their suffixes.
     inputs : callable
-        Arrays of the data file -> inputs of the network, samples along the first axis.
+        Arrays of the data file, the one with the samples -> inputs of the network, samples along the first axis.
     score : callable
         (results, inputs, labels) -> share of correct samples, or another measure between 0 and 1.
     batch : int
         Samples per run of the program.
-    calibration : callable, optional
-        Arrays of the data file -> other inputs, with which formats are chosen; else that is done with the first inputs.
+    samples, calibration : str
+        Arrays of the data file: what is measured, and what formats are chosen with.
     labels : callable
         Arrays of the data file -> what ``score`` compares with.
     state : tuple of pairs
@@ -52,10 +52,11 @@ class Task:
 
     model: str
     data: str
-    inputs: Callable[[Any], Floats]
+    inputs: Callable[[Any, Floats], Floats]
     score: Callable[[Floats, Floats, Labels], float]
     batch: int = 1
-    calibration: Callable[[Any], Floats] | None = None
+    samples: str = "x"
+    calibration: str = "x_calib"
     labels: Callable[[Any], Labels] = lambda data: np.asarray(data["y"])
     state: tuple[tuple[str, str], ...] = ()
 
@@ -78,45 +79,47 @@ def decided(results: Floats, _: Floats, labels: Labels) -> float:
     return float(np.mean((results.reshape(-1) > 0.5) == labels))
 
 
-def _windows(data: Any) -> Floats:
+def _windows(_: Any, clips: Floats) -> Floats:
     """Five consecutive frames each, flattened."""
-    clips = data["x"].astype(np.float64)
     count = clips.shape[1] - 4
     return np.concatenate([clips[:, k : k + count] for k in range(5)], axis=2).reshape(-1, 5 * clips.shape[2])
 
 
-def _plain(data: Any) -> Floats:
-    return np.asarray(data["x"].astype(np.float64))
+def _scaled(data: Any, x: Floats) -> Floats:
+    """The numbers that codes stand for."""
+    return np.asarray((x - data["zero_point"]) * np.float64(data["scale"]))
 
 
-def _chunks(data: Any) -> Floats:
+def _plain(_: Any, x: Floats) -> Floats:
+    return x
+
+
+def _chunks(_: Any, pcm: Floats) -> Floats:
     """512 samples of sound each, behind the last 64 of the chunk before."""
-    sound = np.concatenate([np.zeros(64), data["pcm"] / 32768])
-    return np.stack([sound[512 * k : 512 * k + 576] for k in range(len(data["ref_prob"]))])
+    sound = np.concatenate([np.zeros(64), pcm / 32768])
+    return np.stack([sound[512 * k : 512 * k + 576] for k in range(len(pcm) // 512)])
 
 
-def _digits(data: Any) -> Floats:
-    return _plain(data) / 16
-
+_digits = partial(Task, data="digits", score=top_one, calibration="x_train")
 
 TASKS = (
-    Task("ic_resnet8", "ic_cifar10", _plain, top_one),
-    Task("kws_dscnn", "kws_mfcc_int8", lambda d: (_plain(d) - d["zero_point"]) * d["scale"], top_one),
-    Task("vww_mobilenetv1_025", "vww_coco", lambda d: _plain(d) / 255, top_one),
+    Task("ic_resnet8", "ic_cifar10", _scaled, top_one),
+    Task("kws_dscnn", "kws_mfcc_int8", _scaled, top_one),
+    Task("vww_mobilenetv1_025", "vww_coco", _scaled, top_one),
     Task("ad_fc_autoencoder", "ad_toycar", _windows, area_under_curve, batch=4),
-    Task("sww_dscnn1d", "sww_logmel", _plain, top_one),
-    Task("kws_lstm118", "kws_mfcc_f32", _plain, top_one),
-    Task("kws_gru154", "kws_mfcc_f32", lambda d: _plain(d)[:, ::2], top_one),
-    Task("kws_crnn", "kws_mfcc_f32", lambda d: _plain(d)[:, None], top_one),
-    Task("mnist_cnn", "mnist", _plain, top_one),
-    Task("digits_mlp", "digits", _digits, top_one),
-    Task("digits_cnn", "digits", lambda d: _digits(d)[:, None], top_one),
-    Task("digits_lstm64", "digits", _digits, top_one),
-    Task("digits_gru64", "digits", _digits, top_one),
-    Task("digits_transformer", "digits", _digits, top_one, calibration=lambda d: d["x_train"][:300] / 16),
-    Task("silero_vad_16k", "silero_speech", _chunks, decided, labels=lambda d: d["ref_prob"] > 0.5,
-         state=(("state", "stateN"),)),
-    Task("silero_vad_16k_core", "silero_speech", lambda d: d["core_spec"].astype(np.float64), decided,
+    Task("sww_dscnn1d", "sww_logmel", _scaled, top_one),
+    Task("kws_lstm118", "kws_mfcc_f32", _scaled, top_one),
+    Task("kws_gru154", "kws_mfcc_f32", lambda d, x: _scaled(d, x)[:, ::2], top_one),
+    Task("kws_crnn", "kws_mfcc_f32", lambda d, x: _scaled(d, x)[:, None], top_one),
+    Task("mnist_cnn", "mnist", _scaled, top_one),
+    _digits("digits_mlp", inputs=_scaled),
+    _digits("digits_cnn", inputs=lambda d, x: _scaled(d, x)[:, None]),
+    _digits("digits_lstm64", inputs=_scaled),
+    _digits("digits_gru64", inputs=_scaled),
+    _digits("digits_transformer", inputs=_scaled),
+    Task("silero_vad_16k", "silero_speech", _chunks, decided, samples="pcm", calibration="pcm",
+         labels=lambda d: d["ref_prob"] > 0.5, state=(("state", "stateN"),)),
+    Task("silero_vad_16k_core", "silero_speech", _plain, decided, samples="core_spec", calibration="core_spec",
          labels=lambda d: d["core_ref_prob"] > 0.5, state=(("h", "hn"), ("c", "cn"))),
 )  # fmt: skip
 
@@ -130,7 +133,12 @@ def folder() -> Path | None:
 def load(task: Task, data: Path) -> tuple[Graph, Floats, Labels]:
     """The network of a task, its inputs and labels."""
     with np.load(data / "data" / f"{task.data}.npz") as arrays:
-        return import_model(data / "models" / f"{task.model}.onnx"), task.inputs(arrays), task.labels(arrays)
+        graph, labels = import_model(data / "models" / f"{task.model}.onnx"), task.labels(arrays)
+        return graph, _inputs(task, arrays, task.samples), labels
+
+
+def _inputs(task: Task, arrays: Any, name: str) -> Floats:
+    return task.inputs(arrays, arrays[name].astype(np.float64))
 
 
 def run(task: Task, graph: Graph, step: Step, inputs: Floats) -> tuple[dict[str, Floats], dict[str, Floats]]:
@@ -165,15 +173,15 @@ def _joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def calibration(task: Task, graph: Graph, inputs: Floats, data: Path) -> dict[str, Floats]:
-    """Inputs that formats are chosen with: those of the task, the first ones, or some of a whole stream.
+def calibration(task: Task, graph: Graph, data: Path) -> dict[str, Floats]:
+    """Inputs that formats are chosen with: none of those that are measured, but some of a stream.
 
     States of a stream are as in double precision.
     """
-    few = inputs[: None if task.state else CALIBRATION]
-    if task.calibration is not None:
-        with np.load(data / "data" / f"{task.data}.npz") as arrays:
-            few = task.calibration(arrays)
-    given, _ = run(task, graph, partial(execute.run, graph), few)
-    every = max(1, len(few) // CALIBRATION) if task.state else 1
+    with np.load(data / "data" / f"{task.data}.npz") as arrays:
+        inputs = _inputs(task, arrays, task.calibration)
+    every = max(1, len(inputs) // CALIBRATION)
+    if not task.state:
+        inputs, every = inputs[::every], 1
+    given, _ = run(task, graph, partial(execute.run, graph), inputs)
     return {name: values[::every] for name, values in given.items()}
