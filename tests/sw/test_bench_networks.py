@@ -7,7 +7,7 @@ from rich.console import Console
 from concord.bench import Results
 from concord.bench import networks as bench
 from concord.bench.networks import measure_networks, measure_widths
-from concord.bench.tasks import TASKS, area_under_curve, decided, folder, load, run, top_one
+from concord.bench.tasks import TASKS, area_under_curve, calibration, decided, folder, load, run, top_one
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
@@ -114,3 +114,16 @@ def test_widths(monkeypatch):
     assert float(row["m=8"]) > 0.988 and float(row["m=3"]) < float(row["m=6"])
     assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn, other widths"]
     assert said == ["widths of kws_dscnn", "widths of digits_cnn"]
+
+
+@needs_data
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.model)
+def test_formats_are_chosen_with_other_samples(task):
+    """About a hundred, if there are as many; none that is measured, but for streams, of which there is only one."""
+    graph, inputs, _ = load(task, folder())
+    (few,) = (
+        values for name, values in calibration(task, graph, folder()).items() if values.shape[1:] == inputs.shape[1:]
+    )
+    known = {sample.tobytes() for sample in inputs}
+    shared = sum(sample.tobytes() in known for sample in few)
+    assert 30 <= len(few) <= 120 and shared == (len(few) if task.state else 0)
