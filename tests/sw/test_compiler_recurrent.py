@@ -12,6 +12,8 @@ from concord.host import connect
 from concord.spec.presets import ECP5_85F
 
 CONFIG = ECP5_85F.replace(native=8, lanes=4, mfu_lanes=2, table_depth=2048)
+PEEPHOLE = np.random.default_rng(3).normal(0, 0.5, (1, 33))
+STATE = np.random.default_rng(4).normal(0, 0.5, (1, 1, 11))
 
 
 def error(graph, seed=0, samples=3):
@@ -45,8 +47,7 @@ def test_reset_before_the_product():
 
 @pytest.mark.parametrize("forget", [False, True])
 def test_peepholes(forget):
-    peephole = np.random.default_rng(3).normal(0, 0.5, (1, 33))
-    assert error(recurrent("LSTM", 11, 5, 6, P=peephole, input_forget=forget)) < 0.06
+    assert error(recurrent("LSTM", 11, 5, 6, P=PEEPHOLE, input_forget=forget)) < 0.05
 
 
 def test_constant_initial_states():
@@ -62,6 +63,31 @@ def test_given_initial_states():
     graph.inputs += ["h", "c"]
     graph.shapes |= {"h": (1, 1, 11), "c": (1, 1, 11)}
     assert error(graph) < 0.05
+
+
+def without(values, part):
+    """A copy with zeros in some of its last axis."""
+    changed = values.copy()
+    changed[..., part] = 0
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "other"),
+    [
+        *(("LSTM", {"P": PEEPHOLE}, {"P": without(PEEPHOLE, slice(k, k + 11))}) for k in (0, 11, 22)),
+        ("LSTM", {"P": PEEPHOLE}, {"P": PEEPHOLE, "input_forget": True}),
+        ("LSTM", {"initial_h": STATE}, {"initial_h": None}),
+        ("LSTM", {"initial_c": STATE}, {"initial_c": None}),
+        ("GRU", {"linear_before_reset": False}, {"linear_before_reset": True}),
+    ],
+)
+def test_details_make_more_difference_than_is_allowed(op, attrs, other):
+    """In double precision: what a layer left out would be three times the error that tests of this file allow."""
+    graph, changed = (recurrent(op, 11, 5, 6, **given) for given in (attrs, other))
+    x = {"x": np.random.default_rng(0).normal(0, 1, (3, 6, 1, 5))}
+    (want,), (got,) = run(graph, x).values(), run(changed, x).values()
+    assert np.abs(got - want).max() > 3 * 0.05 * np.abs(want).max()
 
 
 def test_other_functions():
