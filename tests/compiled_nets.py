@@ -54,6 +54,22 @@ def _conv(rng, name, x, y, weight, group=1):
     return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.2, len(weight)), **geometry})
 
 
+def magnitudes(seed=0):
+    """Square roots of sums of squares, and a product."""
+    rng = np.random.default_rng(seed)
+    return graph_of(
+        [
+            Node("Mul", "square", ("x", "x"), ("a",)),
+            Node("Slice", "low", ("a",), ("l",), {"axes": (1,), "starts": (0,), "stops": (8,), "steps": (1,)}),
+            Node("Slice", "high", ("a",), ("h",), {"axes": (1,), "starts": (8,), "stops": (16,), "steps": (1,)}),
+            Node("Add", "power", ("l", "h"), ("p",)),
+            Node("Function", "root", ("p",), ("r",), {"functions": (("sqrt", {}),)}),
+            Node("Dense", "last", ("r",), ("y",), {"weight": _weights(rng, 5, 8), "bias": rng.normal(0, 0.2, 5)}),
+        ],
+        x=(1, 16),
+    )
+
+
 def perceptron(*widths, functions=None, seed=0):
     """Products with ReLU in between; ``functions`` are those behind every product, None for none."""
     rng = np.random.default_rng(seed)

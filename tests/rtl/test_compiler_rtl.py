@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from banded_nets import separable
-from compiled_nets import attention, gru, perceptron, residual
+from compiled_nets import attention, gru, magnitudes, perceptron, residual
 from concord.compiler.model import compile_graph
+from concord.compiler.parts import divided, sample
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
 from concord.graph.execute import run
@@ -69,6 +70,13 @@ def test_codes_of_a_quantised_model():
         with connect(back_end, TINY) as device:
             device.load(compiled.image)
             np.testing.assert_array_equal(compiled.run(device, x)["y"], want.astype(np.float16))
+
+
+@pytest.mark.slow
+def test_a_function_by_several_tables():
+    parts = divided((("sqrt", ()),), sample(np.exp2(np.linspace(-12, 5, 200))), 3, TINY.table_depth)
+    assert len(parts) == 3
+    check(magnitudes(), TINY, Formats(parts={"root": parts}))
 
 
 @pytest.mark.slow

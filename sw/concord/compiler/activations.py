@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from concord.compiler.layers import Curve, Domain, Functions
+from concord.parts import LEAST, Part
 from concord.spec.config import NpuConfig
-from concord.tables import Table, standard_range
+from concord.tables import Table, round_to_half, standard_range
 from concord.transfer import Binary16, TableIndex, transfer_table
 
 #: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.
@@ -49,7 +51,7 @@ def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
         choices = [
             (_growth(first, second), first, second)
             for first, second in combinations(dict.fromkeys(held.values()), 2)
-            if first[0] == second[0] and first[1] is not None and second[1] is not None
+            if first[0] == second[0] and isinstance(first[1], tuple) and isinstance(second[1], tuple)
         ]
         if not choices:
             break
@@ -60,31 +62,45 @@ def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
 
 
 def _union(first: Curve, second: Curve) -> Domain:
-    assert first[1] is not None and second[1] is not None
+    assert isinstance(first[1], tuple) and isinstance(second[1], tuple)
     return min(first[1][0], second[1][0]), max(first[1][1], second[1][1])
 
 
 def _growth(first: Curve, second: Curve) -> float:
     """How much more than the smaller one of two ranges both together cover."""
-    assert first[1] is not None and second[1] is not None
+    assert isinstance(first[1], tuple) and isinstance(second[1], tuple)
     low, high = _union(first, second)
     return (high - low) / min(end - begin for begin, end in (first[1], second[1]))
 
 
-def activation_table(functions: Functions, domain: Domain | None, config: NpuConfig, entries: int) -> Table:
+def others_share(others: Sequence[Curve], parts: Sequence[Curve], config: NpuConfig) -> int:
+    """Entries that a table may have beside those that are parts of functions."""
+    taken = sum(part.entries for _, part in parts if isinstance(part, Part))
+    count = len(set(shared(others, config.table_slots - len(parts)).values()))
+    return (config.table_depth - taken) // max(count, 1)
+
+
+def activation_table(functions: Functions, domain: Domain | Part | None, config: NpuConfig, entries: int) -> Table:
     """A table of functions applied one after the other.
 
     Parameters
     ----------
     functions : Functions
         In the order of application; only the last result is rounded.
-    domain : Domain or None
-        Inputs covered, as :func:`domain_of` gives them; what lies beyond has the value of the nearest end.
+    domain : Domain, Part or None
+        Inputs covered, as :func:`domain_of` gives them; what lies beyond has the value of the nearest end. A part has
+        the entries that it says.
     config : NpuConfig
         Its table memory limits the codes.
     entries : int
         Greatest number of entries.
     """
-    source = TableIndex(*standard_range(functions[0][0], config, entries, domain))
     operators = [(name, dict(parameters)) for name, parameters in functions]
-    return transfer_table(source, operators, Binary16()).npu_table()
+    if not isinstance(domain, Part):
+        source = TableIndex(*standard_range(functions[0][0], config, entries, domain))
+        return transfer_table(source, operators, Binary16()).npu_table()
+    table = transfer_table(TableIndex(domain.low, domain.high, domain.scale), operators, Binary16()).npu_table()
+    contents = list(table.entries)
+    if domain.least is not None:
+        contents[domain.least] = round_to_half(LEAST)
+    return replace(table, entries=tuple(contents))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from concord.builder import ProgramBuilder
 from concord.compiler.bands import Bands
-from concord.compiler.contents import RELU, Contents
+from concord.compiler.contents import Contents
 from concord.compiler.copies import Copy, place
-from concord.compiler.layers import Curve, Layer, Operand, Recurrent, Reduction, Step, Window
+from concord.compiler.layers import RELU, Curve, Layer, Operand, Recurrent, Reduction, Step, Window
 from concord.compiler.layout import LayoutError, Storage
 from concord.compiler.lower import Lowered
 from concord.compiler.plan import make_plan, share, widen_in_strips

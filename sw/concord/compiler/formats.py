@@ -14,11 +14,13 @@ from concord.compiler.activations import domain_of
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain, Layer
 from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.parts import available, divided, sample, table_error
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Floats, Graph, Node
 from concord.host import connect
 from concord.host.tensors import real_numbers
+from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
@@ -26,6 +28,9 @@ Inputs = Mapping[str, npt.ArrayLike]
 Classes = npt.NDArray[np.int64]
 #: Computes the outputs of a compiled network.
 Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
+#: What another table for a function, which costs a chain, may leave of the error of the result. It may also leave all
+#: of that, if it leaves no more than ``TABLE_GAIN`` of the function's own: not all adds up in samples as in a stream.
+GAIN, TABLE_GAIN = 0.9, 0.5
 
 
 def emulate(compiled: Compiled, inputs: Inputs) -> dict[str, Floats]:
@@ -219,8 +224,40 @@ class Calibration:
         return Candidate(label, compiled, error, float(np.mean(best == self.best)), self.accuracy(best), outputs)
 
 
+def in_parts(calibration: Calibration, config: NpuConfig, best: Candidate, node: Node) -> list[Candidate]:
+    """The best candidate with a function in two tables, in three, and so on, as long as it is worth a chain."""
+    formats, found = best.compiled.package.formats, [best]
+    functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+    curve = functions, domain_of(functions, formats.ranges.get(node.inputs[0]))
+    layers = best.compiled.lowered.layers
+    if not any(curve in layer.curves for layer in layers):  # the host computes it
+        return []
+    most, entries, plain = available(layers, curve, config)
+    x = sample(calibration.values[node.inputs[0]])
+    before = table_error(functions, [plain], x)
+    for count in range(2, most + 1):
+        parts = divided(functions, x, count, entries)
+        if parts is None or (own := table_error(functions, parts, x)) > GAIN * before:
+            continue
+        changed = replace(formats, parts={**formats.parts, node.name: parts})
+        label = f"{best.label}, {node.name} by {count} tables"
+        try:
+            one = calibration.measure(label, config, changed, bool(formats.means), bool(formats.ranges))
+        except CapacityError:
+            break
+        last = found[-1].error
+        if one.error >= GAIN * last and not (one.error <= last and own <= TABLE_GAIN * before):
+            break
+        found.append(one)
+        before = own
+    return found[1:]
+
+
 def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
-    """Measure dynamic and static exponents, biases and tables as they are, and rank them by the error of the result."""
+    """Measure dynamic and static exponents, biases and tables as they are, and rank them by the error of the result.
+
+    Then functions get several tables where the best one becomes better by it.
+    """
     plain = Formats(mantissas=mantissas)
     dynamic = calibration.measure("dynamic exponents", config, plain)
     found = [dynamic, calibration.measure("dynamic exponents, biases as they are", config, plain, shifted=False)]
@@ -229,7 +266,14 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     for margin, label in enumerate(("static exponents", "static exponents, one bit tighter")):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         found.append(calibration.measure(label, config, Formats(exponents, mantissas=mantissas)))
-    return Evidence(tuple(sorted(found, key=lambda candidate: candidate.error)))
+    for node in calibration.graph.nodes:
+        if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
+            found += in_parts(calibration, config, min(found, key=_error), node)
+    return Evidence(tuple(sorted(found, key=_error)))
+
+
+def _error(candidate: Candidate) -> float:
+    return candidate.error
 
 
 def choose_formats(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.layout import Ids, Storage, Walk
+from concord.parts import Part
 from concord.spec.isa import Op, Stage
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
 #: Least and greatest input of a table.
 Domain = tuple[float, float]
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-Curve = tuple[Functions, Domain | None]
+Curve = tuple[Functions, Domain | Part | None]
+#: What the multifunction units compute without a table.
+RELU: Curve = ((("relu", ()),), None)
 
 
 class Reduction(Enum):

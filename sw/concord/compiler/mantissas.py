@@ -207,8 +207,8 @@ class _Search:
         if widths:
             least, most = min(widths.values()), max(widths.values()) if len(widths) == len(self.layers) else mant
             label += f", weights of {least}" + (f" to {most}" if most > least else "")
-        formats = Formats(exponents, mantissas=self.fixed | widths)
         best = self.base.compiled.package.formats
+        formats = Formats(exponents, mantissas=self.fixed | widths, parts=best.parts)
         return self.calibration.measure(label, config, formats, bool(best.means), bool(best.ranges))
 
     def _exponents(self, config: NpuConfig) -> dict[str, int]:

@@ -34,7 +34,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 5, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 6, PackageError)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from concord.compiler.activations import domain_of
 from concord.compiler.contractions import outer
 from concord.compiler.layers import Floats, Step
 from concord.compiler.layout import Ids, LayoutError, Storage
-from concord.compiler.lower import HANDLERS, Lowering
+from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.spec.isa import Op
 
@@ -37,11 +37,25 @@ def clip(lowering: Lowering, node: Node) -> None:
 
 
 def function(lowering: Lowering, node: Node) -> None:
-    """Functions of one variable, all by one table [transfer-lut]."""
+    """Functions of one variable, all by one table [transfer-lut], or by a part of it."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    domain = node.attrs.get("domain") or domain_of(functions, lowering.formats.ranges.get(node.inputs[0]))
-    curve = (functions, domain)
+    given = node.attrs.get("part") or node.attrs.get("domain")
+    curve = (functions, given or domain_of(functions, lowering.formats.ranges.get(node.inputs[0])))
     lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
+
+
+def in_parts(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Functions with several tables: each of them, and the maximum of all."""
+    if node.name not in lowering.formats.parts or "part" in node.attrs:
+        return None
+    found: list[Node] = []
+    for k, part in enumerate(lowering.formats.parts[node.name]):
+        one = lowering.part(node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], part=part)
+        joined = [lowering.part(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
+        found += [one, *joined]
+    last = found.pop()
+    del lowering.graph.shapes[last.outputs[0]]
+    return [*found, last.replace(name=node.name, outputs=node.outputs)]
 
 
 _OPS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}
@@ -97,4 +111,5 @@ def _latest(lowering: Lowering) -> Callable[[tuple[str, str, Op]], int]:
     return key
 
 
+EXPANSIONS["Function"] = in_parts
 HANDLERS |= {"Relu": relu, "Clip": clip, "Function": function, **dict.fromkeys(_OPS, binary)}

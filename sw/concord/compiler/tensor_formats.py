@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from concord.compiler.layers import AnyLayer, Domain
+from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 
@@ -28,12 +29,15 @@ class Formats:
     means : mapping of str to tuple of float
         Mean of every input channel of a convolution or product, by node. Where there is a bias, it takes over what the
         rounding of the weights changes in the mean of the result.
+    parts : mapping of str to tuple of Part
+        Tables of functions that have several, by node; all others have one.
     """
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, Domain] = field(default_factory=dict)
     mantissas: Mapping[str, int] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
     def mantissa(self, layer: AnyLayer, config: NpuConfig) -> int:
         """Bits of the mantissas of the weights of a layer."""
@@ -50,14 +54,16 @@ class Formats:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means")}
+        plain = {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means")}
+        return plain | {"parts": {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Formats:
         """Inverse of :meth:`to_dict`."""
         ranges = {name: (low, high) for name, (low, high) in values["ranges"].items()}
         means = {name: tuple(mean) for name, mean in values["means"].items()}
-        return cls(values["exponents"], ranges, values["mantissas"], means)
+        parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
+        return cls(values["exponents"], ranges, values["mantissas"], means, parts)
 
 
 #: Everything as the configuration has it, exponents dynamic.

@@ -10,6 +10,7 @@ import numpy as np
 from concord import floatfunctions
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, present, present_shape
+from concord.parts import Part
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -73,6 +74,12 @@ def _clip(node: Node, x: Floats) -> Floats:
     return np.asarray(np.minimum(np.maximum(x, node.attrs["min"]), node.attrs["max"]))
 
 
+def _function(node: Node, x: Floats) -> Floats:
+    part: Part | None = node.attrs.get("part")
+    functions = node.attrs["functions"]
+    return floatfunctions.evaluate(functions, x) if part is None else part.evaluate(functions, x)
+
+
 _BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}
 _BEYOND = {"beyond": "what the NPU has as the operand beside elements that are none of the tensor's; may be absent"}
 _REVERSED = {"reversed": "true: the constant is the first operand"}
@@ -97,9 +104,10 @@ ELEMENTWISE_OPS = {
         {
             "functions": _FUNCTIONS,
             "domain": "least and greatest input there is, as far as that is known; may be absent",
+            "part": "the inputs for which this is the function (Part), for others the least number; may be absent",
         },
         _same_shape,
-        _unary(lambda node, x: floatfunctions.evaluate(node.attrs["functions"], x)),
+        _unary(_function),
     ),
     "Add": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add)),
     "Sub": Operator(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),

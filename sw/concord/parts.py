@@ -1,0 +1,81 @@
+"""Parts of a function: tables side by side, each over some of the inputs with a step of its own, the largest counts.
+
+A table has the same step everywhere. A function that is steep near zero and read over many powers of two, as a square
+root of powers is, needs a fine step for small inputs and many entries for large ones. In parts it has both: for inputs
+of another part a part has a value that is not above that one's, so the maximum of all parts is the entry of the part
+that is right. At a border, within half a step of the finer part, it may be that of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.floatfunctions import evaluate
+from concord.spec.formats import HALF_MAX
+
+Floats = npt.NDArray[np.float64]
+#: What a part has where another one must be the largest.
+LEAST = -float(HALF_MAX)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The inputs of one table of a function that rises, or falls, all the way.
+
+    Parameters
+    ----------
+    low, high : int
+        Least and greatest code.
+    scale : int
+        log2 of codes per unit of the input.
+    start, stop : float or None
+        Where the part before ends and the one behind begins; ``None`` if there is none. The first code of a part
+        behind another one lies below ``start``, where the function rises; the last code of a part before another one
+        above ``stop``, where it falls: that code has the least number instead of the function.
+    falling : bool
+        Whether the function falls.
+    """
+
+    low: int
+    high: int
+    scale: int
+    start: float | None = None
+    stop: float | None = None
+    falling: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ValueError(f"low must be less than high={self.high}, not {self.low!r}")
+
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return self.high - self.low + 1
+
+    @property
+    def least(self) -> int | None:
+        """Index of the entry that is the least number, if there is one."""
+        if self.falling:
+            return None if self.stop is None else self.entries - 1
+        return None if self.start is None else 0
+
+    def nearest(self, x: Floats) -> Floats:
+        """The inputs whose function values the table has for ``x``, where this part is the right one."""
+        codes = np.clip(np.rint(np.ldexp(x, self.scale)), self.low, self.high)
+        return self._limited(np.ldexp(codes, -self.scale))
+
+    def evaluate(self, functions: Iterable[tuple[str, Mapping[str, float]]], x: Floats) -> Floats:
+        """What the part stands for, in double precision."""
+        y = evaluate(functions, self._limited(x))
+        if self.falling:
+            return y if self.stop is None else np.where(x >= self.stop, LEAST, y)
+        return y if self.start is None else np.where(x <= self.start, LEAST, y)
+
+    def _limited(self, x: Floats) -> Floats:
+        return np.asarray(
+            np.clip(x, -np.inf if self.start is None else self.start, np.inf if self.stop is None else self.stop)
+        )

@@ -1,0 +1,194 @@
+"""Functions by several tables, each with a step of its own."""
+
+import numpy as np
+import pytest
+
+from commands import run as command
+from compiled_nets import graph_of
+from concord.compiler.activations import activation_table
+from concord.compiler.formats import Calibration, choose_formats
+from concord.compiler.mantissas import Budget, choose_mantissas
+from concord.compiler.model import compile_graph
+from concord.compiler.package import Package
+from concord.compiler.parts import divided, sample, table_error
+from concord.compiler.tensor_formats import Formats
+from concord.floatfunctions import evaluate
+from concord.golden import half
+from concord.graph.execute import run
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.parts import Part
+from concord.report import Analysis
+from concord.spec.presets import ECP5_85F, TINY
+from concord.tables import standard_range
+from onnx_models import model as proto
+from onnx_models import node
+from reference_runs import run_reference
+
+SQRT, RSQRT, RECIPROCAL, LOG = ((((name, ()),)) for name in ("sqrt", "rsqrt", "reciprocal", "log"))
+NAMES = {"sqrt": SQRT, "rsqrt": RSQRT, "reciprocal": RECIPROCAL, "log": LOG}
+
+
+def powers(shape=(40, 8), low=-16, high=7):
+    """Numbers of very different sizes."""
+    return np.exp2(np.random.default_rng(3).uniform(low, high, shape))
+
+
+def wide(name="sqrt", more=()):
+    """A function of eight inputs, and more of the result."""
+    nodes = [Node("Function", "wide", ("x",), ("a",), {"functions": ((name, {}),)})]
+    nodes += [Node("Function", f"f{k}", ("a",), (f"b{k}",), {"functions": ((one, {}),)}) for k, one in enumerate(more)]
+    nodes += [Node("Add", f"sum{k}", ("a" if not k else f"s{k - 1}", f"b{k}"), (f"s{k}",)) for k in range(len(more))]
+    return graph_of(nodes, x=(1, 8))
+
+
+def emulated(compiled, x):
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        results = compiled.run(device, {"x": x})
+        assert device.flags() == {}
+    return next(iter(results.values()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_parts_are_the_function_together(name, count):
+    x = sample(powers((2000,), -18, 9))
+    parts = divided(NAMES[name], x, count, 100 * count)
+    assert len(parts) == count and all(part.entries <= 100 for part in parts)
+    assert [part.scale for part in parts] == sorted((part.scale for part in parts), reverse=True)
+    together = np.max([part.evaluate(((name, {}),), x) for part in parts], axis=0)
+    np.testing.assert_array_equal(together, evaluate(((name, {}),), x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_largest_entry_is_that_of_the_right_table(name):
+    """For every binary16 number the tables cover: no input is off by more than half a step of the table behind it."""
+    every = half.decode(np.arange(0x7C00, dtype=np.uint16))
+    x = sample(powers((2000,), -18, 9))
+    parts = divided(NAMES[name], x, 4, 512)
+    stops = [part.stop for part in parts[:-1]]
+    x = every[(every > 0) & (every <= x[-1])]
+    for part in parts[:-1]:  # half a step of the finer table around a border may be of either
+        x = x[np.abs(x - part.stop) > 2.0**-part.scale / 2]
+    looked_up = [half.decode(activation_table(NAMES[name], part, ECP5_85F, 2).apply(half.encode(x))[0])
+                 for part in parts]  # fmt: skip
+    which = np.searchsorted(stops, x)
+    nearest = np.choose(which, [part.nearest(x) for part in parts])
+    with np.errstate(all="ignore"):
+        want = half.decode(half.encode(np.clip(evaluate(((name, {}),), nearest), -65504, 65504)))
+    np.testing.assert_array_equal(np.max(looked_up, axis=0), want)
+    step = 2.0 ** -np.array([part.scale for part in parts])
+    assert (np.abs(nearest - x) <= step[which] / 2).all()
+    behind = which > 0  # a square root: within a quarter of a step over the border, relatively, and rounding
+    first = np.array([(part.start or 0) for part in parts])[which[behind]]
+    if name == "sqrt":
+        error = np.abs(np.max(looked_up, axis=0) / np.sqrt(x) - 1)[behind]
+        assert (error <= 0.26 * step[which[behind]] / first + 2.0**-10).all() and error.max() > 0.01
+
+
+def test_errors_become_less_with_every_table():
+    """Where one table is far off, as nearly all inputs are within its first step."""
+    x = sample(powers((4000,), -18, 9))
+    plain = Part(*standard_range("sqrt", ECP5_85F, 512, (0, 1.125 * x[-1])))
+    errors = [table_error(SQRT, [plain], x)]
+    errors += [table_error(SQRT, divided(SQRT, x, count, 512), x) for count in (2, 3, 4, 5)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] > 0.8 and errors[4] < 0.03
+
+
+def test_what_cannot_be_divided():
+    x = sample(powers((100,)))
+    gelu, silu_of = ((("gelu", ()),)), (("leaky_relu", (("alpha", -1.0),)),)
+    assert divided(gelu, sample(np.linspace(-3, 3, 100)), 2, 512) is None, "below zero"
+    assert divided((("sigmoid", ()), ("log", ())), x, 2, 512) is not None, "rises all the way"
+    assert divided((("log", ()), *silu_of), x, 2, 512) is None, "falls and rises"
+    assert divided(SQRT, x, 5, 19) is None, "few entries"
+    assert divided(SQRT, np.zeros(3), 2, 512) is None, "zeros only"
+
+
+def test_a_part_is_checked():
+    with pytest.raises(ValueError, match="low must be less than high=3, not 3"):
+        Part(3, 3, 0)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "rsqrt"])
+def test_calibration_divides_where_it_helps(name):
+    graph, x = wide(name), powers()
+    evidence = choose_formats(graph, TINY, {"x": x})
+    formats = evidence.chosen.compiled.package.formats
+    tables = len(formats.parts["wide"])
+    assert evidence.chosen.label.endswith(f"wide by {tables} tables") and 2 <= tables <= TINY.table_slots
+    others = [candidate.error for candidate in evidence.candidates if not candidate.compiled.package.formats.parts]
+    assert evidence.chosen.error < min(others) / 2
+    assert Formats.from_dict(formats.to_dict()) == formats
+    (want,) = run(evidence.chosen.compiled.graph, {"x": x}).values()
+    np.testing.assert_array_equal(want, run(graph, {"x": x})["a"], "the graph with the parts is the same function")
+
+
+def test_the_emulator_is_the_reference_machine():
+    graph, x = wide(), powers()
+    compiled = choose_formats(graph, TINY, {"x": x}).chosen.compiled
+    assert compiled.package.formats.parts
+    ports = compiled.package.arrangement.pack({"x": x[:3]})
+    want, _ = run_reference(compiled.image, next(iter(ports.values())))
+    assert want and np.array_equal(emulated(compiled, x[:3]), compiled.package.finish({"x": x[:3]}, want)["a"])
+
+
+def test_other_tables_stay_as_they_are():
+    """What is left by them is divided, entries and tables."""
+    graph = wide(more=("sigmoid", "tanh"))
+    x = powers()
+    compiled = choose_formats(graph, TINY, {"x": x}).chosen.compiled
+    assert len(compiled.package.formats.parts["wide"]) == 2, "two tables of four are taken"
+    assert compiled.package.formats.parts["wide"][-1].entries < TINY.table_depth
+    sizes = [item.doc for name, item in compile_graph(graph, TINY).items.items() if "sigmoid" in name or "tanh" in name]
+    now = [item.doc for name, item in compiled.items.items() if "sigmoid" in name or "tanh" in name]
+    assert [doc.split()[1] for doc in now] == [doc.split()[1] for doc in sizes] == ["64", "64"]
+
+
+@pytest.mark.parametrize(
+    ("graph", "x"),
+    [
+        (wide(), np.random.default_rng(1).uniform(100, 140, (40, 8))),
+        (wide("softplus"), np.random.default_rng(1).uniform(-3, 3, (40, 8))),
+        (wide(more=("sigmoid", "tanh", "erf")), powers()),
+        (wide("sigmoid"), powers()),
+    ],
+    ids=["narrow range", "below zero", "no table left", "settling"],
+)
+def test_nothing_is_divided_without_reason(graph, x):
+    evidence = choose_formats(graph, TINY, {"x": x})
+    assert not any(candidate.compiled.package.formats.parts for candidate in evidence.candidates)
+
+
+def test_what_the_host_computes_has_no_tables():
+    nodes = [
+        Node("Function", "wide", ("x",), ("a",), {"functions": (("sqrt", {}),)}),
+        Node("Softmax", "soft", ("a",), ("b",), {"axis": 1}),
+        Node("Function", "last", ("b",), ("y",), {"functions": (("log", {}),)}),
+    ]
+    evidence = choose_formats(graph_of(nodes, x=(1, 8)), TINY, {"x": powers()})
+    assert [node.op for node in evidence.chosen.compiled.host.nodes] == ["Softmax", "Function"]
+    assert {name for c in evidence.candidates for name in c.compiled.package.formats.parts} == {"wide"}
+
+
+def test_what_is_chosen_stays_with_other_mantissas():
+    calibration = Calibration(wide(), {"x": powers()})
+    choice = choose_mantissas(calibration, TINY, Budget("error", 20), free=True)
+    assert len(choice.candidates) > 2
+    assert all(candidate.compiled.package.formats.parts for candidate in choice.candidates)
+
+
+def test_from_file_to_report(tmp_path):
+    """The folder keeps the parts: the report compiles the same program once more."""
+    model, x = proto([node("Sqrt", ["x"], ["y"])], {"x": (1, 8)}), tmp_path / "x.npz"
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    np.savez(x, x=powers().astype(np.float32))
+    folder = tmp_path / "net"
+    code, said = command("compile", tmp_path / "net.onnx", "--preset", "tiny", "--calibrate", x, "-o", folder)
+    assert code == 0, said
+    (parts,) = Package.load(folder).formats.parts.values()
+    code, said = command("report", folder, "-i", x)
+    assert code == 0, said
+    assert len(Analysis.from_json((folder / "report.json").read_text()).layers) == len(parts) > 1
