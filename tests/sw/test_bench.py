@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
+from commands import run
 from concord.bench import PARTS, RTL_MEASURES, WITHOUT_RTL, Results, Rtl
 from concord.bench.programs import elementwise, products
 from concord.bench.software import emulator_speed, synthesis
-from concord.cli import main
 from concord.host import connect
 from concord.spec.presets import TINY
 
@@ -97,8 +96,8 @@ def test_only_some_parts(monkeypatch, tmp_path):
     done = []
     monkeypatch.setitem(WITHOUT_RTL, "widths", lambda config, results, say: done.append(config))
     output = tmp_path / "bench.json"
-    result = CliRunner().invoke(main, ["bench", "--preset", "tiny", "--only", "widths", "--output", str(output)])
-    assert result.exit_code == 0 and done == [TINY] and json.loads(output.read_text())["figures"] == []
+    code, _ = run("bench", "--preset", "tiny", "--only", "widths", "--output", output)
+    assert code == 0 and done == [TINY] and json.loads(output.read_text())["figures"] == []
     assert set(PARTS) >= {"networks", "chains", "link_bytes", "emulator_speed", "synthesis"}
 
 
@@ -110,5 +109,5 @@ def test_only_some_parts(monkeypatch, tmp_path):
     ],
 )
 def test_parts_that_are_wrong(options, message):
-    result = CliRunner().invoke(main, ["bench", *options])
-    assert result.exit_code == 1 and message in result.output
+    code, shown = run("bench", *options)
+    assert code == 1 and message in shown

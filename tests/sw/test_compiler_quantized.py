@@ -6,11 +6,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from click.testing import CliRunner
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
-from concord.cli import main
+from commands import run
 from concord.compiler.formats import choose_formats, emulate, relative_error
 from concord.compiler.model import compile_graph, recompile
 from concord.compiler.package import Grid, Package
@@ -133,6 +132,9 @@ def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
     path.write_bytes(network().SerializeToString())
     compiled = compile_graph(import_model(path), TINY)
     compiled.package.save(tmp_path / "net", path)
+    assert (
+        "input: x is rounded by the host to multiples of 2**-4 from -127 to 127" in run("inspect", tmp_path / "net")[1]
+    )
     arrangement = Package.load(tmp_path / "net").arrangement
     assert arrangement.grids == compiled.package.arrangement.grids == {"x": Grid(-4, -127, 127)}
     (port,) = arrangement.pack({"x": np.array([[0.1, -9.0, 9.0, 0.09375, 0.03125, 0.0]])}).values()
@@ -195,11 +197,11 @@ def test_calibration_leaves_the_exponents_of_the_model():
 
 def test_report_and_folder(tmp_path):
     (tmp_path / "net.onnx").write_bytes(network(dtype=np.uint8, zero=100).SerializeToString())
-    result = CliRunner().invoke(main, ["compile", str(tmp_path / "net.onnx"), "--preset", "tiny"])
-    assert result.exit_code == 0
+    code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny")
+    assert code == 0
     line = "a (uint8, zero point 100, scale 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
-    assert f"not exact: {line}" in result.output
-    assert f"not exact: {line}" in CliRunner().invoke(main, ["inspect", str(tmp_path / "net")]).output
+    assert f"not exact: {line}" in output
+    assert f"not exact: {line}" in run("inspect", tmp_path / "net")[1]
     compiled = recompile(tmp_path / "net")
     analysis = analyse(compiled, {"x": np.random.default_rng(13).normal(0, 1, (4, 6))})
     assert analysis.inexact == compiled.inexact and Analysis.from_json(analysis.to_json()) == analysis

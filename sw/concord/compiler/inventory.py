@@ -8,7 +8,7 @@ from typing import Any
 from concord.compiler.emit import REGIONS, Emitter, all_tensors
 from concord.compiler.footprint import KIB, weight_bits
 from concord.compiler.layers import AnyLayer
-from concord.compiler.quantized import Inexact
+from concord.compiler.quantized import Inexact, grids_of
 from concord.graph.ir import Graph
 
 
@@ -18,14 +18,17 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands`` and ``not exact``, texts, if
-        there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of address and layer; ``map``,
-        tenants of memories: constants as in :meth:`concord.sheet.Sheet.map`, and tensors with the layers they live for.
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input`` and
+        ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
+        address and layer; ``map``, tenants of memories: constants as in :meth:`concord.sheet.Sheet.map`, and tensors
+        with the layers they live for.
     """
     lowered = emitter.plan.lowered
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
     if emitter.bands is not None:
         found["bands"] = emitter.bands.text
+    if grids := grids_of(graph, emitter.config):
+        found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
     if lost:
         found["not exact"] = [one.text for one in lost]
     found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]

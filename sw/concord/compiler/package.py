@@ -45,6 +45,11 @@ class Grid:
     least: int
     greatest: int
 
+    @property
+    def text(self) -> str:
+        """These values in words."""
+        return f"multiples of 2**{self.exponent} from {self.least} to {self.greatest}"
+
     def round(self, values: Floats) -> Floats:
         """The nearest of these values, of two the even one; NaN stays NaN."""
         return np.asarray(
