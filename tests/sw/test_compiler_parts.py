@@ -192,3 +192,15 @@ def test_from_file_to_report(tmp_path):
     code, said = command("report", folder, "-i", x)
     assert code == 0, said
     assert len(Analysis.from_json((folder / "report.json").read_text()).layers) == len(parts) > 1
+
+
+def test_no_more_tables_than_the_program_has_room_for():
+    """A part more would be better, but its chain does not fit behind the others."""
+    graph, inputs = wide(more=("tanh",) * 3), {"x": powers()}
+    free = choose_formats(graph, TINY, inputs).chosen.compiled
+    count = len(free.package.formats.parts["wide"])
+    assert count > 2
+    tight = TINY.replace(program_depth=len(free.image.program) - 1)
+    chosen = choose_formats(graph, tight, inputs).chosen.compiled
+    assert len(chosen.package.formats.parts["wide"]) == count - 1
+    assert len(chosen.image.program) <= tight.program_depth
