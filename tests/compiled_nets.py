@@ -164,3 +164,18 @@ def attention(tokens=3, heads=2, width=4, seed=3):
         ],
         x=(1, tokens, width),
     )
+
+
+def large_windows():
+    """Means and maxima over more positions than a window of ``TINY`` has, behind a convolution."""
+    rng = np.random.default_rng(4)
+    ones = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
+    return graph_of(
+        [
+            _conv(rng, "conv", "x", "a", _weights(rng, 4, 2, 3, 3)),
+            Node("ReduceMean", "mean", ("a",), ("b",), {"axes": (2, 3), "keepdims": True}),
+            Node("MaxPool", "max", ("a",), ("c",), {"kernel": (1, 67), **ones}),
+            Node("Add", "sum", ("c", "b"), ("y",)),
+        ],
+        x=(1, 2, 1, 67),
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from banded_nets import separable
-from compiled_nets import attention, gru, magnitudes, perceptron, residual
+from compiled_nets import attention, gru, large_windows, magnitudes, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.parts import divided, sample
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -45,6 +45,12 @@ def two_functions():
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)
+
+
+@pytest.mark.slow
+def test_windows_in_stages():
+    """Means and maxima over 67 positions, of which a window has 63."""
+    check(large_windows(), TINY.replace(narrow_depth=256, wide_depth=128))
 
 
 @pytest.mark.slow

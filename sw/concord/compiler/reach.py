@@ -19,6 +19,8 @@ def greatest(op: Op, name: str) -> int:
 
 #: Greatest size of a window along either axis.
 TAPS = greatest(Op.SET_WINDOW, "kw")
+#: Greatest step of windows that reach into padding.
+PADDED_STRIDE = greatest(Op.SET_PAD, "step_x")
 #: Greatest number of native vectors of a position.
 TILES = greatest(Op.SET_SHAPE, "cols")
 
@@ -42,7 +44,7 @@ def check(layer: Layer, config: NpuConfig) -> None:
     if _is_padded(window, (height, width)):
         sizes += [
             ("padding", max(window.begin), greatest(Op.SET_PAD, "x0") + 1),
-            ("stride of padded windows", max(window.stride), greatest(Op.SET_PAD, "step_x")),
+            ("stride of padded windows", max(window.stride), PADDED_STRIDE),
             ("size of a padded image", max(window.size), greatest(Op.SET_PAD, "width")),
         ]
     _refuse(sizes)

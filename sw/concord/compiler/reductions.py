@@ -12,11 +12,10 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler import steps
+from concord.compiler import large_windows, steps
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
 from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
-from concord.compiler.reach import TAPS
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
@@ -44,7 +43,9 @@ class Form:
 
     @property
     def kernel(self) -> tuple[int, int]:
-        """The window, where the reduced elements are in positions of their own."""
+        """The window over positions or, inside, over native vectors of one position."""
+        if self.inside:
+            return 1, self.walk.tiles
         return (1 if self.outside else self.walk.height), self.walk.width
 
     def cost(self, shape: Sequence[int], config: NpuConfig) -> int:
@@ -67,9 +68,7 @@ def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequenc
     ids = lowering.whole(tensor)
     forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
     if not forms:
-        raise LayoutError(
-            f"axes {list(axes)} must be positions, up to {TAPS} along either axis, or lanes of a position"
-        )
+        raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
     wanted = [found for found in forms if together and set(found.lanes) == set(together)]
     wanted = wanted or [found for found in forms if not found.inside]
     if not wanted:
@@ -95,9 +94,7 @@ def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
                     walk = lowering.done.storages.walk(view, "input")
                 except LayoutError:
                     continue
-                found = Form(whether, walk, outside, lanes)
-                if whether or max(found.kernel) <= TAPS:
-                    yield found
+                yield Form(whether, walk, outside, lanes)
 
 
 def reduce(lowering: Lowering, node: Node) -> None:
@@ -178,8 +175,20 @@ def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
     return lowering.part(node, "Min", "masked", (tensor,), **attrs)
 
 
+def staged(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Stages of a sum, mean or maximum over more positions than a window has."""
+    shape = lowering.graph.shapes[node.inputs[0]]
+    found = form(lowering, node.inputs[0], node.attrs["axes"], node.attrs.get("together", ()))
+    if large_windows.fits(node.op, found.kernel, lowering.config, found.inside):
+        return None
+    axes = [axis for axis in node.attrs["axes"] if shape[axis] > 1]
+    return large_windows.reduction(lowering, node, axes, found.inside)
+
+
 def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
-    """A mask in front of a maximum over lanes, if some of them are no elements."""
+    """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
+    if (stages := staged(lowering, node)) is not None:
+        return stages
     found = form(lowering, node.inputs[0], node.attrs["axes"])
     if node.attrs.get("masked") or not found.inside or found.walk.full:
         return None
@@ -188,4 +197,4 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
 
 
 HANDLERS |= dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce)
-EXPANSIONS["ReduceMax"] = maximum
+EXPANSIONS |= {"ReduceMean": staged, "ReduceSum": staged, "ReduceMax": maximum}
