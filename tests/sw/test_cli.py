@@ -5,9 +5,10 @@ import sys
 from itertools import pairwise
 
 import numpy as np
+import onnx
 import pytest
 
-from commands import run
+from commands import run, two_products
 from concord.compiler.package import Package
 from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
@@ -131,6 +132,25 @@ def model(tmp_path):
     path = tmp_path / "net.onnx"
     export_onnx(layers(64, 8, 3), TrainSettings(), path)
     return path
+
+
+def test_tensors_in_a_file_beside_the_model(tmp_path):
+    """The folder does not need them any more."""
+    source = two_products(tmp_path)
+    apart = source / "apart.onnx"
+    options = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save_model(onnx.load(source / "net.onnx"), apart, **options)
+    results = []
+    for model in (source / "net.onnx", apart):
+        folder = model.with_suffix("")
+        assert run("compile", model, "--preset", "tiny")[0] == 0
+        if model == apart:
+            (source / "w.bin").unlink()
+        code, output = run("run", folder, "-i", source / "x.npz", "-o", source / "y.npz")
+        assert code == 0, output
+        with np.load(source / "y.npz") as found:
+            results.append(found["y"])
+    assert np.array_equal(*results)
 
 
 def test_compile_and_run(model, tmp_path):

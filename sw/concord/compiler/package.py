@@ -20,6 +20,7 @@ from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.container import FileKind, read_file, write_file
 from concord.frontend import import_model
+from concord.frontend.load import one_file
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph, Shape
 from concord.host.device import Device
@@ -159,7 +160,7 @@ class Package:
         """Write everything to a folder; ``model`` is the ONNX file it was compiled from."""
         folder.mkdir(parents=True, exist_ok=True)
         self.image.save(folder / IMAGE)
-        (folder / MODEL).write_bytes(model.read_bytes())
+        (folder / MODEL).write_bytes(one_file(model))
         shapes = {name: list(shape) for name, shape in self.arrangement.shapes.items()}
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}

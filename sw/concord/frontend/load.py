@@ -47,6 +47,13 @@ def load(model: str | Path | Any) -> Any:
     return proto
 
 
+def one_file(model: Path) -> bytes:
+    """A valid model with all of its tensors, those in files beside it, too."""
+    import onnx
+
+    return bytes(onnx.load(model, format="protobuf").SerializeToString())
+
+
 def _settle_shape(value: Any, is_input: bool) -> None:
     """onnx asks for a shape of every output, even though it follows from the nodes; inputs need one indeed."""
     if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
