@@ -179,3 +179,18 @@ def large_windows():
         ],
         x=(1, 2, 1, 67),
     )
+
+
+def grouped_softmax():
+    """A softmax over two lanes out of four, of which others are of the same position."""
+    rng = np.random.default_rng(6)
+    return graph_of(
+        [
+            _conv(rng, "conv", "x", "a", _weights(rng, 4, 3, 3, 3)),
+            Node("Reshape", "groups", ("a",), ("b",), {"shape": (1, 2, 2, 6)}),
+            Node("Softmax", "softmax", ("b",), ("c",), {"axis": 2}),
+            Node("Reshape", "channels", ("c",), ("d",), {"shape": (1, 4, 2, 3)}),
+            _conv(rng, "last", "d", "y", _weights(rng, 2, 4, 3, 3)),
+        ],
+        x=(1, 3, 2, 3),
+    )

@@ -191,14 +191,27 @@ def test_what_is_the_same_in_every_lane_meets_any(axes, keep):
     check(graph_of(nodes, x=(5, 6)), rng, ROOMY, limit=1)
 
 
-def test_what_cannot_meet_is_refused():
-    """Groups that are neither positions nor whole vectors; what would follow from it is not told."""
+def groups_across_positions(rows):
+    """Softmax over ten elements each, which are neither positions nor whole vectors, and its sum, which is 1."""
     nodes = [
-        Node("Reshape", "split", ("x",), ("a",), {"shape": (3, 10)}),
+        Node("Dense", "dense", ("x0",), ("x",), {"weight": np.eye(6), "bias": np.zeros(6)}),
+        Node("Reshape", "split", ("x",), ("a",), {"shape": (rows * 6 // 10, 10)}),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
         Node("ReduceSum", "sum", ("p",), ("y",), {"axes": (1,), "keepdims": True}),
     ]
-    relu = Node("Dense", "dense", ("x0",), ("x",), {"weight": np.eye(6), "bias": np.zeros(6)})
-    with pytest.raises(Unsupported, match="maximum must be over all elements of a position") as caught:
-        compile_graph(graph_of([relu, *nodes], x0=(5, 6)), ROOMY)
+    return graph_of(nodes, x0=(rows, 6))
+
+
+def test_groups_across_positions_are_set_apart():
+    x = {"x0": np.random.default_rng(0).normal(0, 1, (4, 5, 6))}
+    y = emulate(compile_graph(groups_across_positions(5), ROOMY), x)["y"]
+    np.testing.assert_allclose(y, 1, rtol=0.03)  # a reciprocal by 73 entries
+
+
+def test_groups_of_too_many_elements_are_refused():
+    """The product that would set them apart is too long; what would follow from it is not told."""
+    with pytest.raises(
+        Unsupported, match="'softmax/apart': native products in a sum on tiny must be at most"
+    ) as caught:
+        compile_graph(groups_across_positions(70), ROOMY)
     assert len(caught.value.reasons) == 1

@@ -20,7 +20,7 @@ from concord.compiler.layers import Layer, Operand, Reduction, Step, Window
 from concord.compiler.layout import Ids, LayoutError, Storage, Walk
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.compiler.meeting import meet, own_indices, side, spreading, summable
-from concord.compiler.reductions import form, masked
+from concord.compiler.reductions import apart, form, masked
 from concord.graph.ir import Node
 from concord.spec.isa import Op
 
@@ -118,6 +118,8 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
 def softmax(lowering: Lowering, node: Node) -> list[Node]:
     """Maximum, difference, exponential, sum, reciprocal, product."""
     (x,), axis = node.inputs, node.attrs["axis"]
+    if (moved := apart(lowering, node, x, (axis,))) is not None:
+        return [moved, node.replace(inputs=moved.outputs)]
     reduced = {"axes": (axis,), "keepdims": True}
     size = lowering.graph.shapes[x][axis]
     found = form(lowering, x, (axis,))

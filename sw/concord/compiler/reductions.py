@@ -156,14 +156,21 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
         raise LayoutError("maximum must be over all elements of a position, not over some of them")
     if not walk.full and not node.attrs.get("masked"):
         raise LayoutError("maximum must be over whole native vectors")
-    if walk.height > 1 and walk.row_step != walk.width * walk.step:
+    # Maxima are one behind the other in the order of what is read, which may be another one than that of the axes.
+    firsts = (np.arange(walk.height)[:, None] * walk.row_step + np.arange(walk.width) * walk.step).reshape(-1)
+    order = np.argsort(firsts)
+    steps_between = np.diff(firsts[order])
+    if len(set(steps_between.tolist())) > 1:
         raise LayoutError("maximum must be over positions at equal distances")
-    count = walk.height * walk.width
-    step = walk.step if walk.width > 1 else walk.row_step
+    count, step = len(firsts), int(steps_between[0]) if len(firsts) > 1 else 0
     vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, step, 1, np.arange(walk.storage.native))
+
+    def view(target: Storage) -> Ids:
+        ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]
+        return np.asarray(ids.reshape([shape[axis] for axis in found.outside]))
+
     layer = lowering.add(
-        node, vectors, Reduction.LANES, None, Window(kernel=(1, walk.tiles)), (count, 1, 1),
-        lambda target: _view(found, shape, np.arange(1), target),
+        node, vectors, Reduction.LANES, None, Window(kernel=(1, walk.tiles)), (count, 1, 1), view,
     )  # fmt: skip
     layer.target.uniform = True
     return layer
@@ -173,6 +180,42 @@ def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
     """Part of ``node`` that gives lanes that are no elements of a tensor the least number there is."""
     attrs = {"constant": np.asarray(float(HALF_MAX)), "beyond": -float(HALF_MAX)}
     return lowering.part(node, "Min", "masked", (tensor,), **attrs)
+
+
+def apart(lowering: Lowering, node: Node, tensor: str, axes: Sequence[int]) -> Node | None:
+    """Part of ``node`` that gives what meets in a maximum native vectors of its own; ``None`` if it has them."""
+    producer = lowering.graph.producer(tensor)
+    if producer is not None and producer.op == "Apart":
+        return None
+    found = form(lowering, tensor, axes)
+    if not (found.inside and found.lanes):
+        return None
+    return lowering.part(node, "Apart", "apart", (tensor,), axes=tuple(axes))
+
+
+def set_apart(lowering: Lowering, node: Node) -> None:
+    """A product with zeros and ones: every group of lanes begins with a native vector."""
+    (tensor,), axes = node.inputs, node.attrs["axes"]
+    shape, native = lowering.graph.shapes[tensor], lowering.config.native
+    found = form(lowering, tensor, axes)
+    walk, size = found.walk, prod(shape[axis] for axis in axes)
+    tiles = -(-size // native)
+    group, element = np.divmod(np.arange(len(walk.lanes)), size)
+    places = group * tiles * native + element
+    weight = np.zeros((int(group[-1] + 1) * tiles * native, len(walk.lanes)))
+    weight[places, np.arange(len(places))] = 1.0
+    order = (*found.outside, *found.lanes, *axes)
+
+    def view(target: Storage) -> Ids:
+        ids = target.view(target.tiles * native)[..., places]
+        rest = [axis for axis in range(len(shape)) if axis not in order]  # of length 1
+        ids = ids.reshape([shape[axis] for axis in (*order, *rest)])
+        return np.asarray(ids.transpose(np.argsort((*order, *rest))))
+
+    lowering.add(
+        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], Window(),
+        (walk.height, walk.width, len(weight) // native), view,
+    )  # fmt: skip
 
 
 def staged(lowering: Lowering, node: Node) -> list[Node] | None:
@@ -189,6 +232,8 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
     if (stages := staged(lowering, node)) is not None:
         return stages
+    if (moved := apart(lowering, node, node.inputs[0], node.attrs["axes"])) is not None:
+        return [moved, node.replace(inputs=moved.outputs)]
     found = form(lowering, node.inputs[0], node.attrs["axes"])
     if node.attrs.get("masked") or not found.inside or found.walk.full:
         return None
@@ -196,5 +241,6 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]
 
 
+HANDLERS["Apart"] = set_apart
 HANDLERS |= dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax"), reduce)
 EXPANSIONS |= {"ReduceMean": staged, "ReduceSum": staged, "ReduceMax": maximum}

@@ -132,4 +132,10 @@ ELEMENTWISE_OPS = {
         _expand_shape,
         _expand,
     ),
+    "Apart": Operator(
+        Kind.QUANTISED,  # a product with a matrix of zeros and ones
+        {"axes": "elements that differ along others come into native vectors of their own"},
+        _same_shape,
+        _unary(lambda node, x: x),
+    ),
 }
