@@ -10,6 +10,7 @@ from concord.graph.ops import OPS
 
 node = helper.make_node
 _RNG = np.random.default_rng(7)
+_FIRST = _RNG.bit_generator.state
 
 
 def info(name, shape, kind=TensorProto.FLOAT):
@@ -77,8 +78,13 @@ def ops(graph):
     return [item.op for item in graph.nodes]
 
 
+def rewind():
+    """Begin with the first numbers again."""
+    _RNG.bit_generator.state = _FIRST
+
+
 def floats(*shape):
-    """Normally distributed float32; the same numbers in the same order in every run of a test file."""
+    """Normally distributed float32; every test, and every file, begins with the same numbers."""
     return _RNG.standard_normal(shape).astype(np.float32)
 
 

@@ -1,0 +1,30 @@
+"""Random numbers do not depend on which tests came before, of whatever file."""
+
+import sys
+
+import numpy as np
+import pytest
+
+#: Generators of test files as they were before the first test.
+_STATES = {}
+
+
+def _rewind_models():
+    if "onnx_models" in sys.modules:
+        sys.modules["onnx_models"].rewind()
+
+
+def pytest_collectstart(collector):
+    """A file may take numbers when it is imported."""
+    if isinstance(collector, pytest.Module):
+        _rewind_models()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """A test may take numbers, and so may its fixtures."""
+    _rewind_models()
+    for name, value in vars(item.module).items():
+        if isinstance(value, np.random.Generator):
+            key = item.module.__name__, name
+            value.bit_generator.state = _STATES.setdefault(key, value.bit_generator.state)
