@@ -15,7 +15,7 @@ from rich.text import Text
 from concord.asm import disassemble
 from concord.cli_base import THING, image_of, readable
 from concord.image import Image
-from concord.spec.memmap import RegionId, regions
+from concord.spec.memmap import RegionId
 
 #: What is shown, in this order.
 PARTS = ("layers", "ports", "memory", "program")
@@ -83,15 +83,11 @@ def _ports(image: Image) -> Table:
 
 
 def _memories(image: Image) -> Table:
-    """How full the memories are with what is loaded; matrix memory in words of all tile engines, as in the program."""
+    """How full the memories are with what is loaded."""
     table = _table("What is loaded", ("memory", "words", "of", "share"), ("words", "of", "share"))
-    found, rows = regions(image.config), image.config.rows
-    counts = {RegionId.PROGRAM: len(image.program)}
-    for part in image.segments:
-        counts[part.region] = counts.get(part.region, 0) + part.count
-    for region, count in counts.items():
-        depth, unit = found[region].depth, rows if region is RegionId.MATRIX else 1
-        table.add_row(region.name.lower(), str(count // unit), str(depth // unit), f"{100 * count / depth:.1f} %")
+    for region, (count, depth) in image.loaded().items():
+        if count:
+            table.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
     return table
 
 

@@ -170,6 +170,20 @@ class Image:
         if start < 0 or start + count > depth:
             raise ImageError(f"{what} must lie in 0..{depth - 1}, not {start}..{start + count - 1}")
 
+    def loaded(self) -> dict[RegionId, tuple[int, int]]:
+        """Words that are loaded, and words that there are, by memory.
+
+        Counted as programs address them: a word of the matrix memory is one of all tile engines together.
+        """
+        counts = {RegionId.PROGRAM: len(self.program)}
+        for part in self.segments:
+            counts[part.region] = counts.get(part.region, 0) + part.count
+        found = {}
+        for region, memory in regions(self.config).items():
+            unit = self.config.rows if region is RegionId.MATRIX else 1
+            found[region] = counts.get(region, 0) // unit, memory.depth // unit
+        return found
+
     def memory(self, region: RegionId) -> list[int]:
         """Initial contents of a whole region, zero where nothing is loaded."""
         words = [0] * regions(self.config)[region].depth

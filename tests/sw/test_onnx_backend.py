@@ -13,6 +13,7 @@ import functools
 import re
 import warnings
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -185,6 +186,19 @@ def test_node(name):
 def test_most_cases_are_not_skipped():
     results = [outcome(name) for name in NAMES]
     assert sum(isinstance(result, float) and result < TOLERANCE for result in results) >= PASSING
+
+
+@pytest.mark.skipif(not onnx.__version__.startswith(ONNX), reason=f"the page is about the cases of onnx {ONNX}x")
+def test_the_page_has_these_figures():
+    page = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text()
+    words = " ".join(page.split())
+    skipped = len(NAMES) - PASSING
+    assert (
+        f"Of the {len(NAMES)} tests of what the frontend takes" in words and f" {PASSING} pass on the emulator" in words
+    )
+    assert f"lists the other {skipped} by name" in words
+    table = page.split("| skipped | why |")[1].split("\n\n")[0]
+    assert sum(map(int, re.findall(r"^\| (\d+) \|", table, re.M))) == skipped
 
 
 def test_wider_mantissas_hold_what_cancels(monkeypatch):

@@ -51,7 +51,7 @@ class Contents:
             if layer.weight is not None:
                 store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
                 mant = self.formats.mantissa(layer, self.config)
-                store(f"weight.{layer.name}", layer.weight, f"weights of {layer.name}", mant)
+                store(f"weight.{layer.name}", layer.weight, mant=mant)
             for k, step in enumerate(layer.steps):
                 if step.operand is not None and step.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", step.operand.constant)
@@ -67,10 +67,10 @@ class Contents:
         values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
         values |= {f"initial_{key}": state for key, state in block.constants.items()}
         for key, value in values.items():
-            self.sheet.constant(f"constant.{name}.{key}", value, "constant of a recurrent layer")
+            self.sheet.constant(f"constant.{name}.{key}", value)
 
     def _constant(self, name: str, values: Floats) -> None:
         key = values.tobytes()
         if key not in self._constants:
             self._constants[key] = name
-            self.sheet.constant(name, values, "constant of a layer")
+            self.sheet.constant(name, values)

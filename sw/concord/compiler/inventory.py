@@ -35,7 +35,7 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
     starts = {pc: index for segment in (*emitter.segments, emitter.starts) for index, pc in enumerate(segment)}
     found["program"] = [[pc, index] for pc, index in sorted(starts.items())]
     together = {all_tensors(mem) for mem in REGIONS}
-    constants = [tenant | {"doc": ""} for tenant in emitter.sheet.map() if tenant["name"] not in together]
+    constants = [tenant for tenant in emitter.sheet.map() if tenant["name"] not in together]
     found["map"] = [*constants, *_tensors(emitter)]
     return found
 

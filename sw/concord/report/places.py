@@ -14,7 +14,7 @@ from concord.report.layer_facts import Read, Space, Work
 from concord.report.prefixes import Counts, parts
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
-from concord.spec.memmap import Reg, RegionId, regions
+from concord.spec.memmap import Reg, RegionId
 
 #: Stations of the multifunction units in words.
 _WORDS = {
@@ -150,15 +150,9 @@ def space(compiled: Compiled, index: int) -> Space:
 
 def memories(compiled: Compiled) -> tuple[Memory, ...]:
     """Use of every memory."""
-    image, found = compiled.image, regions(compiled.image.config)
-    loaded = {RegionId.PROGRAM: len(image.program)}
-    for part in image.segments:
-        loaded[part.region] = loaded.get(part.region, 0) + part.count
-    result = []
+    loaded, result = compiled.image.loaded(), []
     for region, unit in _UNITS.items():
-        constants, depth = loaded.get(region, 0), found[region].depth
-        if region is RegionId.MATRIX:
-            constants, depth = constants // image.config.rows, image.config.matrix_depth
+        constants, depth = loaded[region]
         used = max(constants, sum(item.count for item in compiled.items.values() if item.region is region))
         result.append(Memory(region.name.lower(), unit, used, constants, depth))
     return tuple(result)
