@@ -186,7 +186,7 @@ def _automatic(
     batch: int,
 ) -> Compiled:
     """Choose widths of mantissas on the first samples, and show the evidence."""
-    from concord.compiler.formats import Calibration
+    from concord.compiler.calibration import Calibration
     from concord.compiler.mantissas import MOST, choose_mantissas
 
     inputs = inputs_of(graph, arrays)

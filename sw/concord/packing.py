@@ -56,6 +56,11 @@ def quantize_matrix(
     Quantized
         ``mant[G * T * N, taps, cols, N]`` and ``exp[G * T * N, taps, cols]``: one block per row of a native tile.
     """
+    return _blocks(_tiles(weights, config), config.wgt, rounding, mant)
+
+
+def _tiles(weights: ArrayLike, config: NpuConfig) -> Floats:
+    """Dense weights as ``[G * T * N, taps, cols, N]``, padded with zeros."""
     dense = np.asarray(weights, dtype=np.float64)
     if dense.ndim not in (2, 4) or 0 in dense.shape:
         raise ValueError(f"weights must be [outputs, inputs] or [outputs, kh, kw, inputs], not shape {dense.shape}")
@@ -64,15 +69,29 @@ def quantize_matrix(
     n, cols = config.native, _up(inputs, config.native)
     padded = np.zeros((_up(outputs, config.rows) * config.rows, taps.shape[1], cols * n))
     padded[:outputs, :, :inputs] = taps
-    return _blocks(padded.reshape(*padded.shape[:2], cols, n), config.wgt, rounding, mant)
+    return padded.reshape(*padded.shape[:2], cols, n)
+
+
+def _from_tiles(tiles: Floats, shape: tuple[int, ...]) -> Floats:
+    """Inverse of :func:`_tiles`."""
+    rows = tiles[: shape[0]]
+    return rows.reshape(*rows.shape[:2], -1)[..., : shape[-1]].reshape(shape)
 
 
 def rounded_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
     """Dense weights as the tile engines have them, in the same shape; arguments as for :func:`quantize_matrix`."""
-    dense = np.asarray(weights, dtype=np.float64)
-    blocks = quantize_matrix(dense, config, mant=mant)
-    rows = dequantize(blocks.mant, blocks.exp)[: len(dense)]
-    return rows.reshape(*rows.shape[:2], -1)[..., : dense.shape[-1]].reshape(dense.shape)
+    blocks = quantize_matrix(weights, config, mant=mant)
+    return _from_tiles(dequantize(blocks.mant, blocks.exp), np.shape(weights))
+
+
+def matrix_units(weights: ArrayLike, config: NpuConfig, mant: int) -> Floats:
+    """What one unit of the mantissa of each dense weight is worth, in the same shape.
+
+    Multiples of it, up to the largest mantissa of ``mant`` bits, are held exactly in the place of the weights.
+    """
+    tiles = _tiles(weights, config)
+    exponents = quantize_float(tiles, config.wgt.narrowed(mant)).exp
+    return _from_tiles(np.broadcast_to(np.ldexp(1.0, exponents)[..., None], tiles.shape), np.shape(weights))
 
 
 def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]:
@@ -109,17 +128,30 @@ def quantize_depthwise(
 
     ``mant`` as for :func:`quantize_matrix`.
     """
+    kernels, fmt = _kernels(weights, config)
+    return _blocks(kernels, fmt, rounding, mant)
+
+
+def _kernels(weights: ArrayLike, config: NpuConfig) -> tuple[Floats, BlockFormat]:
+    """Depthwise weights as ``[channels, kh * kw]``, and the format with such blocks."""
     taps = np.asarray(weights, dtype=np.float64)
     if taps.ndim != 3 or 0 in taps.shape:
         raise ValueError(f"weights must be [channels, kh, kw], not shape {taps.shape}")
-    flat = taps.reshape(len(taps), -1)
-    return _blocks(flat, replace(config.wgt, block=flat.shape[1]), rounding, mant)
+    kernels = taps.reshape(len(taps), -1)
+    return kernels, replace(config.wgt, block=kernels.shape[1])
 
 
 def rounded_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
     """Depthwise weights as the tile engines have them, in the same shape; as for :func:`quantize_depthwise`."""
     blocks = quantize_depthwise(weights, config, mant=mant)
     return dequantize(blocks.mant, blocks.exp).reshape(np.shape(weights))
+
+
+def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> Floats:
+    """What one unit of the mantissa of each depthwise weight is worth, in the same shape; see :func:`matrix_units`."""
+    kernels, fmt = _kernels(weights, config)
+    exponents = quantize_float(kernels, fmt.narrowed(mant)).exp
+    return np.broadcast_to(np.ldexp(1.0, exponents)[:, None], kernels.shape).reshape(np.shape(weights))
 
 
 def pack_depthwise(

@@ -7,7 +7,7 @@ import pytest
 
 from compiled_nets import ROOMY, attention, check, graph_of, integers
 from concord.compiler.activations import shared
-from concord.compiler.formats import emulate
+from concord.compiler.calibration import emulate
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats

@@ -9,8 +9,9 @@ from banded_nets import LARGE, choices, conv, image_in_bands, outputs_of, random
 from compiled_nets import graph_of
 from concord.bench.tasks import TASKS, load, top_one
 from concord.compiler.banded import planned
+from concord.compiler.calibration import emulate
 from concord.compiler.emit import whole
-from concord.compiler.formats import emulate, static_exponents
+from concord.compiler.formats import static_exponents
 from concord.compiler.inputs import Unfold
 from concord.compiler.layers import Reduction
 from concord.compiler.model import arranged, compile_graph, in_one_piece

@@ -5,14 +5,8 @@ import pytest
 
 from compiled_nets import graph_of, residual
 from concord.compiler.activations import domain_of
-from concord.compiler.formats import (
-    Evidence,
-    choose_formats,
-    emulate,
-    relative_error,
-    static_exponent,
-    static_exponents,
-)
+from concord.compiler.calibration import emulate, relative_error
+from concord.compiler.formats import GAIN, Evidence, choose_formats, static_exponent, static_exponents
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
 from concord.compiler.tensor_formats import Formats
@@ -67,9 +61,13 @@ def test_a_static_exponent_that_is_far_too_small_saturates():
 def test_the_candidate_with_the_least_error_is_chosen():
     graph = residual()
     evidence = choose_formats(graph, TINY, inputs())
-    errors = [candidate.error for candidate in evidence.candidates]
-    assert errors == sorted(errors) and len(errors) == 4 and errors[0] < 0.05
-    assert evidence.chosen.error == errors[0] and evidence.chosen.agreement >= 0.8
+    ranks = [c.error / (GAIN if c.compiled.package.formats.weights else 1) for c in evidence.candidates]
+    assert ranks == sorted(ranks) and evidence.chosen.error < 0.05
+    dynamic, static = "dynamic exponents", "static exponents"
+    assert {candidate.label for candidate in evidence.candidates} == {
+        dynamic, f"{dynamic}, weights and biases as they are", static, f"{static}, one bit tighter"
+    }  # fmt: skip
+    assert evidence.chosen is evidence.candidates[0] and evidence.chosen.agreement >= 0.8
 
     def spoilt(compiled, given):
         """What comes of dynamic exponents is made wrong."""
@@ -126,3 +124,22 @@ def test_inputs_are_checked():
         arrangement.pack({"z": np.zeros((1, 2, 4, 4))})
     with pytest.raises(ValueError, match=r"input 'x' must have the shape \(samples, 2, 4, 4\), not \(2, 4, 4\)"):
         arrangement.pack({"x": np.zeros((2, 4, 4))})
+
+
+@pytest.mark.parametrize(
+    ("share", "chosen"), [(0.95, "dynamic exponents, weights to the nearest"), (0.85, "dynamic exponents")]
+)
+def test_weights_for_samples_have_to_be_worth_it(share, chosen):
+    """They were made for these samples, so that some of what they gain is not there for others."""
+    graph, rng = residual(), np.random.default_rng(8)
+    alike = {"x": rng.normal(0, 1, (40, 1, 1, 1)) + rng.normal(0, 0.1, (40, 2, 4, 4))}
+    want = execute.run(graph, alike)
+
+    def run(compiled, _):
+        formats = compiled.package.formats
+        error = (share if formats.weights else 1.0) * (0.1 if formats.means and not formats.exponents else 0.5)
+        return {name: values * (1 + error) for name, values in want.items()}
+
+    evidence = choose_formats(graph, TINY, alike, run)
+    assert evidence.chosen.label == chosen
+    assert f"{GAIN:.0%}" in evidence.table().caption

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, graph_of, grouped_softmax, integers
-from concord.compiler.formats import emulate
+from concord.compiler.calibration import emulate
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run

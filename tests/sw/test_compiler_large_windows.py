@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, check, large_windows
-from concord.compiler.formats import emulate
+from concord.compiler.calibration import emulate
 from concord.compiler.large_windows import divisor
 from concord.compiler.layers import Reduction
 from concord.compiler.lower import Unsupported

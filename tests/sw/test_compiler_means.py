@@ -3,85 +3,37 @@
 import numpy as np
 import pytest
 
-from compiled_nets import graph_of
-from concord.compiler.formats import Calibration, choose_formats, product_means
+from concord.compiler.calibration import ALL, Calibration, Follow, product_means
+from concord.compiler.formats import choose_formats
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.packing import rounded_depthwise, rounded_matrix
 from concord.spec.presets import TINY
+from product_nets import PRODUCTS, behind, dense, twice, unfolded
 
 
-def conv(name, x, y, channels, outputs, group=1, kernel=(2, 2)):
-    rng = np.random.default_rng(9)
-    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": group}
-    weight = rng.normal(0, 0.5, (outputs, channels // group, *kernel))
-    return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.2, outputs), **attrs})
-
-
-def dense(bias=0.1):
-    rng = np.random.default_rng(10)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 9)), "bias": bias * np.arange(1, 7)}
-    return graph_of([Node("Dense", "last", ("x",), ("y",), attrs)], x=(1, 9))
-
-
-def unfolded():
-    return graph_of([conv("last", "x", "y", 2, 6)], x=(1, 2, 3, 3))
-
-
-def behind(group, outputs):
-    """A convolution that does not read the input of the network."""
-    relu = Node("Relu", "relu", ("x",), ("a",))
-    return lambda: graph_of([relu, conv("last", "a", "y", 6, outputs, group)], x=(1, 6, 3, 3))
-
-
-def steps():
-    """A product at every step of a sequence whose channels are permuted and sliced apart behind it."""
-    rng = np.random.default_rng(11)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 5)), "bias": rng.normal(0, 0.3, 6)}
-    cut = {"axes": (2,), "steps": (1,)}
-    return graph_of(
-        [
-            Node("Transpose", "turn", ("x",), ("t",), {"perm": (0, 2, 1)}),
-            Node("Dense", "last", ("t",), ("d",), attrs),
-            Node("Slice", "low", ("d",), ("l",), {"starts": (0,), "stops": (3,), **cut}),
-            Node("Slice", "high", ("d",), ("h",), {"starts": (3,), "stops": (6,), **cut}),
-            Node("Sub", "sum", ("l", "h"), ("y",)),
-        ],
-        x=(1, 5, 4),
-    )
-
-
-def twice():
-    """A product of which every element is two inputs."""
-    rng = np.random.default_rng(13)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 10)), "bias": rng.normal(0, 0.3, 6)}
-    join = Node("Concat", "join", ("x", "x"), ("xx",), {"axis": 1})
-    return graph_of([join, Node("Dense", "last", ("xx",), ("y",), attrs)], x=(1, 5))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [dense, unfolded, behind(1, 5), behind(2, 4), behind(6, 6), steps, twice],
-    ids=["dense", "unfolded", "conv", "groups", "depthwise", "steps", "twice"],
-)
+@pytest.mark.parametrize("make", [*PRODUCTS.values(), twice], ids=[*PRODUCTS, "twice"])
 @pytest.mark.parametrize("mant", [8, 3])
-def test_the_mean_of_the_result_is_right(make, mant):
+@pytest.mark.parametrize("follow", [ALL & ~Follow.WEIGHTS, ALL], ids=["nearest", "chosen"])
+def test_the_mean_of_the_result_is_right(make, mant, follow):
     graph = make()
-    x = {"x": np.random.default_rng(12).normal(2, 0.3, (64, *graph.sample_shape("x")))}
+    rng, shape = np.random.default_rng(12), graph.sample_shape("x")
+    alike = rng.normal(2, 1, (64, *[1] * len(shape)))  # only for such inputs are weights worth a choice
+    x = {"x": rng.normal(0, 0.3, (64, *shape)) + (alike if Follow.WEIGHTS in follow else 2)}
     calibration = Calibration(graph, x)
     formats = Formats(mantissas={"last": mant})
-    means = []
-    for shifted in (False, True):
-        found = calibration.measure("", TINY, formats, shifted)
+    means, images = [], []
+    for follows in (Follow.TABLES, follow):
+        found = calibration.measure("", TINY, formats, follows)
         error = found.outputs["y"] - calibration.values["y"]
         means.append(np.linalg.norm(error.mean(axis=0)))
-        assert bool(found.compiled.package.formats.means) == shifted
+        images.append(found.compiled.image)
+        assert bool(found.compiled.package.formats.means) == (Follow.BIASES in follows)
+    assert bool(found.compiled.package.formats.weights) == (Follow.WEIGHTS in follow and make is not twice)
     # What is left is the rounding of activations and, per position, what differs from the mean over all of them.
     assert means[1] < means[0] / (3 if mant == 3 else 1.5)
-    plain, corrected = (calibration.measure("", TINY, formats, s).compiled.image for s in (False, True))
-    assert plain.program == corrected.program
+    assert images[0].program == images[1].program
 
 
 def test_rounded_weights_keep_their_places():
@@ -113,5 +65,5 @@ def test_calibration_takes_what_has_less_error():
         c.label
         for c in choose_formats(graph, TINY, {"x": np.random.default_rng(3).normal(2, 1, (32, 2, 3, 3))}).candidates
     ]
-    assert labels.index("dynamic exponents") < labels.index("dynamic exponents, biases as they are")
+    assert labels.index("dynamic exponents") < labels.index("dynamic exponents, weights and biases as they are")
     assert Formats.from_dict(Formats(means={"a": (1.0, 2.0)}).to_dict()) == Formats(means={"a": (1.0, 2.0)})

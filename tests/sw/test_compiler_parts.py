@@ -6,7 +6,8 @@ import pytest
 from commands import run as command
 from compiled_nets import graph_of
 from concord.compiler.activations import activation_table
-from concord.compiler.formats import Calibration, choose_formats
+from concord.compiler.calibration import Calibration
+from concord.compiler.formats import choose_formats
 from concord.compiler.mantissas import Budget, choose_mantissas
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Package

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import perceptron
-from concord.compiler.formats import emulate, relative_error
+from concord.compiler.calibration import emulate, relative_error
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model

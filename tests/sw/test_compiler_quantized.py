@@ -10,7 +10,8 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from commands import run
-from concord.compiler.formats import choose_formats, emulate, relative_error
+from concord.compiler.calibration import emulate, relative_error
+from concord.compiler.formats import choose_formats
 from concord.compiler.model import compile_graph, recompile
 from concord.compiler.package import Grid, Package
 from concord.compiler.quantized import exponents_of, grids_of, static_exponent_of

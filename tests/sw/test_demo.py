@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from compiled_nets import residual
-from concord.compiler.formats import emulate, relative_error
+from concord.compiler.calibration import emulate, relative_error
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Package
 from concord.demo import run as demo

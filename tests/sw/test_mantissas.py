@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from commands import run, two_products
 from compiled_nets import graph_of, gru, residual
+from concord.compiler.calibration import emulate
 from concord.compiler.footprint import weight_bits
-from concord.compiler.formats import emulate
 from concord.compiler.model import compile_graph, recompile
 from concord.compiler.package import Package
 from concord.compiler.tensor_formats import Formats

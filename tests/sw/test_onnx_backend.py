@@ -20,7 +20,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from concord.compiler.formats import emulate, function_ranges
+from concord.compiler.calibration import emulate, function_ranges
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from compiled_nets import graph_of, gru, recurrent, residual
-from concord.compiler.formats import emulate, static_exponents
+from concord.compiler.calibration import emulate
+from concord.compiler.formats import static_exponents
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute

@@ -100,8 +100,8 @@ _DEMANDING = (
 )  # fmt: skip
 
 
-def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Floats, Window] | None:
-    """The input of a convolution that only it reads, laid out for fewer taps: view, weights, window.
+def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, Floats, Window] | None:
+    """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.
     """
@@ -141,7 +141,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[Ids, Float
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
         window = Window(size=(out_height, out_width))
     storage = lowering.store_input(tensor, packed)
-    return storage.view(packed.shape[2]), folded, window
+    return tensor, storage.view(packed.shape[2]), folded, window
 
 
 def graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:

@@ -18,8 +18,8 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input`` and
-        ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``centre``
+        and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
         address and layer; ``map``, tenants of memories: constants as in :meth:`concord.sheet.Sheet.map`, and tensors
         with the layers they live for.
     """
@@ -29,6 +29,8 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
         found["bands"] = emitter.bands.text
     if grids := grids_of(graph, emitter.config):
         found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
+    if centres := {name: c for name, c in emitter.formats.centres.items() if name in lowered.movable}:
+        found["centre"] = [f"the host takes {c:g} off {name}, a bias adds its part" for name, c in centres.items()]
     if lost:
         found["not exact"] = [one.text for one in lost]
     found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
@@ -46,7 +48,8 @@ def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:
     if layer.weights:
         mant = emitter.formats.mantissa(layer, emitter.config)
         bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
-        entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB)"
+        chosen = ", rounded for samples" if set(layer.nodes) & set(emitter.formats.weights) else ""
+        entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB){chosen}"
     return entry | {"output": "dynamic exponent" if exponent is None else f"static exponent {exponent}"}
 
 

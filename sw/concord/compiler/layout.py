@@ -18,6 +18,8 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]
 #: Element that is stored nowhere and is zero.
 PAD = -1
+#: Element of an input that is zero for the network: what is taken off the input is taken off it, too.
+BORDER = -2
 #: Identifiers of storages are this far apart: no storage is larger.
 _SPACING = 1 << 32
 _NUMBERS = count(1)

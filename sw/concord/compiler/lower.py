@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from concord.compiler import inputs, reach, steps
+from concord.compiler.inputs import Unfold
 from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -39,19 +40,26 @@ class Lowered:
         What was lowered.
     storages : Storages
         All storages.
+    unfold : Unfold
+        How much of a first window the host may unfold.
     layers : list of Layer
         In execution order.
     views : dict
         Where the elements of every tensor lie.
     inputs : dict
         By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
+    movable : set of str
+        Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
+        elements.
     """
 
     graph: Graph
     storages: Storages
+    unfold: Unfold
     layers: list[AnyLayer] = field(default_factory=list)
     views: dict[str, Ids] = field(default_factory=dict)
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
+    movable: set[str] = field(default_factory=set)
 
 
 class Lowering:
@@ -64,14 +72,14 @@ class Lowering:
         self,
         graph: Graph,
         config: NpuConfig,
-        unfold: inputs.Unfold = inputs.Unfold.BOTH,
+        unfold: Unfold = Unfold.BOTH,
         formats: Formats = DEFAULT,
     ):
         self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
         self.formats = formats
         self.config = config
         self.unfold = unfold
-        self.done = Lowered(self.graph, Storages(config.native))
+        self.done = Lowered(self.graph, Storages(config.native), unfold)
         self.readers = _readers(self.graph)
 
     def run(self) -> Lowered:

@@ -15,8 +15,9 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from concord.compiler.calibration import Calibration, Candidate, Follow
 from concord.compiler.footprint import KIB
-from concord.compiler.formats import Calibration, Candidate, rank_exponents, static_exponents
+from concord.compiler.formats import rank_exponents, static_exponents
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
@@ -209,7 +210,10 @@ class _Search:
             label += f", weights of {least}" + (f" to {most}" if most > least else "")
         best = self.base.compiled.package.formats
         formats = Formats(exponents, mantissas=self.fixed | widths, parts=best.parts)
-        return self.calibration.measure(label, config, formats, bool(best.means), bool(best.ranges))
+        follow = self.base.follow
+        if Follow.BIASES in follow:  # what is best at full width is not for narrow weights
+            follow |= Follow.WEIGHTS
+        return self.calibration.measure(label, config, formats, follow)
 
     def _exponents(self, config: NpuConfig) -> dict[str, int]:
         """Exponents of the kind that was best, for other mantissas."""

@@ -18,7 +18,7 @@ from concord.compiler.bands import Bands
 from concord.compiler.emit import Emitter, whole
 from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
-from concord.compiler.layout import PAD
+from concord.compiler.layout import BORDER, PAD
 from concord.compiler.lower import Lowered, Lowering
 from concord.compiler.package import MODEL, Arrangement, Grid, Package, PackageError
 from concord.compiler.plan import Plan
@@ -140,7 +140,8 @@ def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, 
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)
-    compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch, grids_of(graph, config)), host)
+    centres = {name: centre for name, centre in formats.centres.items() if name in lowered.movable}
+    compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch, grids_of(graph, config), centres), host)
     if batch != 1:  # there are only nodes that become layers as they are
         return compiled
     nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
@@ -197,16 +198,20 @@ def recompile(folder: Path) -> Compiled:
 
 
 def arranged(
-    lowered: Lowered, shapes: Mapping[str, Shape], batch: int = 1, grids: Mapping[str, Grid] | None = None
+    lowered: Lowered,
+    shapes: Mapping[str, Shape],
+    batch: int = 1,
+    grids: Mapping[str, Grid] | None = None,
+    centres: Mapping[str, float] | None = None,
 ) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
     inputs, outputs = {}, {}
     for name, (storage, order) in lowered.inputs.items():
         full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
-        full[..., : order.shape[2]] = order
+        full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.movable else order
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}))
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), dict(centres or {}))

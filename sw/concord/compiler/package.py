@@ -1,7 +1,7 @@
 """A compiled network as a folder: the image, how samples become its ports, and what the host does behind it.
 
 npu.image     program and constants (:mod:`concord.image`)
-network.npz   arrangement of inputs and outputs, formats
+network.npz   arrangement of inputs and outputs, formats, weights that are not rounded to the nearest
 model.onnx    the network, of which the host computes the end
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 6, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 7, PackageError)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Arrangement:
     Parameters
     ----------
     inputs : dict
-        By input: for every element ``[vectors, native]`` of the port, the element of the sample, or ``PAD`` for zero.
+        By input: for every element ``[vectors, native]`` of the port, the element of the sample, ``PAD`` for zero, or
+        ``BORDER`` for zero less the centre.
     outputs : dict
         By output of the NPU: for every element of the sample, the element of the port.
     shapes : dict
@@ -74,6 +76,8 @@ class Arrangement:
         Samples that a run computes at a time; then they are the first axis of what the ports hold.
     grids : dict
         What inputs are rounded to, by name; others stay as they are.
+    centres : dict
+        What is taken off inputs, by name; nothing of the others.
     """
 
     inputs: dict[str, Ids]
@@ -81,6 +85,7 @@ class Arrangement:
     shapes: dict[str, Shape]
     batch: int = 1
     grids: dict[str, Grid] = field(default_factory=dict)
+    centres: dict[str, float] = field(default_factory=dict)
 
     def rounded(self, name: str, values: npt.ArrayLike) -> Floats:
         """Values of an input as the model reads them."""
@@ -101,12 +106,14 @@ class Arrangement:
             if missing:
                 values = np.concatenate([values, np.zeros((missing, *self.shapes[name]))])
             runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
+            centre = self.centres.get(name, 0.0)
             if np.array_equal(order.reshape(-1), np.arange(count)):
-                ports[name] = values.reshape(runs, *order.shape)
+                ports[name] = (values - centre).reshape(runs, *order.shape)
                 continue
-            flat = np.zeros((runs, count + 1))
-            flat[:, :-1] = values.reshape(runs, -1)
-            ports[name] = np.take(flat, order, axis=1)  # PAD is -1: the last
+            flat = np.zeros((runs, count + 2))  # behind the elements BORDER and PAD, which are -2 and -1
+            flat[:, :-2] = values.reshape(runs, -1)
+            flat[:, :-1] -= centre
+            ports[name] = np.take(flat, order, axis=1)
         return ports
 
     def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, Floats]:
@@ -146,7 +153,10 @@ class Package:
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch from the ports of the NPU, the host's part included."""
-        found = self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values())))))
+        return self.behind(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
+
+    def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, Floats]) -> dict[str, Floats]:
+        """Results of a batch from the outputs of the NPU: what the host computes from them."""
         if self.host is None:
             return found
         given = {name: self.arrangement.rounded(name, inputs[name]) for name in self.host.inputs if name in inputs}
@@ -163,10 +173,15 @@ class Package:
         (folder / MODEL).write_bytes(one_file(model))
         shapes = {name: list(shape) for name, shape in self.arrangement.shapes.items()}
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
-        arrays = {f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            f"input_{k}": order for k, order in enumerate(self.arrangement.inputs.values())
+        }
         arrays |= {f"output_{k}": ids for k, ids in enumerate(self.arrangement.outputs.values())}
+        arrays |= {f"weight_{k}": weight for k, weight in enumerate(self.formats.weights.values())}
+        names["weights"] = list(self.formats.weights)
         grids = {name: asdict(grid) for name, grid in self.arrangement.grids.items()}
-        options = {"batch": self.arrangement.batch, "grids": grids, "formats": self.formats.to_dict()}
+        options = {"batch": self.arrangement.batch, "grids": grids, "centres": self.arrangement.centres}
+        options["formats"] = self.formats.to_dict()
         write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
@@ -182,6 +197,8 @@ class Package:
             {name: tuple(shape) for name, shape in header["shapes"].items()},
             header["batch"],
             {name: Grid(**values) for name, values in header["grids"].items()},
+            header["centres"],
         )
+        weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
         host = split(import_model(folder / MODEL))[1]
-        return cls(Image.load(folder / IMAGE), arrangement, host, Formats.from_dict(header["formats"]))
+        return cls(Image.load(folder / IMAGE), arrangement, host, Formats.from_dict(header["formats"], weights))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler import steps
+from concord.compiler import reach, steps
 from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, Storage, Walk, spread
@@ -44,17 +44,40 @@ def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
     return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
 
 
-def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids) -> None:
+def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, centre: float = 0.0) -> None:
     """Add the bias, one number per index of an axis, unless it is zero.
 
-    It takes over the mean of what the rounding of weights changes; ``rows`` are those of the weights by output.
+    It takes over the mean of what the rounding of weights changes, and what ``centre`` takes off the input; ``rows``
+    are those of the weights by output.
     """
     bias = node.attrs["bias"]
     if bias.any():
-        bias = bias + _shift(lowering, node, layer)[rows]
+        bias = bias + _chosen_shift(lowering, node) + _shift(lowering, node, layer)[rows]
+        if centre:
+            bias = bias + centre * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
         shape = [1] * layer.ids.ndim
         shape[axis] = -1
         layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
+
+
+def _weight(lowering: Lowering, node: Node) -> Floats:
+    """The weights of a node, or what formats have in their place."""
+    weight: Floats = node.attrs["weight"]
+    chosen = lowering.formats.weights.get(node.name, weight)
+    if chosen.shape != weight.shape:
+        raise ValueError(f"weights of {node.name} must have the shape {weight.shape}, not {chosen.shape}")
+    return chosen
+
+
+def _chosen_shift(lowering: Lowering, node: Node) -> Floats:
+    """Mean of what every output loses by the weights that formats have in the place of its own."""
+    mean = lowering.formats.means.get(node.name)
+    lost = node.attrs["weight"] - _weight(lowering, node)
+    if mean is None or not lost.any():
+        return np.zeros(len(lost))
+    group = node.attrs.get("group", 1)
+    taps = lost.reshape(group, len(lost) // group, lost.shape[1], -1).sum(axis=3)
+    return np.asarray(np.einsum("goc,gc->go", taps, np.reshape(mean, (group, -1))).reshape(-1))
 
 
 def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
@@ -63,27 +86,40 @@ def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
     assert weight is not None
     if mean is None:
         return np.zeros(weight.size)
-    depthwise = layer.reduction is Reduction.DEPTHWISE
-    rounded = rounded_depthwise if depthwise else rounded_matrix
-    lost = weight - rounded(weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
+    lost = weight - _rounded(lowering, layer)
     # Taps that the host has unfolded are channels of the walk; an element that is several channels has one mean.
     lanes, channels = layer.source.lanes, np.zeros(layer.source.tiles * lowering.config.native)
     channels[lanes[lanes != PAD]] = np.tile(mean, len(lanes) // len(mean))[lanes != PAD]
-    return np.asarray(lost.sum(axis=(1, 2)) * channels if depthwise else (lost * channels).sum(axis=(1, 2, 3)))
+    return np.asarray(
+        lost.sum(axis=(1, 2)) * channels
+        if layer.reduction is Reduction.DEPTHWISE
+        else (lost * channels).sum(axis=(1, 2, 3))
+    )
+
+
+def _rounded(lowering: Lowering, layer: Layer) -> Floats:
+    """The weights as the tile engines have them."""
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    assert layer.weight is not None
+    return rounded(layer.weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
 
 
 def conv(lowering: Lowering, node: Node) -> None:
     """A convolution: depthwise where every channel has its own kernel, else dense."""
-    weight, group = node.attrs["weight"], node.attrs["group"]
+    weight, group = _weight(lowering, node), node.attrs["group"]
     rank = weight.ndim - 2
     weight = weight if rank == 2 else weight[:, :, None]
+    source, centre = "", 0.0
     if group == 1 and (packed := unfolded(lowering, node, weight)) is not None:
-        ids, weight, window = packed
+        source, ids, weight, window = packed
     else:
         ids = as_map(lowering.view(node.inputs[0]))
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
-    walk = lowering.walk(ids, "input")
     height, width = _counts(lowering, node, rank)
+    if source and node.attrs["bias"].any() and not reach.is_padded(window, (height, width)):
+        lowering.done.movable.add(source)
+        centre = lowering.formats.centres.get(source, 0.0)
+    walk = lowering.walk(ids, "input")
     if group > 1 and group == ids.shape[2] == len(weight):
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
         channels = walk.lanes
@@ -94,7 +130,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         layer = lowering.add(
             node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
         )
-    _bias(lowering, node, layer, 1, channels)
+    _bias(lowering, node, layer, 1, channels, centre)
 
 
 def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:
@@ -143,9 +179,9 @@ def _depthwise(
 def dense(lowering: Lowering, node: Node) -> None:
     """A matrix product of the last axis, at every position of the others."""
     ids = lowering.view(node.inputs[0])
-    weight = node.attrs["weight"]
     walk = lowering.walk(ids.reshape(1, -1, ids.shape[-1]), "input")
-    channels, full = _aligned(lowering, node, ids.ndim - 1, spread(weight, walk)[:, None, None])
+    weight = spread(_weight(lowering, node), walk)
+    channels, full = _aligned(lowering, node, ids.ndim - 1, weight[:, None, None])
     tiles = -(-len(full) // lowering.config.native)
     layer = lowering.add(
         node, walk, Reduction.DENSE, full, Window(), (1, walk.width, tiles),

@@ -41,7 +41,7 @@ def check(layer: Layer, config: NpuConfig) -> None:
         ("window", max(window.kernel), TAPS),
         ("dilation", max(window.dilation), greatest(Op.SET_WINDOW, "dil_x")),
     ]
-    if _is_padded(window, (height, width)):
+    if is_padded(window, (height, width)):
         sizes += [
             ("padding", max(window.begin), greatest(Op.SET_PAD, "x0") + 1),
             ("stride of padded windows", max(window.stride), PADDED_STRIDE),
@@ -72,7 +72,7 @@ def _refuse(sizes: list[tuple[str, int, int]]) -> None:
         raise LayoutError("; ".join(reasons))
 
 
-def _is_padded(window: Window, out: tuple[int, int]) -> bool:
+def is_padded(window: Window, out: tuple[int, int]) -> bool:
     """Whether windows reach beyond the image."""
     axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
     beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)

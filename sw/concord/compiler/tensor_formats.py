@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from concord.compiler.layers import AnyLayer, Domain
+from concord.compiler.layers import AnyLayer, Domain, Floats
 from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
@@ -31,6 +31,12 @@ class Formats:
         rounding of the weights changes in the mean of the result.
     parts : mapping of str to tuple of Part
         Tables of functions that have several, by node; all others have one.
+    centres : mapping of str to float
+        What the host takes off all elements of an input, by name, where the convolution that reads it can make up for
+        that (:attr:`concord.compiler.lower.Lowered.movable`).
+    weights : mapping of str to array
+        Weights of convolutions and products as they are rounded, by node and in its shape; all others are rounded to
+        the nearest. Not in comparisons.
     """
 
     exponents: Mapping[str, int] = field(default_factory=dict)
@@ -38,13 +44,19 @@ class Formats:
     mantissas: Mapping[str, int] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    centres: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
 
     def mantissa(self, layer: AnyLayer, config: NpuConfig) -> int:
         """Bits of the mantissas of the weights of a layer."""
         return self.mantissas.get(layer.name, config.wgt_mant)
 
     def check(self, layers: Iterable[AnyLayer], config: NpuConfig) -> None:
-        """``ValueError`` if there is a width for something that has no weights, or one that does not fit."""
+        """``ValueError`` if something is for a layer that is not there or has no weights, or a width does not fit."""
+        layers = list(layers)
+        nodes = {node for layer in layers if layer.weights for node in layer.nodes}
+        if unknown := sorted(set(self.weights) - nodes):
+            raise ValueError(f"weights must be for nodes that have some, not {', '.join(unknown)}")
         known = [layer.name for layer in layers if layer.weights]
         for name, width in self.mantissas.items():
             if name not in known:
@@ -53,17 +65,17 @@ class Formats:
                 raise ValueError(f"mantissas of {name} must have {MANT_MIN}..{config.wgt_mant} bits, not {width!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        plain = {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means")}
+        """Plain JSON values of everything but the weights."""
+        plain = {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means", "centres")}
         return plain | {"parts": {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Formats:
+    def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
         """Inverse of :meth:`to_dict`."""
         ranges = {name: (low, high) for name, (low, high) in values["ranges"].items()}
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
-        return cls(values["exponents"], ranges, values["mantissas"], means, parts)
+        return cls(values["exponents"], ranges, values["mantissas"], means, parts, values["centres"], weights or {})
 
 
 #: Everything as the configuration has it, exponents dynamic.

@@ -14,7 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.compiler.formats import Evidence, choose_formats, largest_elements, relative_error
+from concord.compiler.calibration import largest_elements, relative_error
+from concord.compiler.formats import Evidence, choose_formats
 from concord.compiler.model import Compiled
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw

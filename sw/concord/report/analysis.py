@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.asm import describe
-from concord.compiler.formats import Inputs, largest_elements
+from concord.compiler.calibration import Inputs, largest_elements
 from concord.compiler.layers import Layer
 from concord.compiler.model import Compiled
 from concord.graph import execute

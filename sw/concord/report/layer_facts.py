@@ -138,7 +138,7 @@ class Space:
     """Words of the memories that belong to a layer: weights, constants, its result and what it needs in between.
 
     ``mantissa`` are the bits of the mantissas of its weights, ``None`` if it has none, and ``weight_bits`` what the
-    weights need with them.
+    weights need with them; ``for_samples`` says whether they are rounded for samples.
     """
 
     matrix: int
@@ -147,6 +147,7 @@ class Space:
     wide: int
     mantissa: int | None
     weight_bits: int
+    for_samples: bool
 
 
 @dataclass(frozen=True)

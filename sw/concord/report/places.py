@@ -145,7 +145,8 @@ def space(compiled: Compiled, index: int) -> Space:
     config = compiled.image.config
     mant = compiled.package.formats.mantissa(layer, config) if layer.weights else None
     bits = weight_bits(layer, items, config, mant or 0)
-    return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits)
+    chosen = bool(set(layer.nodes) & set(compiled.package.formats.weights))
+    return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits, chosen)
 
 
 def memories(compiled: Compiled) -> tuple[Memory, ...]:

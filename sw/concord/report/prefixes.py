@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.builder import ProgramBuilder
+from concord.compiler.calibration import Inputs
 from concord.compiler.emit import REGIONS
-from concord.compiler.formats import Inputs
 from concord.compiler.layers import AnyLayer, Layer
 from concord.compiler.layout import PAD, Ids, Storage
 from concord.compiler.lower import Lowered
