@@ -112,6 +112,9 @@ def test_widths(monkeypatch):
     row = results.rows["Accuracy by mantissa width"]["digits_cnn"]
     assert list(row) == ["float", "m=8", "m=7", "m=6", "m=5", "m=4", "m=3"] and row["float"] == "0.9933"
     assert float(row["m=8"]) > 0.988 and float(row["m=3"]) < float(row["m=6"])
+    weights = results.rows["Accuracy by width of the weights, activations of 8 bits"]["digits_cnn"]
+    assert list(weights) == list(row) and weights["m=8"] == row["m=8"]
+    assert float(weights["m=3"]) > float(row["m=3"]) + 0.02, "activations of 8 bits, and weights that make up for it"
     assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn, other widths"]
     assert said == ["widths of kws_dscnn", "widths of digits_cnn"]
 

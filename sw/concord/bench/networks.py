@@ -11,7 +11,7 @@ from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Labels, Task, calibration, folder, load, run
 from concord.compiler.formats import choose_formats
 from concord.compiler.lower import Unsupported
-from concord.compiler.model import Compiled
+from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph
@@ -36,9 +36,11 @@ SCORES = (
 WIDTHS = range(8, MANT_MIN - 1, -1)
 
 
-def _compiled(graph: Graph, config: NpuConfig, given: dict[str, Floats], batch: int) -> Compiled:
-    """A network with the formats that calibration has chosen."""
-    return choose_formats(graph, config, given, batch=batch).chosen.compiled
+def _compiled(
+    graph: Graph, config: NpuConfig, given: dict[str, Floats], batch: int, mantissas: dict[str, int] | None = None
+) -> Compiled:
+    """A network with the formats that calibration has chosen, and with narrower weights of some layers."""
+    return choose_formats(graph, config, given, mantissas=mantissas, batch=batch).chosen.compiled
 
 
 def _exact(task: Task, graph: Graph, inputs: Floats) -> Floats:
@@ -53,26 +55,45 @@ def _emulated(task: Task, compiled: Compiled, inputs: Floats) -> Floats:
         return run(task, compiled.graph, partial(compiled.run, device), inputs)[1][compiled.graph.outputs[0]]
 
 
+def _score(
+    task: Task,
+    graph: Graph,
+    few: dict[str, Floats],
+    inputs: Floats,
+    labels: Labels,
+    config: NpuConfig,
+    mantissas: dict[str, int] | None = None,
+) -> str:
+    compiled = _compiled(graph, config, few, task.batch, mantissas)
+    return f"{task.score(_emulated(task, compiled, inputs), inputs, labels):.4f}"
+
+
 def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
-    """One row per network: its score in double precision, and on NPUs like ``config`` with other mantissas."""
+    """Two rows per network: its score on NPUs like ``config`` with other mantissas, and with narrower weights on it."""
     group, data = "Accuracy by mantissa width", folder()
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
         return
+    narrow = f"Accuracy by width of the weights, activations of {config.act_mant} bits"
     results.notes[group] = SCORES
+    results.notes[narrow] = "As before, on one NPU: all layers with weights of so many bits (`--mantissa LAYER=m`)."
     for task in TASKS:
         say(f"widths of {task.model}")
         graph, inputs, labels = load(task, data)
         few = calibration(task, graph, data)
-        scores = {"float": task.score(_exact(task, graph, inputs), inputs, labels)}
+
+        exact = {"float": f"{task.score(_exact(task, graph, inputs), inputs, labels):.4f}"}
+        score = partial(_score, task, graph, few, inputs, labels)
         try:
-            for mant in WIDTHS:
-                compiled = _compiled(graph, with_mantissas(config, mant), few, task.batch)
-                scores[f"m={mant}"] = task.score(_emulated(task, compiled, inputs), inputs, labels)
+            layers = compile_graph(graph, config, batch=task.batch).lowered.layers
+            names = [layer.name for layer in layers if layer.weights]
+            npus = {f"m={mant}": score(with_mantissas(config, mant)) for mant in WIDTHS}
+            weights = {f"m={mant}": score(config, dict.fromkeys(names, mant)) for mant in WIDTHS[1:]}
         except (CapacityError, Unsupported) as error:
             results.skip(f"{task.model}, other widths", str(error))
             continue
-        results.row(group, task.model, {name: f"{score:.4f}" for name, score in scores.items()})
+        results.row(group, task.model, exact | npus)
+        results.row(narrow, task.model, exact | {f"m={WIDTHS[0]}": npus[f"m={WIDTHS[0]}"]} | weights)
 
 
 def measure_networks(device: Device, config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
