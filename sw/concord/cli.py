@@ -25,6 +25,7 @@ from concord.cli_base import (
     npu,
     readable,
     text_output,
+    wide_console,
 )
 from concord.cli_compile import compile_model
 from concord.cli_inspect import inspect
@@ -165,7 +166,7 @@ def bench(preset: str, output: Path, docs: Path | None, only: tuple[str, ...]) -
         raise ValueError(f"parts must be among {', '.join(PARTS)}, not {', '.join(unknown)}")
     if docs is not None and only:
         raise ValueError("--docs must be given without --only, for the page has all parts")
-    console = Console()
+    console = wide_console()
     results = Results(f"Preset {preset}, cycles from the counters of the simulated RTL")
     with console.status("measuring") as status:
         measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"), only or PARTS)

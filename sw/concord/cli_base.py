@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 import numpy as np
+from rich.console import Console
 
 from concord.compiler.package import Package
 from concord.graph.ir import Graph
@@ -19,6 +20,9 @@ from concord.spec.presets import PRESETS
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+#: Columns of tables that go to a file or a pipe.
+_WIDTH = 120
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
@@ -79,3 +83,9 @@ def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
         if not np.ndim(arrays[name]):
             raise ValueError(f"array {name!r} must have samples along its first axis, not be {arrays[name]!r}")
     return {name: arrays[name] for name in graph.inputs}
+
+
+def wide_console() -> Console:
+    """Where tables go: a terminal with its width, or a file or pipe with room for all columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from concord.cli_base import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable
+from concord.cli_base import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable, wide_console
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
@@ -172,7 +172,7 @@ def _compiled(
         return _automatic(graph, config, arrays, widths.layers, budget, any_npu and widths.npu is None, batch)
     with Console(stderr=True).status("choosing formats"):
         evidence = choose_formats(graph, config, inputs_of(graph, arrays), mantissas=widths.layers, batch=batch)
-    Console().print(evidence.table())
+    wide_console().print(evidence.table())
     return evidence.chosen.compiled
 
 
@@ -196,7 +196,7 @@ def _automatic(
     with Console(stderr=True).status("choosing mantissas"):
         calibration = Calibration(graph, first, labels=None if labels is None else labels[:MOST], batch=batch)
         choice = choose_mantissas(calibration, config, limits, fixed=fixed, free=free)
-    console = Console()
+    console = wide_console()
     console.print(choice.table())
     if choice.widths:
         console.print(f"chosen: {choice.chosen.label}; {choice.widths}", highlight=False, soft_wrap=True)

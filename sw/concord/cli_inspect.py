@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from concord.asm import disassemble
-from concord.cli_base import THING, image_of, readable
+from concord.cli_base import THING, image_of, readable, wide_console
 from concord.image import Image
 from concord.spec.memmap import RegionId
 
@@ -21,7 +21,6 @@ from concord.spec.memmap import RegionId
 PARTS = ("layers", "ports", "memory", "program")
 #: Metadata that have a table of their own.
 _TABLES = ("layers", "program", "map")
-_WIDTH = 120
 
 
 @click.command()
@@ -33,9 +32,7 @@ def inspect(image: Path, only: tuple[str, ...]) -> None:
 
     Layers with their formats, inputs and outputs, a map of the memories, and the program.
     """
-    loaded, console = image_of(image), Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH)
+    loaded, console = image_of(image), wide_console()
     parts = only or PARTS
     config = loaded.config
     console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}", soft_wrap=True)

@@ -8,6 +8,7 @@ from concord.bench import Results
 from concord.bench import networks as bench
 from concord.bench.networks import measure_networks, measure_widths
 from concord.bench.tasks import TASKS, area_under_curve, calibration, decided, folder, load, run, top_one
+from concord.cli_base import wide_console
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
@@ -130,3 +131,18 @@ def test_formats_are_chosen_with_other_samples(task):
     known = {sample.tobytes() for sample in inputs}
     shared = sum(sample.tobytes() in known for sample in few)
     assert 30 <= len(few) <= 120 and shared == (len(few) if task.state else 0)
+
+
+def test_nothing_of_a_row_is_cut_off():
+    """Not in a file or a pipe, and in a narrow terminal it is folded."""
+    row = {"float": "0.8675", "m=8": "0.8725", "cycles": "105,791", "MAC slots": "92.3 %", "per second": "473",
+           "weights": "25 %", "RTL": "same"}  # fmt: skip
+    results = Results("preset")
+    results.row("Networks", "ad_fc_autoencoder x 4", row)
+    for console in (wide_console(), Console(width=60)):
+        with console.capture() as capture:
+            results.show(console)
+        shown = capture.get()
+        assert "\u2026" not in shown and "ad_fc_autoencoder x 4" in shown
+        assert console.width == 60 or all(text in shown for text in row.values())
+    assert wide_console().width >= 120 or wide_console().is_terminal

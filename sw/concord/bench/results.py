@@ -109,7 +109,7 @@ class Results:
             table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
             table.add_column("", no_wrap=True)
             for column in next(iter(rows.values())):
-                table.add_column(column, justify="right", no_wrap=True)
+                table.add_column(column, justify="right", overflow="fold")
             for name, texts in rows.items():
                 table.add_row(name, *texts.values())
             console.print(table)
