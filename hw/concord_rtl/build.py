@@ -14,8 +14,8 @@ from rich.console import Console
 import concord.spec
 import concord_boards
 import concord_rtl
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.link import BAUD
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
 
@@ -117,7 +117,7 @@ def verilog(preset_name: str, build: Path) -> None:
 )
 @click.option("--every-seed", is_flag=True, help="Try all seeds and keep the best one.")
 @click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
-@click.option("--baud", default=BAUD, show_default=True, help="Bit rate of the serial port.")
+@click.option("--baud", type=int, help="Bit rate of the serial port; default: the board's.")
 @partial_option
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
 def bitstream(
@@ -128,7 +128,7 @@ def bitstream(
     seeds: list[int],
     every_seed: bool,
     clock_mhz: float | None,
-    baud: int,
+    baud: int | None,
     jobs: int,
     partial: bool,
 ) -> None:
@@ -138,6 +138,7 @@ def bitstream(
     """
     board = concord_boards.board_named(board_name)
     config = _config(board, preset_name, image)
+    baud = BOARD_SPECS[board.name].baud if baud is None else baud
     wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
     try:
         hz, _ = clock_of(board, wanted)

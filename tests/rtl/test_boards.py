@@ -1,9 +1,10 @@
 import pytest
 
-from concord.spec.boards import BOARD_PRESETS
+from concord.spec.boards import BOARD_PRESETS, BOARD_SPECS
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.clocking import clock_of
 from concord_rtl.flow.pll import ECP5_PFD_MIN, ECP5_VCO, ICE40_PFD, ICE40_VCO, ecp5_pll, ice40_pll
 from flow_design import Echo
 
@@ -85,3 +86,10 @@ def test_ice40_pll_is_near_and_within_limits(mhz):
 def test_frequency_out_of_reach_is_refused(make, hz):
     with pytest.raises(ValueError, match="clock must be a frequency the PLL can make"):
         make(12e6, hz)
+
+
+@pytest.mark.parametrize("name", sorted(BOARD_SPECS))
+def test_clock_and_bit_rate_can_be_made(name):
+    spec = BOARD_SPECS[name]
+    hz, _ = clock_of(board_named(name), spec.clock_hz)
+    assert divisor_of(hz, spec.baud) == round(hz / spec.baud)

@@ -1,12 +1,39 @@
-"""Boards by name, and the preset that fills each."""
+"""The boards for which there are bitstreams: the preset that fills each, its clock and its serial port."""
 
 from __future__ import annotations
 
-#: Preset of every board for which there is a bitstream.
-BOARD_PRESETS: dict[str, str] = {
-    "ulx3s-12f": "ecp5-25f",
-    "ulx3s-25f": "ecp5-25f",
-    "ulx3s-45f": "ecp5-25f",
-    "ulx3s-85f": "ecp5-85f",
-    "icebreaker": "up5k",
+from dataclasses import dataclass
+
+from .link import BAUD
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardSpec:
+    """What everybody has to know about a board.
+
+    Parameters
+    ----------
+    preset : str
+        Name of the configuration that fills the board.
+    clock_hz : int
+        Clock of the bitstream that ``make bitstream`` makes of it: measured, and the base of all rates.
+    baud : int
+        Bits per second of its serial port.
+    """
+
+    preset: str
+    clock_hz: int
+    baud: int = BAUD
+
+
+#: Boards by name.
+BOARD_SPECS: dict[str, BoardSpec] = {
+    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
+    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
+    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
+    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000),
+    "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000),
 }
+
+#: Preset of every board for which there is a bitstream.
+BOARD_PRESETS: dict[str, str] = {name: board.preset for name, board in BOARD_SPECS.items()}

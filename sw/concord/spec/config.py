@@ -74,7 +74,7 @@ class NpuConfig:
     max_payload : int
         Greatest payload of a link frame in bytes.
     clock_hz : int
-        Clock that the board build aims at; not part of the fingerprint.
+        Clock that rates are given for: that of the preset's board; not part of the fingerprint.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .boards import BOARD_SPECS
 from .config import NpuConfig
 from .formats import HALF_FRAC
 
@@ -13,15 +14,17 @@ UP5K = NpuConfig(
     name="up5k", native=4, lanes=4, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
     program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
     act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-3, acc_width=42, loop_levels=1,
-    stochastic=False, serial=True, clock_hz=18_000_000,
+    stochastic=False, serial=True, clock_hz=BOARD_SPECS["icebreaker"].clock_hz,
 )  # fmt: skip
 ECP5_25F = NpuConfig(
     name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
-    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, clock_hz=50_000_000,
+    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512,
+    clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32, clock_hz=50_000_000,
+    program_depth=512, table_depth=1024, table_slots=8, inflight=32,
+    clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 
 #: The named configurations.
