@@ -131,3 +131,31 @@ def test_reads_pass_at_full_rate_when_nothing_is_pending():
 
     simulate(dut, bench)
     assert cycles == list(range(HazardGate.LATENCY, 20))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_queue_is_never_overrun(late):
+    """Pushed as long as there was room, in the cycle of the push or the one before: every address is kept."""
+    dut = HazardTracker(TINY)
+    rng = random.Random(1)
+
+    async def bench(ctx):
+        held, before = [], False
+        for turn in range(300):
+            room = ctx.get(dut.room)
+            assert bool(room) == (len(held) <= TINY.inflight - 2)
+            push, pop = before if late else room, turn > 40 and len(held) > 1 and rng.random() < 0.5
+            before, addr = room, rng.randrange(64)
+            ctx.set(dut.push, push)
+            ctx.set(dut.addr, addr)
+            ctx.set(dut.pop, pop)
+            await ctx.tick()
+            held = held[int(pop) :] + [addr] * push
+            assert len(held) <= TINY.inflight
+            ctx.set(dut.push, 0)
+            ctx.set(dut.pop, 0)
+            await ctx.tick()
+            assert [ctx.get(dut.entries[k]) for k in range(len(held))] == held
+            assert (ctx.get(dut.tail) - ctx.get(dut.head)) % (2 * TINY.inflight) == len(held)
+
+    simulate(dut, bench)

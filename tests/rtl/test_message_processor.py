@@ -6,7 +6,7 @@ import pytest
 
 from bench import simulate, sink, source
 from concord.host.frames import Frame, enclose
-from concord.spec.link import UNSOLICITED, Kind, Status
+from concord.spec.link import ESCAPE, FLAG, UNSOLICITED, Kind, Status
 from concord.spec.memmap import Reg, regions
 from concord.spec.presets import ECP5_25F, TINY
 from concord_rtl.link.message_processor import MessageProcessor
@@ -52,6 +52,7 @@ def test_one_byte_per_cycle():
     exchange(TINY, frames, cycles=sent + 4 * (count * (region.nbytes + 1) + 60) + 40)
 
 
+DAMAGED = Status.BAD_CRC | UNSOLICITED
 REFUSED = {
     "bad_seq": (read(3, R.WIDE, 0, 1), Status.BAD_SEQ),
     "bad_kind": (Frame(0, 4), Status.BAD_KIND),
@@ -74,11 +75,16 @@ REFUSED = {
     "write_beyond_control": (write(0, R.REGS, Reg.CONTROL, bytes(8)), Status.BAD_REGION),
     "read_beyond": (read(0, R.WIDE, 60, 5), Status.BAD_ADDR),
     "read_far_beyond": (read(0, R.WIDE, 0xFFFFFF, 1), Status.BAD_ADDR),
+    "read_legal_low_bits": (read(0, R.WIDE, 1 << 20, 1), Status.BAD_ADDR),
+    "write_legal_low_bits": (write(0, R.WIDE, 1 << 20, bytes(8)), Status.BAD_ADDR),
+    "write_highest_bit": (write(0, R.NARROW, 1 << 23 | 5, bytes(regions(TINY)[R.NARROW].nbytes)), Status.BAD_ADDR),
+    "write_lowest_bit_beyond": (write(0, R.WIDE, 1 << 11, bytes(8)), Status.BAD_ADDR),
     "write_beyond": (write(0, R.WIDE, 63, bytes(16)), Status.BAD_ADDR),
     "registers_beyond": (read(0, R.REGS, 15, 2), Status.BAD_ADDR),
     "too_long": (write(0, R.WIDE, 0, bytes(TINY.max_payload - 3)), Status.TOO_LONG),
     "far_too_long": (write(0, R.WIDE, 0, bytes(3 * TINY.max_payload)), Status.TOO_LONG),
-    "endless": (enclose(bytes(700)), Status.BAD_CRC | UNSOLICITED),
+    "escape_before_its_end": (write(0, R.WIDE, 0, bytes(8)).encode()[:-1] + bytes([ESCAPE, FLAG]), DAMAGED),
+    "endless": (enclose(bytes(700)), DAMAGED),
 }
 
 

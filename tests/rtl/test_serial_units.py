@@ -60,6 +60,16 @@ def test_corners_of_sums_on_the_grid():
         compare(a, b, np.full(len(a), op.value))
 
 
+def test_zeros_of_both_signs_on_the_grid():
+    """Only the sum of two negative zeros is one."""
+    zeros = np.array([0, 0x8000], dtype=np.uint16)
+    near = np.array([1, 0x8001, 0x7C00, 0xFC00], dtype=np.uint16)
+    a, b = (x.ravel() for x in np.meshgrid(zeros, np.concatenate([zeros, near])))
+    for op in (AddOp.ADD, AddOp.SUB, AddOp.RSUB, AddOp.MAX, AddOp.MIN):
+        compare(a, b, np.full(len(a), op.value))
+        compare(b, a, np.full(len(a), op.value))
+
+
 def test_a_product_of_held_factors_is_the_same():
     a, b = pairs(np.random.default_rng(2), 1_500)
     dut, found = HalfMul(held=True), []

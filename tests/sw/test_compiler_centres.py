@@ -50,6 +50,24 @@ def test_pixels_are_exact_at_the_border_too(options):
     assert (order == BORDER).any() == (options.get("pads") != (0, 0, 0, 0))
 
 
+@pytest.mark.parametrize("mant", [3, 8])
+def test_the_bias_makes_up_for_the_weights_that_are_there(mant):
+    """Not for those that were asked for, when they are not held exactly: results stay where they were."""
+    weight = np.random.default_rng(8).uniform(-1, 1, (3, 1, 2, 2))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    node = Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array([1.0, -2.0, 0.5]), **attrs})
+    graph = graph_of([node], x=(1, 1, 5, 5))
+    x = pixels(graph, most=127)  # held exactly with and without 64 taken off
+    plain, centred = (
+        emulate(compile_graph(graph, TINY, Formats(centres=c, mantissas={"first": mant})), x)["y"].astype(float)
+        for c in ({}, {"x": 64.0})
+    )
+    lost = np.abs(execute.run(graph, x)["y"] - plain).max()
+    assert lost > 0.3
+    # Bias and results are rounded to binary16, below 256 in steps of an eighth.
+    assert np.abs(centred - plain).max() <= 0.2
+
+
 def behind_a_transpose():
     """Channels last, as they come out of a camera."""
     turn = Node("Transpose", "turn", ("i",), ("x",), {"perm": (0, 3, 1, 2)})

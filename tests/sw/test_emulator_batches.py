@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from concord.asm import assemble
-from concord.emulator import Emulator, machine, workers
+from concord.emulator import Emulator, Memories, machine, workers
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase
@@ -116,6 +116,21 @@ def test_small_programs_are_not_shared(monkeypatch):
     memories.program[: len(words)] = words
     Emulator(memories, workers=2).run_batch({0: np.zeros((100, 1, 4), np.uint16)}, [])
     assert used == [1]
+
+
+@pytest.mark.parametrize("loud", range(4))
+def test_flags_of_every_chunk_are_kept(loud):
+    """One sample raises a flag, in a chunk of its own; another instruction raises one in all but that."""
+    memories = Memories(TINY)
+    words = assemble("v_rd wide, 0\nvv_add 0\nv_wr wide, 1\nv_rd wide, 2\nvv_add 2\nv_wr wide, 3\nhalt")
+    memories.program[: len(words)] = words
+    numbers = np.ones((4, 3, 4))
+    numbers[loud, 0], numbers[np.arange(4) != loud, 2] = 60000.0, -60000.0
+    for count in (1, 2):
+        emulator = Emulator(memories.copy(), lanes=1, workers=count)
+        emulator.run_batch({}, [], numbers={(Mem.WIDE, 0): numbers})
+        assert emulator.memories.flags.nonzero()[0].tolist() == [0, 3]
+        assert set(emulator.memories.flags[[0, 3]]) == {1 << Flag.HALF_OVERFLOW}
 
 
 def test_errors_of_a_worker_are_raised_and_blas_is_free_again():

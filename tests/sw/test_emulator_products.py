@@ -1,6 +1,7 @@
 """Which precision a product is computed in, and that it never decides a bit."""
 
 import random
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -9,13 +10,14 @@ from concord.asm import assemble
 from concord.emulator import Emulator, Memories, ReferenceMachine, product
 from concord.golden import half
 from concord.program import Span
+from concord.spec.formats import Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from program_gen import random_memories, random_program
 from reference_runs import assert_machines_agree
 
 LANES = 64
-PATHS = {"single": "_run_single", "columns": "_columns", "double": "_run_double"}
+PATHS = {"single": "_run_single", "columns": "_columns", "double": "_run_double", "golden": "_golden"}
 PROGRAMS = {
     "dense": "set_shape cols=3\nv_rd narrow, 0\nmv_mul 0\nv_wr wide, 0\nhalt",
     "depthwise": "set_window kh=1 kw=3 stride_x=1\nv_rd narrow, 0\nmv_mul 0, mode=depthwise\nv_wr wide, 0\nhalt",
@@ -154,3 +156,61 @@ def test_random_programs_do_not_depend_on_the_bound(bits, monkeypatch):
     for seed in range(6):
         _, memories = random_program(TINY, random.Random(f"bound {seed}"), 8)
         assert_machines_agree(memories)
+
+
+#: A grid with 55 bits behind the point.
+FINE = TINY.replace(act_mant=12, wgt_mant=16, act_exp_min=-24, wgt_exp_min=-31, acc_width=70)
+
+
+def columns_machine(program, config, exponents):
+    """Every result is the sum of three vectors' elements times powers of two."""
+    memories = Memories(config)
+    words = assemble(PROGRAMS[program])
+    memories.program[: len(words)] = words
+    for k, exponent in enumerate(exponents):
+        if program == "depthwise":
+            memories.matrix_mant[k // 2, :, k % 2] = 1
+            memories.matrix_exp[k // 2] = exponent
+            continue
+        memories.matrix_exp[2 * k : 2 * k + 2] = exponent
+        for row in range(4):
+            memories.matrix_mant[2 * k + row // 2, row, row % 2] = 1
+    return memories
+
+
+def judged(memories, mant, exp):
+    """Results of the emulator and its flags; the reference machine has the same."""
+    single = memories.copy()
+    single.narrow_mant[:3], single.narrow_exp[:3] = mant, exp
+    assert_machines_agree(single)
+    batch = Emulator(memories, workers=1)
+    found = batch.run_batch({}, [Span(RegionId.WIDE, 0)], narrow={0: (mant[None], exp[None])}).outputs[0]
+    assert np.array_equal(found[0, 0], single.wide[0])
+    return half.decode(single.wide[0]), int(single.flag_union())
+
+
+@pytest.mark.parametrize("top", range(-17, -8))
+def test_one_unit_decides_where_float64_cannot_hold_it(top, taken):
+    """2047.5 of some unit is a tie, which would go to 2048; with one unit of the grid less it is 2047."""
+    for order in permutations(range(3)):
+        mant, exp = np.zeros((3, 4), dtype=int), np.zeros(3, dtype=int)
+        mant[list(order)] = [[2047] * 4, [1024] * 4, [-1] * 4]
+        exp[list(order)] = top, top, -24
+        exponents = [0] * 3
+        for place, exponent in zip(order, (0, -11, -31), strict=True):
+            exponents[place] = exponent
+        results, flags = judged(columns_machine("dense", FINE, exponents), mant, exp)
+        assert np.array_equal(results, np.full(4, np.ldexp(2047.0, top))) and not flags
+    # The sum is just below 2**53 units of 2**-55 for 2**-13.
+    assert ("golden" in taken) == (top > -13)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(("sign", "units", "over"), [(1, 0, True), (1, -1, False), (-1, 0, False), (-1, -1, True)])
+def test_the_accumulator_saturates_at_its_last_code(program, sign, units, over):
+    """At 512 and a unit less, at -512 and a unit less."""
+    config = TINY.replace(acc_width=40)
+    mant = np.repeat([[sign * 64], [sign * 64], [units]], 4, axis=1)
+    results, flags = judged(columns_machine(program, config, (0, 0, -15)), mant, np.array([2, 2, -15]))
+    assert results.tolist() == [sign * 512.0] * 4
+    assert flags == (1 << Flag.ACC_OVERFLOW if over else 0)

@@ -140,6 +140,29 @@ def test_one_rounding_only():
     assert half.encode(np.float64(np.float32(acc * 2.0**-30))) == half.encode(1024.0)
 
 
+@pytest.mark.parametrize("frac", [20, 55])
+def test_any_bit_below_a_tie_decides(frac):
+    """Above or below a tie by any power of two: neither int64 nor Python integers lose it."""
+    for shift in range(1, 85):
+        tie = (1 << shift + 11) + (1 << shift)  # halfway between two numbers of 11 bits
+        sums = [tie, *(tie + sign * (1 << k) for k in range(shift) for sign in (1, -1))]
+        want = np.array([naive.nearest(s * naive.power(-frac), negative_zero=False) for s in sums])
+        for kind in (object, np.int64) if shift < 51 else (object,):
+            found = round_grid(np.array(sums, dtype=kind), frac)
+            assert np.array_equal(found, want), shift
+            assert np.array_equal(round_grid(-np.array(sums, dtype=kind), frac), want | 0x8000), shift
+
+
+def test_sums_go_to_python_integers_before_int64_overflows():
+    """Two of the greatest terms on both sides of 2**63."""
+    for shift in range(56, 66):
+        x, w = np.full((2, 1), 1), np.full((1, 2, 1), 1)
+        acc = accumulate(x, [shift, shift], w, [[0, 0]], 0)
+        assert int(acc[0]) == 2 << shift
+        acc = accumulate(127 * x, [shift - 14, shift - 14], -127 * w, [[0, 0]], 0)
+        assert int(acc[0]) == -2 * 127 * 127 << shift - 14
+
+
 def test_flags_are_per_element():
     bits, acc_overflow, half_overflow = acc_to_half(np.array([1 << 46, 1 << 47, -(1 << 47)]), (48, 30))
     assert acc_overflow.tolist() == [False, True, False]

@@ -146,13 +146,15 @@ def test_late_replies_are_skipped():
 
     def delay(data):
         held.append(data)
-        return b"" if len(held) == 2 else (held[1] + data if len(held) == 4 else data)
+        return b"" if len(held) == 2 else (held[1] + data if len(held) == 5 else data)
 
-    link, _ = linked(reply=delay)
+    link, model = linked(reply=delay)
+    model.memory[RegionId.WIDE] |= {1: 11, 2: 22}
     link.synchronise()
-    link.write(WIDE, 1, bytes(8))  # its reply is held back, and comes with the next but one
-    link.write(WIDE, 2, bytes([7] * 8))
-    assert link.read(WIDE, 2, 1) == bytes([7] * 8)
+    assert link.read(WIDE, 1, 1) == (11).to_bytes(8, "little")  # its first reply is held back, and comes with the next
+    assert len(held) == 4 and link.repeated == 2
+    assert link.read(WIDE, 2, 1) == (22).to_bytes(8, "little")
+    assert len(held) == 5
 
 
 def test_silence():
@@ -178,6 +180,16 @@ def test_a_device_that_was_reset():
         link.read(WIDE, 0, 1)
     assert link.synchronise().version == SPEC_VERSION
     assert link.read(WIDE, 0, 1) == bytes(8)
+
+
+def test_a_device_that_is_one_number_ahead():
+    """Only a request that was repeated may find its own number used up: no other has been carried out."""
+    link, model = linked()
+    link.synchronise()
+    model.expected = (model.expected + 1) % 256
+    with pytest.raises(OutOfStepError, match="it was reset, or another host uses it"):
+        link.write(REGIONS[RegionId.REGS], Reg.CONTROL, b"\1\0\0\0")
+    assert not model.writes
 
 
 def test_another_device():
