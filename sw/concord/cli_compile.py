@@ -21,6 +21,7 @@ from concord.spec.presets import PRESETS, with_mantissas
 if TYPE_CHECKING:
     from concord.compiler.mantissas import Budget
     from concord.compiler.model import Compiled
+    from concord.compiler.tensor_formats import Formats
     from concord.graph.ir import Graph
 
 
@@ -77,6 +78,32 @@ def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
     return Budget("accuracy" if labelled else "agreement", points)
 
 
+def input_ranges(texts: Sequence[str], graph: Graph) -> dict[str, tuple[float, float]]:
+    """What ``--input-range`` asks for, by input: ``LOW,HIGH`` for the only one, or ``NAME=LOW,HIGH``.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, equals, ends = text.rpartition("=")
+        if not equals and len(graph.inputs) == 1:
+            name = graph.inputs[0]
+        try:
+            low, high = map(float, ends.split(","))
+        except ValueError:
+            low = high = float("nan")
+        if not low < high or name not in graph.inputs or name in found:
+            names = ", ".join(graph.inputs)
+            raise ValueError(
+                f"input-range must be LOW,HIGH of the only input or NAME=LOW,HIGH, once each, of {names}, not {text!r}"
+            )
+        found[name] = low, high
+    return found
+
+
 def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray[np.int64] | None:
     """The array y of calibration data, if it has a class for every sample."""
     labels = arrays.get("y")
@@ -104,6 +131,14 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     help="For auto: points of accuracy, if the data has labels y, or of agreement that may be lost, or a relative "
     "error. Default: 0.5, or 5% if the result is no class.",
 )
+@click.option(
+    "--input-range",
+    "ranges",
+    multiple=True,
+    metavar="LOW,HIGH|NAME=LOW,HIGH",
+    help="Without --calibrate: values that an input has. Default: what its data type or its codes allow; of floats "
+    "standard normal within -8,8. Repeatable.",
+)
 @click.option("--batch", default=1, show_default=True, type=POSITIVE, help="Samples per run (products only).")
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @readable
@@ -114,12 +149,14 @@ def compile_model(
     calibrate: Path | None,
     mantissas: tuple[str, ...],
     budget: str | None,
+    ranges: tuple[str, ...],
     batch: int,
     output: Path | None,
 ) -> None:
     """Compile an ONNX MODEL to a folder.
 
-    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic. With
+    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic, and
+    tables cover what is to be expected for the values of the inputs. With
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
     width says which NPU it is, the NPU may be one with narrower mantissas.
     """
@@ -134,11 +171,14 @@ def compile_model(
         config = with_mantissas(config, widths.npu)
     if (budget is not None or widths.auto) and not (widths.auto and calibrate):
         raise ValueError("--mantissa auto needs --calibrate, and --budget both of them")
+    if ranges and calibrate:
+        raise ValueError("--input-range is for networks without --calibrate, whose samples say it")
+    plain = Formats(mantissas=widths.layers, inputs=input_ranges(ranges, graph))
     try:
-        compiled = _compiled(graph, config, calibrate, widths, budget, board is None, batch)
+        compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch)
     except CapacityError as error:
         with Console(stderr=True).status("looking for what would do"):
-            lines = remedies(graph, config, Formats(mantissas=widths.layers), batch, error)
+            lines = remedies(graph, config, plain, batch, error)
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
     target = output or model.with_suffix("")
     compiled.package.save(target, model)
@@ -156,6 +196,7 @@ def _compiled(
     config: NpuConfig,
     calibrate: Path | None,
     widths: Widths,
+    plain: Formats,
     budget: str | None,
     any_npu: bool,
     batch: int,
@@ -163,10 +204,9 @@ def _compiled(
     """Compile with the formats that the options ask for; with ``any_npu`` mantissas may be those of another NPU."""
     from concord.compiler.formats import choose_formats
     from concord.compiler.model import compile_graph
-    from concord.compiler.tensor_formats import Formats
 
     if calibrate is None:
-        return compile_graph(graph, config, Formats(mantissas=widths.layers), batch=batch)
+        return compile_graph(graph, config, plain, batch=batch)
     arrays = arrays_of(calibrate)
     if widths.auto:
         return _automatic(graph, config, arrays, widths.layers, budget, any_npu and widths.npu is None, batch)

@@ -14,11 +14,15 @@ from concord.transfer import Binary16, TableIndex, transfer_table
 
 #: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.
 _SETTLING = ("sigmoid", "tanh", "erf", "hardsigmoid")
-#: Where the default range covers one side only, which is right behind a maximum, but not for any input.
-_BOTH_SIDES = ("exp", "reciprocal")
-_UNKNOWN: Domain = (-8.0, 8.0)
+#: Functions with one value at zero and below.
+_POSITIVE = ("sqrt", "rsqrt", "log")
 #: Part of the range of the calibration data that is added at both ends.
 _MARGIN = 0.125
+
+
+def depends(functions: Functions) -> bool:
+    """Whether the inputs that a table has to cover depend on those there are."""
+    return functions[0][0] not in _SETTLING
 
 
 def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
@@ -29,16 +33,14 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
     functions : Functions
         What it holds.
     values : Domain or None
-        Least and greatest input on the calibration data.
+        Least and greatest input there is; ``None`` behind a part of the network that the compiler itself has made.
     """
-    first = functions[0][0]
-    if first in _SETTLING:
+    if values is None or not depends(functions):
         return None
-    if values is None:
-        return _UNKNOWN if first in _BOTH_SIDES else None
     margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
     low = values[0] - margin
-    return (max(low, 0.0) if values[0] >= 0 else low), values[1] + margin
+    positive = values[0] >= 0 or (functions[0][0] in _POSITIVE and values[1] > 0)
+    return (max(low, 0.0) if positive else low), values[1] + margin
 
 
 def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:

@@ -9,7 +9,7 @@ from enum import Flag, auto
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.activations import domain_of
+from concord.compiler.activations import depends
 from concord.compiler.centres import input_centres
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain
@@ -105,11 +105,9 @@ def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Dom
     """Least and greatest values of the tensors that functions read whose tables depend on that."""
     found = {}
     for node in graph.nodes:
-        if node.op == "Function":
+        if node.op == "Function" and depends(node.attrs["functions"]):
             (name,) = node.inputs
-            domain = float(values[name].min()), float(values[name].max())
-            if domain_of(node.attrs["functions"], domain) is not None:
-                found[name] = domain
+            found[name] = float(values[name].min()), float(values[name].max())
     return dict(sorted(found.items()))
 
 

@@ -88,7 +88,7 @@ def static_exponents(
 
 
 def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node: Node) -> list[Candidate]:
-    """The best candidate with a function in two tables, in three, and so on, as long as it is worth a chain."""
+    """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
     formats, found = best.compiled.package.formats, [best]
     functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
     curve = functions, domain_of(functions, formats.ranges.get(node.inputs[0]))
@@ -110,7 +110,7 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
             break
         last = found[-1].error
         if one.error >= GAIN * last and not (one.error <= last and own <= TABLE_GAIN * before):
-            break
+            continue
         found.append(one)
         before = own
     return found[1:]

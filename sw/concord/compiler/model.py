@@ -15,6 +15,7 @@ from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent
 from concord.compiler.banded import in_bands
 from concord.compiler.bands import Bands
+from concord.compiler.bounds import with_ranges
 from concord.compiler.emit import Emitter, whole
 from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
@@ -102,8 +103,8 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     config : NpuConfig
         What to compile it for.
     formats : Formats
-        Static exponents, ranges of tables, and mantissas of weights. Where the model is quantised already, the
-        exponents that its scales mean take precedence.
+        Static exponents, ranges of tables and inputs, and mantissas of weights. Where the model is quantised already,
+        the exponents that its scales mean take precedence; where ranges of tables are missing, bounds take their place.
     batch : int
         Samples per run. While one drains from the pipe the others are computed: a network of matrix products alone is
         faster that way.
@@ -117,8 +118,10 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     CapacityError
         If it does not fit, with what would be needed.
     ValueError
-        If a mantissa width is not possible, or for a layer that is not there or has no weights.
+        If a mantissa width is not possible, or for a layer that is not there or has no weights; if a range is not
+        possible, or of no input.
     """
+    formats = with_ranges(graph, formats)
     failures: list[CapacityError] = []
     for banded in (False, True):
         tried = []

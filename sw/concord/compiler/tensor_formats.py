@@ -21,8 +21,10 @@ class Formats:
     exponents : mapping of str to int
         Static exponents by tensor; of narrow tensors that are not there exponents are dynamic.
     ranges : mapping of str to pair of floats
-        Least and greatest values of tensors that functions read: what their tables have to cover. Without them a table
-        covers a default range, and inputs beyond it have the value of its nearest end.
+        Least and greatest values of tensors that functions read: what their tables have to cover. Where they are
+        missing, bounds are carried through the network (:mod:`concord.compiler.bounds`).
+    inputs : mapping of str to pair of floats
+        Ranges of inputs that are known: where such bounds begin.
     mantissas : mapping of str to int
         Bits of the mantissas of weights by layer; of layers that are not there those of the configuration. Narrower
         ones are numbers of the configuration all the same: the words of the matrix memory hold them exactly.
@@ -41,6 +43,7 @@ class Formats:
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, Domain] = field(default_factory=dict)
+    inputs: Mapping[str, Domain] = field(default_factory=dict)
     mantissas: Mapping[str, int] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
@@ -66,16 +69,18 @@ class Formats:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values of everything but the weights."""
-        plain = {name: dict(getattr(self, name)) for name in ("exponents", "ranges", "mantissas", "means", "centres")}
+        names = ("exponents", "ranges", "inputs", "mantissas", "means", "centres")
+        plain = {name: dict(getattr(self, name)) for name in names}
         return plain | {"parts": {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
         """Inverse of :meth:`to_dict`."""
-        ranges = {name: (low, high) for name, (low, high) in values["ranges"].items()}
+        ranges, inputs = ({name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "inputs"))
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
-        return cls(values["exponents"], ranges, values["mantissas"], means, parts, values["centres"], weights or {})
+        mantissas, centres = values["mantissas"], values["centres"]
+        return cls(values["exponents"], ranges, inputs, mantissas, means, parts, centres, weights or {})
 
 
 #: Everything as the configuration has it, exponents dynamic.
