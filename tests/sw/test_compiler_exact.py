@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, check, graph_of, integers
+from concord.compiler.lower import Unsupported
+from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 
 SAME = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1)}
@@ -186,6 +188,34 @@ def test_inputs_are_copied_to_lie_side_by_side(axis):
     rng = np.random.default_rng(18)
     nodes = [Node("Concat", "concat", ("x", "z"), ("y",), {"axis": axis})]
     check(graph_of(nodes, x=(1, 4, 3, 5), z=(1, 4, 3, 5)), rng)
+
+
+@pytest.mark.parametrize("source", ["x", "a"])
+@pytest.mark.parametrize("last", ["depthwise", "grouped", "dense", "average", "sum", "same constant"])
+def test_a_tensor_beside_itself(source, last):
+    """Channels that are the same element have kernels of their own all the same."""
+    rng = np.random.default_rng(22)
+    pool = {"kernel": (2, 2), "strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1)}
+    ends = {
+        "depthwise": conv(rng, 8, 8, (3, 3), x="b", y="y", name="last", group=8),
+        "grouped": conv(rng, 8, 8, (3, 3), x="b", y="y", name="last", group=2),
+        "dense": conv(rng, 8, 5, (3, 3), x="b", y="y", name="last"),
+        "average": Node("AveragePool", "last", ("b",), ("y",), {**pool, "counted": (0,) * 4}),
+        "sum": Node("ReduceSum", "last", ("b",), ("y",), {"axes": (2, 3), "keepdims": True}),
+        "same constant": Node("Add", "last", ("b",), ("y",), {"constant": np.asarray(2.0)}),
+    }
+    first = [conv(rng, 4, 4, (1, 1), y="a", name="first")] if source == "a" else []
+    twice = Node("Concat", "twice", (source, source), ("b",), {"axis": 1})
+    check(graph_of([*first, twice, ends[last]], x=(1, 4, 4, 4)), rng, limit=1)
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul", "Max"])
+def test_elements_that_are_there_twice_meet_one_constant(op):
+    rng = np.random.default_rng(23)
+    twice = Node("Concat", "twice", ("x", "x"), ("b",), {"axis": 1})
+    last = Node(op, "last", ("b",), ("y",), {"constant": rng.permutation(8.0 - np.arange(8)).reshape(1, 8, 1, 1)})
+    with pytest.raises(Unsupported, match=rf"{op} 'last': elements that are there several times must meet the same"):
+        compile_graph(graph_of([twice, last], x=(1, 4, 4, 4)), ROOMY)
 
 
 def test_a_tensor_that_is_concatenated_twice_is_copied():

@@ -133,7 +133,13 @@ class Walk:
     @property
     def full(self) -> bool:
         """Whether every lane of the vectors of a position is a channel."""
-        return len(self.lanes[self.lanes != PAD]) == self.tiles * self.storage.native
+        return len(np.unique(self.lanes[self.lanes != PAD])) == self.tiles * self.storage.native
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no two channels are the same element."""
+        there = self.lanes[self.lanes != PAD]
+        return len(np.unique(there)) == len(there)
 
 
 class Storages:
@@ -252,8 +258,16 @@ class Storages:
         return Walk(storage, first, height, width, tiles, row_step, step, lanes)
 
 
+def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+    """As :func:`spread` does, for what is the same for all channels that are one element."""
+    result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
+    there = walk.lanes != PAD
+    result[..., walk.lanes[there]] = values[..., there]
+    return result
+
+
 def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
-    """Move the last axis of ``values``, one entry per channel, to the elements of a position; the others are zero."""
+    """Add up the last axis of ``values``, one entry per channel, by the elements of a position; the others are zero."""
     result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
     for channel in np.flatnonzero(walk.lanes != PAD):
         result[..., walk.lanes[channel]] += values[..., channel]  # an element may be several channels

@@ -9,7 +9,7 @@ import numpy as np
 from concord.compiler import reach, steps
 from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
-from concord.compiler.layout import PAD, Ids, Storage, Walk, spread
+from concord.compiler.layout import PAD, Ids, Storage, Walk, placed, spread
 from concord.compiler.lower import HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
@@ -120,7 +120,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         lowering.done.movable.add(source)
         centre = lowering.formats.centres.get(source, 0.0)
     walk = lowering.walk(ids, "input")
-    if group > 1 and group == ids.shape[2] == len(weight):
+    if group > 1 and group == ids.shape[2] == len(weight) and walk.distinct:
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
         channels = walk.lanes
     else:
@@ -170,8 +170,11 @@ def _ungrouped(weight: Floats, group: int) -> Floats:
 def _depthwise(
     lowering: Lowering, node: Node, walk: Walk, weight: Floats, window: Window, out: tuple[int, int], rank: int
 ) -> Layer:
-    """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes."""
-    kernels = spread(weight.transpose(1, 2, 0), walk).transpose(2, 0, 1)
+    """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes.
+
+    Those that are the same element have the same kernel.
+    """
+    kernels = placed(weight.transpose(1, 2, 0), walk).transpose(2, 0, 1)
     view = lambda target: from_map(target, walk.lanes, rank)  # noqa: E731
     return lowering.add(node, walk, Reduction.DEPTHWISE, kernels, window, (*out, walk.tiles), view)
 

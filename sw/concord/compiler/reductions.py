@@ -14,7 +14,7 @@ import numpy as np
 
 from concord.compiler import large_windows, steps
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
-from concord.compiler.layout import Ids, LayoutError, Storage, Walk, spread
+from concord.compiler.layout import Ids, LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
@@ -123,7 +123,7 @@ def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]
     walk = found.walk
     rows, kernel = walk.height // found.kernel[0], found.kernel
     maximum = node.op == "ReduceMax"
-    ones = None if maximum else spread(np.ones((*kernel, len(walk.lanes))), walk).transpose(2, 0, 1)
+    ones = None if maximum else placed(np.ones((*kernel, len(walk.lanes))), walk).transpose(2, 0, 1)
     reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
     return lowering.add(
         node, walk, reduction, ones, Window(kernel=kernel), (rows, 1, walk.tiles),

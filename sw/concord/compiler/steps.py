@@ -42,6 +42,11 @@ def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = N
     """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
 
     What is no element of the view gets ``beyond``, or whatever takes least space.
+
+    Raises
+    ------
+    LayoutError
+        If an element that is in the view several times meets different values.
     """
     full = np.broadcast_to(values, ids.shape)
     rows, columns, tiles, lanes = _parts(ids, target)
@@ -52,6 +57,8 @@ def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = N
         spread[rows, columns, tiles, lanes] = full
         if beyond is not None:
             spread[np.isnan(spread)] = beyond
+    if not np.array_equal(spread[rows, columns, tiles, lanes], full, equal_nan=True):
+        raise LayoutError("elements that are there several times must meet the same constant: apply it before that")
     spread, outer = _folded(spread, 0)
     spread, inner = _folded(spread, 1)
     spread, row = _folded(spread, 2)
