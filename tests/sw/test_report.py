@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from compiled_nets import graph_of, gru, recurrent, residual
+from compiled_nets import ROOMY, graph_of, gru, recurrent, residual
 from concord.compiler.calibration import emulate
 from concord.compiler.formats import static_exponents
 from concord.compiler.model import compile_graph
@@ -90,6 +90,83 @@ def test_both_directions_share_a_tensor():
     assert (forward.mine ^ backward.mine).all() and forward.mine.sum() == backward.mine.sum()
     works = [layer.work.macs for layer in analyse(compiled, samples(graph)).layers]
     assert works == [macs(graph) // 2] * 2
+
+
+def second_layer():
+    """A bidirectional GRU behind another one: the second direction needs copies of the states."""
+    first, rng = recurrent("GRU", 5, 3, 3, direction="bidirectional").nodes[0], np.random.default_rng(8)
+    shapes = {"W": (2, 15, 10), "R": (2, 15, 5), "B": (2, 30)}
+    weights = {name: rng.normal(0, 0.3, shape) for name, shape in shapes.items()}
+    return graph_of(
+        [
+            first.replace(name="one", outputs=("a", "")),
+            Node("Transpose", "turn", ("a",), ("b",), {"perm": (0, 2, 1, 3)}),
+            Node("Reshape", "join", ("b",), ("c",), {"shape": (3, 1, 10)}),
+            first.replace(name="two", inputs=("c",), outputs=("", "y")).with_attrs(**weights),
+        ],
+        x=(3, 1, 3),
+    )
+
+
+def concatenated(*names):
+    """Tensors x, a and b, the latter two computed, beside each other in several orders."""
+    rng = np.random.default_rng(9)
+    geometry = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    weights = [
+        {"weight": rng.normal(0, 0.5, (4, 4, 1, 1)), "bias": rng.normal(0, 0.2, 4), **geometry} for _ in range(2)
+    ]
+    nodes = [
+        Node("Conv", name, ("x",), (name,), attrs)
+        for name, attrs in zip("ab", weights, strict=True)
+        if name in "".join(names)
+    ]
+    last = {"weight": rng.normal(0, 0.4, (3, 8, 1, 1)), "bias": np.zeros(3), **geometry}
+    for k, pair in enumerate(names):
+        nodes.append(Node("Concat", f"both{k}", tuple(pair), (f"c{k}",), {"axis": 1}))
+        nodes.append(Node("Conv", f"last{k}", (f"c{k}",), (f"d{k}",), last))
+    nodes.append(Node("Add", "sum", ("d0", f"d{len(names) - 1}"), ("y",)))
+    return graph_of(nodes, x=(1, 4, 3, 5))
+
+
+@pytest.mark.parametrize(
+    ("make", "copied"),
+    [
+        (second_layer, ["a", "a"]),
+        (lambda: concatenated("ab", "ba"), ["a", "b"]),
+        (lambda: concatenated("xa"), ["x"]),
+        (lambda: concatenated("xa", "bx"), ["x", "x"]),
+    ],
+)  # fmt: skip
+def test_layers_that_only_copy_are_of_the_tensor_that_they_copy(make, copied):
+    graph = make()
+    analysis = analyse(compile_graph(graph, ROOMY), samples(graph))
+    copies = [layer for layer in analysis.layers if layer.kind == "copy"]
+    assert sorted(layer.tensor for layer in copies) == copied
+    for layer in copies:
+        assert not layer.nodes and not layer.work.macs and layer.space.wide + layer.space.narrow > 0
+        assert layer.own_error.relative < 0.01 and layer.error.relative < 0.05
+    assert ">copy<" in render(analysis)
+    assert analysis.work.macs == macs(graph) and 0 < analysis.error < 0.06
+
+
+def test_products_in_stages_are_counted_once():
+    """A product of two tensors whose sum takes several chains."""
+    graph = graph_of([Node("MatMul", "product", ("x", "z"), ("y",))], x=(1, 70), z=(70, 2))
+    compiled = compile_graph(graph, ROOMY)
+    assert len([node for node in compiled.graph.nodes if node.op == "ReduceSum"]) > 1
+    assert macs(compiled.graph) == macs(graph) == 70 * 2
+
+
+def test_channels_that_are_one_element_are_multiplied_once():
+    rng = np.random.default_rng(5)
+    nodes = [
+        Node("Concat", "twice", ("x", "x"), ("a",), {"axis": 1}),
+        Node("Dense", "last", ("a",), ("y",), {"weight": rng.normal(0, 0.5, (32, 128)), "bias": np.zeros(32)}),
+    ]
+    graph = graph_of(nodes, x=(1, 64))
+    analysis = analyse(compile_graph(graph, ROOMY), samples(graph))
+    assert analysis.work.macs == macs(graph) // 2 == 32 * 64
+    assert all((layer.work.utilisation(analysis.macs_per_cycle) or 0) <= 1 for layer in analysis.layers)
 
 
 def test_several_samples_per_run():

@@ -127,9 +127,13 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
     def reduced(tensor: str, axis: int) -> Node:
         return lowering.part(node, node.op, "stage", (tensor,), axes=(axis,), keepdims=True, **attrs)
 
+    def rest(stage: Node) -> Node:
+        """What is left for the node itself; products are counted where they are added up first."""
+        return node.replace(inputs=stage.outputs).with_attrs(product=False)
+
     if len(axes) > 1:
         stage = reduced(value, axes[-1])
-        return [stage, node.replace(inputs=stage.outputs)]
+        return [stage, rest(stage)]
     (axis,) = axes
     size = shape[axis]
     unit = lowering.config.native if inside else 1
@@ -141,7 +145,7 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
         back = lowering.part(
             node, "Reshape", "unfolded", stage.outputs, shape=(*folded[: axis + 1], *folded[axis + 2 :])
         )
-        return [fold, stage, back, node.replace(inputs=back.outputs)]
+        return [fold, stage, back, rest(back)]
     return None if inside else _halves(lowering, node, value, axis, reduced)
 
 

@@ -51,6 +51,10 @@ class Lowered:
     movable : set of str
         Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
         elements.
+    copied : dict
+        By name of a layer that copies: where the elements lay that it copies, in the order of its own ``ids``.
+    gathered : dict
+        By tensor that was brought together in one storage: where its elements were computed.
     """
 
     graph: Graph
@@ -60,6 +64,8 @@ class Lowered:
     views: dict[str, Ids] = field(default_factory=dict)
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
     movable: set[str] = field(default_factory=set)
+    copied: dict[str, Ids] = field(default_factory=dict)
+    gathered: dict[str, Ids] = field(default_factory=dict)
 
 
 class Lowering:
@@ -155,6 +161,7 @@ class Lowering:
         """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
         ids = self.view(tensor)
         if len(self.done.storages.of(ids)) > 1:
+            self.done.gathered[tensor] = ids
             try:
                 ids = self.done.storages.gather(ids, "elements")
             except LayoutError:
@@ -199,6 +206,7 @@ class Lowering:
             moved[mine] = steps.shifted(ids[mine], walk, target)
             copy = Layer(name, walk, Reduction.NONE, None, Window(), out, name, target, moved[mine], storage.name)
             self.done.layers.append(copy)
+            self.done.copied[name] = ids[mine]
         return moved
 
     # Layers ------------------------------------------------------------------------------------

@@ -50,15 +50,21 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
     for index, found in enumerate(results):
         for k, result in enumerate(found):
             computed.setdefault(result.tensor, []).append((index, k, result))
+
+    def take(name: str, value: Floats) -> None:
+        flat = value.reshape(len(value), -1).copy()
+        for index, k, result in computed.get(name, ()):
+            if k == 0:
+                errors[index] = error(result.best, flat[:, result.mine])
+            flat[:, result.mine] = result.best
+        values[name] = flat.reshape(value.shape)
+
+    for name in graph.inputs:
+        take(name, values[name])
     for node in compiled.lowered.graph.nodes:
         outputs = OPS[node.op].evaluate(node, [values[name] if name else None for name in node.inputs])
         for name, value in zip(node.outputs, outputs, strict=True):
-            flat = value.reshape(len(value), -1).copy()
-            for index, k, result in computed.get(name, ()):
-                if k == 0:
-                    errors[index] = error(result.best, flat[:, result.mine])
-                flat[:, result.mine] = result.best
-            values[name] = flat.reshape(value.shape)
+            take(name, value)
     return errors
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from concord.compiler.copies import Copy
 from concord.compiler.footprint import weight_bits
-from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Step
-from concord.compiler.layout import Storage
+from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Reduction, Step
+from concord.compiler.layout import PAD, Storage
 from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
@@ -38,7 +40,9 @@ def covered(compiled: Compiled, layer: AnyLayer) -> list[Node]:
 
 
 def kind(compiled: Compiled, layer: AnyLayer) -> str:
-    """Reduction of a chain, or operator of a recurrent layer."""
+    """Reduction of a chain, ``copy`` if it only copies elements, or operator of a recurrent layer."""
+    if layer.name in compiled.lowered.copied:
+        return "copy"
     return layer.reduction.value if isinstance(layer, Layer) else covered(compiled, layer)[0].op
 
 
@@ -106,12 +110,24 @@ def _written(layer: AnyLayer) -> list[Storage]:
 def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int | None) -> Work:
     """Multiply-accumulates, steps and cycles of a layer for one run; ``counts`` are those of this layer alone."""
     batch = compiled.package.arrangement.batch
-    macs = sum(int(node_macs(compiled.graph, node)) for node in covered(compiled, layer))
-    if isinstance(layer, Recurrent):
-        macs //= sum(other.tensor == layer.tensor for other in compiled.lowered.layers)
+    macs = sum(_macs(compiled, layer, node) for node in covered(compiled, layer))
     dense, depthwise, vectors = (counts[reg] for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS))
     least = least_cycles(compiled.image.config, dense, depthwise, vectors)
     return Work(macs * batch, dense, depthwise, vectors, least, cycles)
+
+
+def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
+    """Multiply-accumulates of a node in a layer: of one direction, or without those of channels that are one element.
+
+    Their weights are added up, and channels that are always zero have none.
+    """
+    macs = node_macs(compiled.graph, node)
+    if isinstance(layer, Recurrent):
+        return macs // len(node.attrs["W"])
+    if layer.reduction is not Reduction.DENSE or node.name != layer.name or "weight" not in node.attrs:
+        return macs
+    lanes = layer.source.lanes
+    return macs * len(np.unique(lanes[lanes != PAD])) // len(lanes)
 
 
 def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from concord.builder import ProgramBuilder
 from concord.compiler.calibration import Inputs
+from concord.compiler.cells import CELLS
 from concord.compiler.emit import REGIONS
 from concord.compiler.layers import AnyLayer, Layer
 from concord.compiler.layout import PAD, Ids, Storage
@@ -83,15 +84,21 @@ class Result:
 
 
 def parts(lowered: Lowered, layer: AnyLayer) -> list[Part]:
-    """What a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first."""
+    """What a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first.
+
+    A chain that only copies elements of a tensor computes these once more.
+    """
+    if layer.name in lowered.copied:
+        return [_copied(lowered, layer)]
     if isinstance(layer, Layer):
         return [Part(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
     found = []
-    names = [name for node in lowered.graph.nodes if layer.source_tensor in node.inputs for name in node.outputs]
+    nodes = [node for node in lowered.graph.nodes if node.op in CELLS and node.inputs[0] == layer.source_tensor]
+    names = [name for node in nodes for name in node.outputs]
     for storage in filter(None, (layer.target, layer.c)):
         mine = {storage.vector(vector) for vector in range(storage.vectors)}
         for name in filter(None, names):
-            ids = lowered.views[name]
+            ids = _computed(lowered, name)
             inside = [s for s in lowered.storages.of(ids) if s.root is storage.root]
             elements = _elements(ids, inside)
             vectors = np.array(sorted(mine))
@@ -99,6 +106,36 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[Part]:
             if (elements != PAD).any():
                 found.append(Part(name, storage.root, elements))
     return found
+
+
+def _computed(lowered: Lowered, tensor: str) -> Ids:
+    """Where the elements of a tensor are computed."""
+    return lowered.gathered.get(tensor, lowered.views[tensor])
+
+
+def _copied(lowered: Lowered, layer: AnyLayer) -> Part:
+    """The elements that a layer copies, of the tensor that has them."""
+    source = lowered.copied[layer.name]
+    for tensor, ids in _held(lowered):
+        mine = np.isin(ids, source)
+        if np.isin(source, ids).all():
+            order = np.argsort(source)
+            moved = np.full(ids.shape, PAD)
+            moved[mine] = layer.ids[order[np.searchsorted(source, ids[mine], sorter=order)]]
+            return Part(tensor, layer.target.root, _elements(moved, [layer.target]))
+    raise AssertionError(f"{layer.name} copies what no layer computes")
+
+
+def _held(lowered: Lowered) -> Iterator[tuple[str, Ids]]:
+    """Tensors that are in memory as such, and where: inputs, results of layers, and what was brought together."""
+    yield from ((name, lowered.views[name]) for name in lowered.inputs)
+    for layer in lowered.layers:
+        if isinstance(layer, Layer) and layer.name not in lowered.copied:
+            yield layer.tensor, layer.ids
+    yield from ((name, lowered.views[name]) for name in lowered.gathered)
+    for node in lowered.graph.nodes:
+        if node.op in CELLS:
+            yield from ((name, _computed(lowered, name)) for name in node.outputs if name in lowered.views)
 
 
 def _elements(ids: Ids, storages: list[Storage]) -> Ids:
