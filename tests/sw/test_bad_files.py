@@ -8,10 +8,13 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
+from commands import run as command
 from concord.cli import main
+from concord.compiler.calibration import emulate
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.graph.execute import run
 from concord.spec.presets import PRESETS, TINY
 from onnx_models import floats, model, node
 
@@ -44,6 +47,55 @@ MODELS = {
     "wrong size": (product(WEIGHT[1:]), "Gemm 'fc': last axis must have 7 elements, not the shape [1, 8]"),
     "nothing there": (product(weights="v"), "must be valid ONNX: Nodes in a graph must be topologically sorted"),
 }
+
+
+def without_outputs():
+    proto = product()
+    del proto.graph.output[:]
+    return proto
+
+
+MODELS |= {
+    "no outputs": (without_outputs(), "the model must have at least one output; export it with its results as outputs"),
+    "one axis more": (
+        product(WEIGHT[None]), "Gemm 'fc': weight must have two axes, not the shape [4, 8, 1]; correct the model"
+    ),
+    "one axis": (product(WEIGHT[0]), "Gemm 'fc': weight must have two axes, not the shape [4]; correct the model"),
+    "a number as weight": (product(np.float32(1)), "Gemm 'fc': weight must have two axes, not the shape []"),
+    "a constant that is larger": (
+        model([node("Add", ["x", "c"], ["y"], name="sum")], {"x": (1, 8)}, constants={"c": floats(10, 1)}),
+        "Add 'sum': constant must be one that is broadcast to [1, 8], but makes it [10, 8]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(10, 1), (4, 1), (2, 4), (1, 1, 4)])
+def test_a_bias_of_another_shape_is_one_message(tmp_path, shape):
+    proto = model([node("Gemm", ["x", "w", "b"], ["y"], name="fc")], {"x": (1, 8)},
+                  constants={"w": WEIGHT, "b": floats(*shape)})  # fmt: skip
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    code, lines, written = compile_file(tmp_path, tmp_path / "net.onnx")
+    assert code == 1 and not written and len(lines) == 2
+    reason = f"bias must be one that is broadcast to [1, 4], not of the shape {list(shape)}; correct the model"
+    assert lines[1] == f"  Gemm 'fc': {reason}"
+
+
+def test_a_constant_with_more_axes_is_taken():
+    """The tensor gets axes of length 1, as ONNX has it."""
+    nodes = [node("Relu", ["x"], ["a"]), node("Add", ["a", "c"], ["y"])]
+    proto = model(nodes, {"x": (1, 8)}, constants={"c": floats(1, 1, 1, 8)})
+    graph = import_model(proto)
+    x = {"x": X}
+    got, want = emulate(compile_graph(graph, TINY), x)["y"], run(graph, x)["y"]
+    assert got.shape == want.shape == (20, 1, 1, 8)
+    np.testing.assert_allclose(got, want, atol=0.01)
+
+
+def test_no_samples_are_one_message(tmp_path, good):
+    command("compile", good, "--preset", "tiny", "-o", tmp_path / "out")
+    np.savez(tmp_path / "x.npz", x=X[:0])
+    code, output = command("run", tmp_path / "out", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
+    assert (code, output) == (1, "Error: input 'x' must have at least one sample, not none\n")
 
 
 def compile_file(tmp_path, path, *arguments):

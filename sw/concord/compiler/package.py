@@ -98,6 +98,8 @@ class Arrangement:
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
         for name, order in self.inputs.items():
+            if np.ndim(inputs[name]) and not len(np.asarray(inputs[name])):
+                raise ValueError(f"input {name!r} must have at least one sample, not none")
             values = self.rounded(name, real_numbers(f"input {name!r}", inputs[name]))
             if values.shape[1:] != self.shapes[name] or not values.ndim:
                 want = ", ".join(map(str, ("samples", *self.shapes[name])))

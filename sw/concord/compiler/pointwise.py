@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -101,6 +102,23 @@ def binary(lowering: Lowering, node: Node) -> None:
 _SWAPPED = {Op.VV_SUB: Op.VV_RSUB}
 
 
+def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A constant with more axes than the tensor: the tensor gets axes of length 1.
+
+    Raises
+    ------
+    LayoutError
+        If the constant makes the tensor larger.
+    """
+    shape, result = (lowering.graph.shapes[name] for name in (node.inputs[0], node.outputs[0]))
+    if "constant" not in node.attrs or shape == result:
+        return None
+    if prod(shape) != prod(result):
+        raise LayoutError(f"constant must be one that is broadcast to {list(shape)}, but makes it {list(result)}")
+    part = lowering.part(node, "Reshape", "aligned", node.inputs, shape=result)
+    return [part, node.replace(inputs=part.outputs)]
+
+
 def _latest(lowering: Lowering) -> Callable[[tuple[str, str, Op]], int]:
     """Sort key: operands that are computed last come first, as theirs is the chain to fuse with."""
 
@@ -111,5 +129,5 @@ def _latest(lowering: Lowering) -> Callable[[tuple[str, str, Op]], int]:
     return key
 
 
-EXPANSIONS["Function"] = in_parts
+EXPANSIONS |= {"Function": in_parts, **dict.fromkeys(_OPS, same_axes)}
 HANDLERS |= {"Relu": relu, "Clip": clip, "Function": function, **dict.fromkeys(_OPS, binary)}

@@ -56,6 +56,8 @@ def import_model(model: str | Path | Any, shapes: Mapping[str, Sequence[int]] | 
     nodes = _live(proto.graph)
     importer = _Importer(proto, graph, nodes, reasons)
     importer.run(nodes)
+    if not proto.graph.output:
+        reasons.append("the model must have at least one output; export it with its results as outputs")
     for output in proto.graph.output:
         importer.output(output.name)
     if importer.reasons:
@@ -124,7 +126,8 @@ class _Importer:
             try:
                 if not self._known(node):
                     self._bind(node, start)
-            except (Refusal, ValueError, LookupError) as error:
+            except (Refusal, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+                # The others come from shapes and attributes that no model of this operator has.
                 del self.ctx.graph.nodes[start:]
                 refused = isinstance(error, Refusal)
                 self._refuse(node, str(error) if refused else f"operands do not fit ({error}); correct the model")

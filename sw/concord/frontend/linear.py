@@ -9,6 +9,7 @@ from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import times
 from concord.frontend.pooling import one_image, window_attrs
 from concord.graph.ir import Floats
+from concord.graph.ops.base import broadcast
 
 
 def conv(ctx: Context, node: OnnxNode) -> str:
@@ -35,7 +36,7 @@ def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:
 
 
 def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats) -> str:
-    return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(len(weight)))
+    return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(weight.shape[:1]))
 
 
 def gemm(ctx: Context, node: OnnxNode) -> str:
@@ -62,7 +63,11 @@ def gemm(ctx: Context, node: OnnxNode) -> str:
 
 def _plus(ctx: Context, node: OnnxNode, y: str) -> str:
     """Add beta times C."""
-    beta = float(node.attrs.get("beta", 1.0))
+    beta, shape = float(node.attrs.get("beta", 1.0)), ctx.shape(y)
+    given = ctx.constants[node.input(2)].shape if ctx.is_constant(node.input(2)) else ctx.shape(node.input(2))
+    if broadcast(given, shape) != shape:
+        reason = f"bias must be one that is broadcast to {list(shape)}, not of the shape {list(given)}"
+        raise Refusal(reason, "correct the model")
     if ctx.is_constant(node.input(2)):
         return ctx.emit(node, "Add", [y], constant=beta * ctx.floats(node.input(2), "bias"))
     c = ctx.tensor(node.input(2))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 from concord.graph.ir import Floats, Node, Shape
 
 #: Shape of every output, from those of the inputs (``None``: input left out).
@@ -57,6 +59,15 @@ def present_shape(shape: Shape | None) -> Shape:
     if shape is None:
         raise ValueError("input must be there")
     return shape
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape to which all of them are broadcast."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        listed = " and ".join(str(list(shape)) for shape in shapes)
+        raise ValueError(f"shapes must be ones that are broadcast to each other, not {listed}") from None
 
 
 def aligned(x: Floats, rank: int) -> Floats:

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord import floatfunctions
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, present, present_shape
+from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, broadcast, present, present_shape
 from concord.parts import Part
 
 
@@ -25,7 +25,7 @@ def _broadcast_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shapes = [present_shape(shape) for shape in inputs]
     if "constant" in node.attrs:
         shapes.append(node.attrs["constant"].shape)
-    return [tuple(np.broadcast_shapes(*shapes))]
+    return [broadcast(*shapes)]
 
 
 def _binary(ufunc: Callable[[Floats, Floats], Floats], node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
@@ -60,7 +60,7 @@ def _reduction(function: Callable[..., Floats]) -> Evaluation:
 
 def _expand_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, wanted = present_shape(inputs[0]), tuple(node.attrs["shape"])
-    if np.broadcast_shapes(shape, wanted) != wanted:
+    if broadcast(shape, wanted) != wanted:
         raise ValueError(f"shape {list(wanted)} must be one that {list(shape)} broadcasts to")
     return [wanted]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, aligned, present, present_shape
+from concord.graph.ops.base import Kind, Operator, aligned, broadcast, present, present_shape
 from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
@@ -72,6 +72,8 @@ def _conv(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
 
 def _dense_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, weight = present_shape(inputs[0]), node.attrs["weight"]
+    if weight.ndim != 2:
+        raise ValueError(f"weight must have two axes, not the shape {list(weight.shape)}")
     _check_bias(node)
     if not shape or shape[-1] != weight.shape[1]:
         raise ValueError(f"last axis must have {weight.shape[1]} elements, not the shape {list(shape)}")
@@ -86,7 +88,7 @@ def _matmul_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     first, second = present_shape(inputs[0]), present_shape(inputs[1])
     if min(len(first), len(second)) < 2 or first[-1] != second[-2]:
         raise ValueError(f"factors must be [..., I, K] and [..., K, J], not {list(first)} and {list(second)}")
-    return [(*np.broadcast_shapes(first[:-2], second[:-2]), first[-2], second[-1])]
+    return [(*broadcast(first[:-2], second[:-2]), first[-2], second[-1])]
 
 
 def _matmul(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
