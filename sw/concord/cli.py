@@ -31,6 +31,7 @@ from concord.cli_compile import compile_model
 from concord.cli_inspect import inspect
 from concord.cli_report import report
 from concord.compiler.package import Package
+from concord.files import check_place, replacing, write_text
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.progress import run_batch
@@ -107,7 +108,7 @@ def _emit(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_text(output, text)
 
 
 @main.command()
@@ -118,6 +119,9 @@ def _emit(text: str, output: Path | None) -> None:
 @readable
 def run(network: Path, inputs: Path, output: Path, on: str) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs."""
+    if output.suffix != ".npz":
+        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
+    check_place(output)
     package = Package.load(network) if network.is_dir() else None
     loaded = package.image if package is not None else image_of(network)
     given = arrays_of(inputs)
@@ -129,7 +133,8 @@ def run(network: Path, inputs: Path, output: Path, on: str) -> None:
     if package is not None:
         results = package.finish(given, results)
     arrays: dict[str, Any] = results
-    np.savez(output, **arrays)
+    with replacing(output) as file:
+        np.savez(file, **arrays)
     click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
 
 
@@ -172,6 +177,6 @@ def bench(preset: str, output: Path, docs: Path | None, only: tuple[str, ...]) -
         measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"), only or PARTS)
     results.save(output)
     if docs is not None:
-        docs.write_text(results.markdown(), encoding="utf-8")
+        write_text(docs, results.markdown())
     results.show(console)
     console.print(f"written to {output}", soft_wrap=True)

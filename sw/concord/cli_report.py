@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from concord.cli_base import EXISTING, FILE, POSITIVE, arrays_of, inputs_of, readable
+from concord.files import check_place, write_text
 
 
 @click.command()
@@ -29,6 +30,10 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     from concord.host import connect
     from concord.report import analyse, render
 
+    page = output or network / "report.html"
+    facts = page.with_suffix(".json")
+    for path in (page, facts):
+        check_place(path)
     compiled = recompile(network)
     given = {name: values[:samples] for name, values in inputs_of(compiled.graph, arrays_of(inputs)).items()}
     with Console(stderr=True).status("running the network up to every layer"):
@@ -38,8 +43,6 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
         else:
             analysis = analyse(compiled, given)
     analysis = replace(analysis, name=network.resolve().name)
-    page = output or network / "report.html"
-    page.write_text(render(analysis), encoding="utf-8")
-    facts = page.with_suffix(".json")
-    facts.write_text(analysis.to_json(), encoding="utf-8")
+    write_text(page, render(analysis))
+    write_text(facts, analysis.to_json())
     click.echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")

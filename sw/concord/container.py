@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.files import replacing
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -62,12 +64,12 @@ def _digest(header: dict[str, Any], arrays: Arrays) -> str:
 
 
 def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays, kind: FileKind = IMAGE) -> None:
-    """Write header and arrays; the same contents give the same bytes."""
+    """Write header and arrays, whole or not at all; the same contents give the same bytes."""
     full: dict[str, Any] = {"format": kind.format, "version": kind.version, **header}
     full = json.loads(json.dumps(full))  # the hash is of what a reader will see
     full["sha256"] = _digest(full, arrays)
     text = np.frombuffer(json.dumps(full, sort_keys=True).encode(), dtype=np.uint8)
-    with Path(path).open("wb") as file:
+    with replacing(path) as file:
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 

@@ -117,6 +117,33 @@ def test_run_on_the_emulator(image, tmp_path):
     assert example.error(np.load(result)["y"], x) < example.tolerance
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("y.txt", "output must be an npz file and end in .npz, not "),
+        ("y", "output must be an npz file and end in .npz, not "),
+        ("none/y.npz", "none must be a folder that exists, to write y.npz there"),
+    ],
+)
+def test_where_results_go_is_checked_before_the_run(image, tmp_path, monkeypatch, name, message):
+    monkeypatch.setattr("concord.cli.connect", lambda *_: pytest.fail("must not run"))
+    np.savez(tmp_path / "x.npz", x=softmax(TINY).samples(1))
+    before = sorted(tmp_path.iterdir())
+    code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / name)
+    assert code == 1 and message in output and output.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"), [("emulater", "; did you mean emulator?"), ("RTL", "rtl?"), ("x", "'x'\n")]
+)
+def test_run_names_the_devices_there_are(image, tmp_path, target, hint):
+    np.savez(tmp_path / "x.npz", x=softmax(TINY).samples(1))
+    code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--on", target)
+    wanted = f"target must be emulator, rtl or a serial port as in /dev/ttyUSB0, not {target!r}"
+    assert code == 1 and wanted in output and hint in output
+
+
 def test_run_refuses_an_unknown_device(image, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 10)))
     code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--on", "/dev/none")

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from concord.files import write_text
 from concord.sheet import CapacityError
 
 
@@ -72,7 +73,7 @@ class Results:
             "notes": self.notes,
             "skipped": self.skipped,
         }
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(content, indent=1) + "\n")
 
     def groups(self) -> dict[str, list[Figure]]:
         """Figures by group."""

@@ -11,6 +11,8 @@ The same lines run on all three; only the target differs.
 
 from __future__ import annotations
 
+import difflib
+import re
 from pathlib import Path
 
 from ..spec.config import NpuConfig
@@ -20,6 +22,9 @@ from .errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
 from .link import Link
 from .linked import LinkedDevice
 from .transport import Transport
+
+#: Targets beside serial ports.
+TARGETS = ("emulator", "rtl")
 
 
 def connect(
@@ -47,12 +52,14 @@ def connect(
 
     Raises
     ------
+    ValueError
+        If it is no target.
     MismatchError
         If the device has another configuration.
     LinkError
         If it does not answer.
     """
-    if target in ("emulator", "rtl"):
+    if target in TARGETS:
         if config is None:
             raise ValueError(f"config must be given for {target!r}")
         if target == "emulator":
@@ -62,6 +69,12 @@ def connect(
         from .rtl import RtlTransport, find_library
 
         return _over_link(RtlTransport(library or find_library(config, trace=trace is not None), trace=trace), config)
+    if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
+        close = difflib.get_close_matches(target.lower(), TARGETS, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ValueError(
+            f"target must be {', '.join(TARGETS)} or a serial port as in /dev/ttyUSB0, not {target!r}{hint}"
+        )
     from .serial_port import SerialTransport
 
     return _over_link(SerialTransport(target, baud), config)
