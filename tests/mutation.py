@@ -1,0 +1,312 @@
+"""Changes of one line that tests must notice: each is made in a copy of the sources, and its tests run there.
+
+The lists are ``mutants/*.toml``; ``docs/testing.md`` says what is in them. Usage: ``python tests/mutation.py --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from enum import StrEnum
+from pathlib import Path
+from queue import SimpleQueue
+
+ROOT = Path(__file__).resolve().parents[1]
+LISTS = Path(__file__).with_name("mutants")
+#: What a copy needs to run tests.
+COPIED = ("sw", "hw", "constraints", "tests", "sim", "docs", "pyproject.toml", "Makefile", "README.md", "CHANGELOG.md")
+#: Folders with packages.
+PACKAGES = ("sw", "hw", "constraints")
+#: Seconds that tests get, and how many times as long as without the change.
+_TIMEOUT, _LONGER = 90.0, 10.0
+
+
+class Outcome(StrEnum):
+    """What came of a mutant."""
+
+    NOTICED = "noticed"
+    TIMEOUT = "timeout"  # noticed, too: the tests did not end
+    SURVIVED = "survived"
+    INVALID = "invalid"  # tests could not even be collected, or fail without the change
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change.
+
+    Parameters
+    ----------
+    area : str
+        Name of the list it is in.
+    file : str
+        Source file, from the root of the project.
+    old, new : str
+        Text that occurs once in the file, and what takes its place.
+    tests : tuple of str
+        Node ids of pytest; at least one of these tests must fail.
+    fast : bool
+        Whether these tests take a few seconds at most.
+    equivalent : str
+        Why the change has no effect; such a mutant has no tests and is not run.
+    """
+
+    area: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = ()
+    fast: bool = False
+    equivalent: str = ""
+
+    def apply(self, text: str) -> str:
+        """The changed text; ``ValueError`` unless ``old`` is in ``text`` exactly once."""
+        count = text.count(self.old)
+        if count != 1:
+            raise ValueError(f"old text of a mutant must occur once in {self.file}, not {count} times: {self.old!r}")
+        return text.replace(self.old, self.new)
+
+    def line(self, root: Path = ROOT) -> int:
+        """Number of the first line that changes."""
+        text = (root / self.file).read_text()
+        same = next((k for k, (a, b) in enumerate(zip(self.old, self.new, strict=False)) if a != b), 0)
+        return text[: text.index(self.old) + same].count("\n") + 1
+
+    def describe(self, root: Path = ROOT) -> str:
+        """Place and change on one line."""
+        show = [re.sub(r"\s+", " ", part.strip()) for part in (self.old, self.new)]
+        return f"{self.file}:{self.line(root)}: {show[0]} -> {show[1] or '(nothing)'}"
+
+    def key(self, root: Path = ROOT) -> str:
+        """Hash of the change, the file it is made in and the tests' files."""
+        digest = hashlib.sha256(repr(astuple(self)).encode())
+        for name in [self.file, *sorted({test.partition("::")[0] for test in self.tests})]:
+            digest.update((root / name).read_bytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Result:
+    """Outcome of a mutant, and the seconds it took."""
+
+    mutant: Mutant
+    outcome: Outcome
+    seconds: float
+
+
+def load(lists: Path = LISTS) -> list[Mutant]:
+    """All mutants, list by list."""
+    found = []
+    for path in sorted(lists.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text())["mutant"]:
+            entry["tests"] = tuple(entry.get("tests", ()))
+            found.append(Mutant(path.stem, **entry))
+    return found
+
+
+def choose(mutants: list[Mutant], only: str = "", seed: int | None = None, count: int | None = None) -> list[Mutant]:
+    """Those of a list or with a text in their path, or a sample of ``count`` of them, in the order of the lists."""
+    chosen = [m for m in mutants if not m.equivalent and (m.area == only or only in m.file)]
+    if count is not None and count < len(chosen):
+        places = sorted(random.Random(seed).sample(range(len(chosen)), count))
+        chosen = [chosen[k] for k in places]
+    return chosen
+
+
+class Copy:
+    """A copy of the sources in which tests run.
+
+    Compiled modules are kept from runs without a change only: a changed file never has a time at which one was made.
+    """
+
+    def __init__(self, folder: Path, root: Path = ROOT):
+        self.folder = folder
+        for name in COPIED:
+            if (root / name).is_dir():
+                skipped = shutil.ignore_patterns("__pycache__", ".hypothesis", "*.egg-info")
+                shutil.copytree(root / name, folder / name, ignore=skipped)
+            elif (root / name).exists():
+                shutil.copy2(root / name, folder / name)
+        self._changes = 0
+
+    def test(self, tests: list[str], timeout: float, *, changed: bool) -> int | None:
+        """Exit status of pytest up to the first failure; ``None`` if it did not end in time."""
+        path = os.pathsep.join(str(self.folder / name) for name in PACKAGES)
+        own = {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        env = {**os.environ, **own, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        env.pop("PYTEST_ADDOPTS", None)
+        if changed:
+            env["PYTHONDONTWRITEBYTECODE"] = "1"
+        shutil.rmtree(self.folder / ".hypothesis", ignore_errors=True)
+        options = ["-q", "-x", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+        with open(self.folder / "log", "w+", encoding="utf-8") as log:
+            command = [sys.executable, "-m", "pytest", *options, *tests]
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                return process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, 9)
+                    process.wait()
+
+    def log(self) -> str:
+        """What pytest said at last."""
+        return (self.folder / "log").read_text()
+
+    def run(self, mutant: Mutant, timeout: float) -> Outcome:
+        """Make the change, run its tests, and take the change back."""
+        path = self.folder / mutant.file
+        text, times = path.read_text(), path.stat()
+        self._changes += 1
+        try:
+            path.write_text(mutant.apply(text))
+            os.utime(path, (times.st_atime, times.st_mtime + 10 * self._changes))
+            status = self.test(list(mutant.tests), timeout, changed=True)
+        finally:
+            path.write_text(text)
+            os.utime(path, (times.st_atime, times.st_mtime))
+        if status is None:
+            return Outcome.TIMEOUT
+        return {0: Outcome.SURVIVED, 1: Outcome.NOTICED}.get(status, Outcome.INVALID)
+
+
+def _files(mutants: list[Mutant]) -> dict[str, list[str]]:
+    """Tests by file."""
+    found: dict[str, dict[str, None]] = {}
+    for mutant in mutants:
+        for test in mutant.tests:
+            found.setdefault(test.partition("::")[0], {})[test] = None
+    return {file: list(tests) for file, tests in found.items()}
+
+
+def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, root: Path = ROOT, say=print):
+    """Outcomes of mutants.
+
+    Tests run without a change first; those that fail there make their mutants ``INVALID``.
+
+    Parameters
+    ----------
+    mutants : list of Mutant
+        None of them equivalent.
+    jobs : int
+        Mutants at a time.
+    results : Path, optional
+        File with what was noticed in earlier runs, which is not run again; what is noticed is added.
+    say : callable
+        Takes lines of progress.
+
+    Returns
+    -------
+    list of Result
+        One for each.
+    """
+    known = json.loads(results.read_text()) if results and results.exists() else {}
+    keys = {mutant: mutant.key(root) for mutant in mutants}
+    todo = [mutant for mutant in mutants if keys[mutant] not in known]
+    done = [Result(m, Outcome(known[keys[m]]), 0.0) for m in mutants if keys[m] in known]
+    if done:
+        say(f"{len(done)} of {len(mutants)} were noticed before")
+    files = _files(todo)
+    number = 0
+
+    def note(text):
+        nonlocal number
+        number += 1
+        say(f"[{number}/{len(files) + len(todo)}] {text}")
+
+    with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        for k in range(min(jobs, max(1, len(todo)))):
+            copies.put(Copy(Path(folder) / str(k), root))
+
+        def plain(file):
+            copy, start = copies.get(), time.monotonic()
+            try:
+                status = copy.test(files[file], 20 * _TIMEOUT, changed=False)
+                seconds, log = time.monotonic() - start, copy.log()
+            finally:
+                copies.put(copy)
+            note(f"{file} {'passes' if status == 0 else 'fails'} without a change, {seconds:.1f} s")
+            if status != 0:
+                say(log)
+            return seconds if status == 0 else None
+
+        def changed(mutant, taken):
+            copy, start = copies.get(), time.monotonic()
+            try:
+                outcome = Outcome.INVALID
+                if None not in taken:
+                    outcome = copy.run(mutant, _TIMEOUT + _LONGER * sum(taken))
+                if outcome is Outcome.INVALID:
+                    say(copy.log())
+            finally:
+                copies.put(copy)
+            seconds = time.monotonic() - start
+            note(f"{outcome}, {seconds:.1f} s: {mutant.describe(root)}")
+            return Result(mutant, outcome, seconds)
+
+        seconds = dict(zip(files, pool.map(plain, files), strict=True))
+        pending = [pool.submit(changed, mutant, [seconds[file] for file in _files([mutant])]) for mutant in todo]
+        for future in pending:
+            result = future.result()
+            done.append(result)
+            if results and result.outcome in (Outcome.NOTICED, Outcome.TIMEOUT):
+                known[keys[result.mutant]] = str(result.outcome)
+                results.parent.mkdir(parents=True, exist_ok=True)
+                results.write_text(json.dumps(known, indent=1))
+    return done
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; returns the exit status, 1 unless all were noticed."""
+    parser = argparse.ArgumentParser(description="Make changes of one line that tests must notice.")
+    parser.add_argument("--only", default="", metavar="TEXT", help="those of the list TEXT, or with TEXT in their path")
+    parser.add_argument("--count", type=int, help="a sample of so many")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at a time (default: 1)")
+    parser.add_argument("--again", action="store_true", help="also what was noticed before, with the same files")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER", help="other lists than the project's")
+    args = parser.parse_args(argv)
+    mutants = load(args.lists)
+    chosen = choose(mutants, args.only, args.seed, args.count)
+    if not chosen:
+        parser.error(f"--only must be one of {sorted({m.area for m in mutants})} or part of a path, not {args.only!r}")
+    results = None if args.again else ROOT / "build" / "mutants.json"
+    start = time.monotonic()
+    found = run(chosen, jobs=args.jobs, results=results, say=lambda line: print(line, flush=True))
+    return summarise(found, mutants, time.monotonic() - start)
+
+
+def summarise(found: list[Result], mutants: list[Mutant], seconds: float) -> int:
+    """Print counts by list, and what was not noticed; returns the exit status."""
+    print(f"\n{'list':12}{'run':>6}{'noticed':>9}{'survived':>10}{'invalid':>9}{'no effect':>11}")
+    for area in sorted({m.area for m in mutants}):
+        mine = [r.outcome for r in found if r.mutant.area == area]
+        good = mine.count(Outcome.NOTICED) + mine.count(Outcome.TIMEOUT)
+        none = sum(bool(m.equivalent) for m in mutants if m.area == area)
+        bad = f"{mine.count(Outcome.SURVIVED):10}{mine.count(Outcome.INVALID):9}"
+        print(f"{area:12}{len(mine):6}{good:9}{bad}{none:11}")
+    left = [r for r in found if r.outcome in (Outcome.SURVIVED, Outcome.INVALID)]
+    for result in left:
+        print(f"{result.outcome}: {result.mutant.describe()}\n    {' '.join(result.mutant.tests)}")
+    print(f"{len(found) - len(left)} of {len(found)} noticed in {seconds:.0f} s")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
