@@ -96,10 +96,12 @@ def absolute(ctx: Context, node: OnnxNode) -> str:
 
 
 def prelu(ctx: Context, node: OnnxNode) -> str:
-    """LeakyRelu; where slopes differ, the sum of both halves."""
+    """LeakyRelu; where slopes differ, the same with all of them, or the sum of both halves if one is steep."""
     x, slope = ctx.tensor(node.input(0)), ctx.floats(node.input(1), "slope")
     if slope.size == 1:
         return apply(ctx, node, x, "leaky_relu", alpha=float(slope.reshape(-1)[0]))
+    if np.abs(slope).max(initial=0.0) <= 1:
+        return ctx.emit(node, "Max", [ctx.emit(node, "Mul", [x], constant=slope), x])
     negative = ctx.emit(node, "Clip", [x], min=-math.inf, max=0.0)
     return ctx.emit(node, "Add", [ctx.emit(node, "Relu", [x]), ctx.emit(node, "Mul", [negative], constant=slope)])
 

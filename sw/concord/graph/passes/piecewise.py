@@ -1,0 +1,77 @@
+"""Functions made of straight lines become products, sums, maxima and minima: exact but for rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Graph, Node, fresh
+from concord.graph.ops import OPS
+
+#: Room around the corners of a steep function, beyond which its inputs are cut off: nothing overflows behind it.
+_ROOM = 0.01
+Emit = Callable[..., str]
+
+
+def run(graph: Graph) -> None:
+    """Rewrite every Function that is one of :data:`LINES`."""
+    for node in list(graph.nodes):
+        functions: tuple[tuple[str, dict[str, float]], ...] = node.attrs["functions"] if node.op == "Function" else ()
+        if len(functions) == 1 and functions[0][0] in LINES:
+            _rewrite(graph, node, *functions[0])
+
+
+def _rewrite(graph: Graph, node: Node, name: str, parameters: Mapping[str, float]) -> None:
+    found: list[Node] = []
+
+    def emit(op: str, *inputs: str, **attrs: Any) -> str:
+        stem = fresh(graph, f"{node.name}/{op.lower()}", [made.name for made in found])
+        made = Node(op, stem, inputs, (stem,), attrs)
+        (graph.shapes[stem],) = OPS[op].shape(made, [graph.shapes[tensor] for tensor in inputs])
+        found.append(made)
+        return stem
+
+    LINES[name](emit, node.inputs[0], **parameters)
+    last = found.pop()
+    del graph.shapes[last.outputs[0]]
+    found.append(last.replace(name=node.name, outputs=node.outputs))
+    at = graph.nodes.index(node)
+    graph.nodes[at : at + 1] = found
+
+
+def _times(emit: Emit, x: str, factor: float) -> str:
+    return emit("Mul", x, constant=np.asarray(float(factor)))
+
+
+def leaky_relu(emit: Emit, x: str, alpha: float = 0.01) -> str:
+    """The larger of ``x`` and ``alpha x``; of steep ones the sum of both halves, as ``alpha x`` may overflow."""
+    if abs(alpha) <= 1:
+        return emit("Max", _times(emit, x, alpha), x)
+    negative = emit("Clip", x, min=-math.inf, max=0.0)
+    return emit("Add", _times(emit, negative, alpha), emit("Relu", x))
+
+
+def hardsigmoid(emit: Emit, x: str, alpha: float = 0.2, beta: float = 0.5) -> str:
+    """``alpha x + beta``, limited; in front of steep ones ``x`` is limited to what counts, as the sum may overflow."""
+    if abs(alpha) > 1:
+        low, high = sorted((-beta / alpha, (1 - beta) / alpha))
+        room = _ROOM * max(high - low, abs(low), abs(high))
+        x = emit("Clip", x, min=low - room, max=high + room)
+    line = emit("Add", _times(emit, x, alpha), constant=np.asarray(float(beta)))
+    return emit("Clip", line, min=0.0, max=1.0)
+
+
+def hardswish(emit: Emit, x: str) -> str:
+    """``x`` times a hard sigmoid."""
+    return emit("Mul", hardsigmoid(emit, x, 1 / 6, 0.5), x)
+
+
+#: What makes nodes for a function: ``rule(emit, tensor, **parameters)``; the last node has the result.
+LINES: dict[str, Callable[..., str]] = {
+    "leaky_relu": leaky_relu,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": hardswish,
+}
