@@ -204,6 +204,7 @@ class _Generator:
             self._set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
             probe = self._probe(reduce, mode, mem)
             source, matrix = self._source(probe), self._matrix(probe)
+        self.wide = source if mem is Mem.WIDE else None  # a wide address that the chain reads
         builder.v_rd(mem, **source)
         if reduce is Op.MV_MUL:
             builder.mv_mul(mode=mode, **matrix)
@@ -213,7 +214,9 @@ class _Generator:
             self._unit(probe, unit)
         targets = rng.choice([[Mem.WIDE], [Mem.NARROW], [Mem.WIDE, Mem.NARROW], [Mem.NARROW, Mem.WIDE]])
         for target in targets:
-            builder.v_wr(target, **self._operand(probe, target))
+            near = self.wide if target is Mem.WIDE else source if mem is Mem.NARROW else None
+            often = 0.8 if probe.dense and self.config.engines > 1 else 0.4
+            builder.v_wr(target, **self._operand(probe, target, near if rng.random() < often else None))
 
     def _unit(self, probe: Chain, unit: int) -> None:
         rng = self.rng
@@ -225,7 +228,8 @@ class _Generator:
                 elif op is Op.V_RELU:
                     self.builder.v_relu(unit=unit)
                 else:
-                    self.builder.emit(op, unit=unit, **self._operand(probe, Mem.WIDE))
+                    self.wide = self._operand(probe, Mem.WIDE)
+                    self.builder.emit(op, unit=unit, **self.wide)
 
     def _probe(self, reduce: Op | None, mode: MvMode, mem: Mem) -> Chain:
         """A chain with the present state, to measure addresses with."""
@@ -250,21 +254,27 @@ class _Generator:
         outer = rng.choice([0, 1, -2, probe.inner * inner, probe.inner * inner])
         return Address(_MIDDLE, row, inner, outer)
 
-    def _fit(self, low: int, high: int, depth: int, bits: int) -> dict[str, int] | None:
-        """A register and an address so that offsets ``low..high`` stay inside ``depth``, or nothing."""
-        number = self.rng.choice(list(self.registers))
+    def _fit(self, low: int, high: int, depth: int, bits: int, near=None) -> dict[str, int] | None:
+        """A register and an address so that offsets ``low..high`` stay inside ``depth``, or nothing.
+
+        With the address ``near`` of another access, if possible at most two words from it.
+        """
+        number = self.rng.choice(list(self.registers)) if near is None else near["reg"]
         least, greatest = self.registers[number]
         last = depth - 1 - high - (greatest - least)
         if last < -low:
             return None
-        return {"reg": number, "addr": (self.rng.randint(-low, last) - least) % (1 << bits)}
+        first = self.rng.randint(-low, last)
+        if near is not None:
+            first = min(max((near["addr"] + least) % (1 << bits) + self.rng.randint(-2, 2), -low), last)
+        return {"reg": number, "addr": (first - least) % (1 << bits)}
 
-    def _operand(self, probe: Chain, mem: Mem) -> dict[str, int]:
+    def _operand(self, probe: Chain, mem: Mem, near=None) -> dict[str, int]:
         depth = self.config.wide_depth if mem is Mem.WIDE else self.config.narrow_depth
         for attempt in range(4):
             address = self._strides(probe) if attempt < 3 else Address(_MIDDLE)
             offsets = probe.addresses(address) - _MIDDLE
-            found = self._fit(int(offsets.min()), int(offsets.max()), depth, VECTOR_ADDR_BITS)
+            found = self._fit(int(offsets.min()), int(offsets.max()), depth, VECTOR_ADDR_BITS, near)
             if found is not None:
                 break
         return found | {"row": address.row, "inner": address.inner, "outer": address.outer}

@@ -4,28 +4,15 @@ import random
 
 import pytest
 
-from concord.emulator import ReferenceMachine
 from concord.host import TrapError, connect
 from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import isa
-from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
+from device_runs import compare, load
 from program_gen import random_program
 
 pytestmark = pytest.mark.slow
-
-LOADED = (
-    RegionId.PROGRAM,
-    RegionId.MATRIX,
-    RegionId.NARROW,
-    RegionId.WIDE,
-    RegionId.TABLE,
-    RegionId.SLOTS,
-    RegionId.FLAGS,
-)
-WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
-COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 
 
 @pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
@@ -37,28 +24,6 @@ def config(request):
 def device(config):
     with connect("rtl", config, library=find_library(config)) as device:
         yield device
-
-
-def load(device, memories):
-    for region in LOADED:
-        device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
-
-
-def after(device, memories):
-    """Memories as the device left them."""
-    found = memories.copy()
-    for region in WRITTEN:
-        found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
-    return found
-
-
-def compare(device, memories):
-    want = memories.copy()
-    run = ReferenceMachine(want).run()
-    assert want.differences(after(device, memories)) == []
-    counters = device.counters()
-    assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
-    return run
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 10))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,24 @@ from .reference import LOWEST as MINUS_INFINITY
 
 #: Values that one step may handle at once: few enough for the cache, many enough to hide the cost of a call.
 _PART_VALUES = 1 << 19
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Vectors whose source is read before any of them is written.
+
+    Parameters
+    ----------
+    positions, rows : slice
+        Which ones.
+    passes : tuple of slice
+        Rows that go through multifunction units and into the memories together, in order: a row of a group of T may
+        have operands that an earlier one has written.
+    """
+
+    positions: slice
+    rows: slice
+    passes: tuple[slice, ...]
 
 
 class Access:
@@ -62,95 +82,105 @@ class Access:
         if index.max() >= limit:
             raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
 
-    def reads(self, mem: Mem) -> list[Index]:
-        """Addresses ``[positions, rows, ...]`` that are read from one memory."""
-        found = [self.source] if self.chain.mem is mem else []
+    def reads(self, mem: Mem) -> list[tuple[Index, Index]]:
+        """Addresses ``[positions, rows, ...]`` that are read from one memory, and ``[positions, rows]`` before which
+        vector each is read.
+        """
+        each = np.arange(self.positions * self.chain.rows)
+        found = [(self.source, self.chain.source_order(self.config))] if self.chain.mem is mem else []
         if mem is Mem.WIDE:
-            found += [index[..., None] for index in self.operands if index is not None]
-        return [np.where(index < depth(self.config, mem), index, -1) for index in found]
+            found += [(index[..., None], each) for index in self.operands if index is not None]
+        shape = self.positions, self.chain.rows
+        return [(np.where(at < depth(self.config, mem), at, -1), when.reshape(shape)) for at, when in found]
 
     def read(self, mem: Mem) -> set[int]:
         """Words of a memory that are read."""
-        return {a for index in self.reads(mem) for a in np.unique(index).tolist()} - {-1}
+        return {a for index, _ in self.reads(mem) for a in np.unique(index).tolist()} - {-1}
 
     def written(self, mem: Mem) -> set[int]:
         """Words of a memory that are written."""
         return set(np.unique(self.targets[mem]).tolist())
 
-    def segments(self) -> Iterator[tuple[slice, slice]]:
+    def segments(self) -> Iterator[Segment]:
         """Positions and rows in order, cut wherever a vector reads what one of the same segment writes."""
-        rows = self.chain.rows
+        rows, group = self.chain.rows, self.chain.group(self.config)
         writer = self._writers()
         if writer is None:
-            yield slice(0, self.positions), slice(0, rows)
+            yield Segment(slice(0, self.positions), slice(0, rows), (slice(0, rows),))
             return
-        start = 0
-        for vector in range(self.positions * rows):
-            if vector and (writer[vector] >= start or vector % rows == 0):
-                yield self._span(start, vector)
-                start = vector
-        yield self._span(start, self.positions * rows)
+        for position in range(self.positions):
+            mine = [writer[position * rows + row] - position * rows for row in range(rows)]  # row, negative: earlier
+            start = 0
+            for first in range(0, rows, group):
+                stop = min(first + group, rows)
+                inner = [row for row in range(first + 1, stop) if mine[row] >= first]
+                if first > start and (inner or max(mine[first:stop]) >= start):
+                    yield self._segment(position, [start, first])
+                    start = first
+                if inner:
+                    yield self._segment(position, [first, *inner, stop])
+                    start = stop
+            if start < rows:
+                yield self._segment(position, [start, rows])
 
-    def _span(self, start: int, stop: int) -> tuple[slice, slice]:
-        position, row = divmod(start, self.chain.rows)
-        return slice(position, position + 1), slice(row, row + stop - start)
+    @staticmethod
+    def _segment(position: int, cuts: list[int]) -> Segment:
+        passes = tuple(slice(*ends) for ends in pairwise(cuts))
+        return Segment(slice(position, position + 1), slice(cuts[0], cuts[-1]), passes)
 
     def _writers(self) -> list[int] | None:
-        """For each vector the latest earlier one that writes something it reads; nothing if there are none at all."""
+        """For each vector the latest earlier one that writes something it reads; nothing if there are none at all.
+
+        What a group of T rows reads as its source counts for the first of them.
+        """
         count = self.positions * self.chain.rows
-        order = np.arange(count).reshape(self.positions, self.chain.rows, 1)
         pairs = []
         dependent = False
         for mem, target in self.targets.items():
             first = np.full(depth(self.config, mem) + 1, count, dtype=np.int64)
             first[target.reshape(-1)[::-1]] = np.arange(count)[::-1]
             reads = self.reads(mem)
-            dependent |= any(bool((first[index] < order).any()) for index in reads)
-            pairs.append((target.reshape(-1).tolist(), [index.reshape(count, -1).tolist() for index in reads]))
+            dependent |= any(bool((first[index] < when[..., None]).any()) for index, when in reads)
+            lists = [(index.reshape(count, -1).tolist(), when.reshape(count).tolist()) for index, when in reads]
+            pairs.append((target.reshape(-1).tolist(), lists))
         if not dependent:
             return None
         latest = [-1] * count
-        for target_list, reads_list in pairs:
+        for targets, lists in pairs:
             written: dict[int, int] = {}
-            for vector, target_address in enumerate(target_list):
-                for addresses in reads_list:
-                    latest[vector] = max(latest[vector], *(written.get(a, -1) for a in addresses[vector]))
+            for vector, target_address in enumerate(targets):
+                for addresses, when in lists:
+                    if when[vector] == vector:
+                        latest[vector] = max(latest[vector], *(written.get(a, -1) for a in addresses[vector]))
                 written[target_address] = vector
         return latest
 
 
-class Part:
-    """Some positions and rows of a chain, none of which depends on another.
+class Pass:
+    """Multifunction units and destinations for some rows of a part.
 
     Parameters
     ----------
     access : Access
     positions, rows : slice
-    weights : Weights or None
-        Of the whole chain, if it is a product.
     """
 
-    def __init__(self, access: Access, positions: slice, rows: slice, weights: Weights | None):
-        chain = access.chain
-        self.chain, self.positions, self.rows = chain, positions, rows
-        source = access.source[positions, rows]
-        self.shape = (*source.shape[:2], access.config.native)
-        self.product: Product | None = None
-        self.taps: list[Place] = []
-        if weights is not None:
-            shared = chain.dense and bool((source == source[:, :1]).all())
-            mine = Weights(weights.mant[rows], weights.exp[rows]) if len(weights.mant) != self.shape[1] else weights
-            self.product = Product(chain, source[:, :1] if shared else source, mine, access.config)
-        else:
-            self.taps = [Place(source[:, :, t]) for t in range(source.shape[2])]
+    def __init__(self, access: Access, positions: slice, rows: slice):
+        self.chain, self.positions, self.rows = access.chain, positions, rows
         self.operands = [None if index is None else Place(index[positions, rows]) for index in access.operands]
         self.targets = {mem: Place(index[positions, rows]) for mem, index in access.targets.items()}
 
-    def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
-        """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
-        pool = lanes.pool
-        buffers = [pool.take(name, (*self.shape, lanes.batch)) for name in ("value 0", "value 1")]
-        x, flags = self._source(lanes, buffers[0])
+    def run(
+        self,
+        lanes: Lanes,
+        x: F32,
+        buffers: list[F32],
+        slots: list[dict[str, int]],
+        table: F32,
+        noise: NDArray[np.uint16] | None,
+    ) -> int:
+        """Go on with values ``x``, which are in one of the ``buffers`` or not to be changed; returns the flags."""
+        pool, flags = lanes.pool, 0
         for step, operand in zip(self.chain.steps, self.operands, strict=True):
             out = buffers[1] if x is buffers[0] else buffers[0]
             if operand is not None:
@@ -167,6 +197,61 @@ class Part:
             self.targets[Mem.WIDE].write(lanes.wide, x)
         if Mem.NARROW in self.targets:
             flags |= self._convert(lanes, x, noise)
+        return flags
+
+    def _convert(self, lanes: Lanes, x: F32, noise: NDArray[np.uint16] | None) -> int:
+        """Write the narrow destination."""
+        pool, place = lanes.pool, self.targets[Mem.NARROW]
+        direct = place.writable(lanes.narrow)
+        out = x if direct is None else direct
+        scale, grain = (pool.take(name, (*x.shape[:2], lanes.batch)) for name in ("scale", "grain"))
+        if noise is not None:
+            noise = noise.reshape(-1, self.chain.rows, noise.shape[-1])[self.positions, self.rows]
+        flags = kernels.quantize(x, lanes.config.act, self.chain.quant, noise, out, scale, pool, grain)
+        if direct is None:
+            place.write(lanes.narrow, x)
+        place.write(lanes.scale, scale)
+        place.write(lanes.grain, grain)
+        return flags
+
+
+class Part:
+    """A segment of a chain, or some positions of one.
+
+    Parameters
+    ----------
+    access : Access
+    positions : slice
+        Of those of the segment.
+    segment : Segment
+    weights : Weights or None
+        Of the whole chain, if it is a product.
+    """
+
+    def __init__(self, access: Access, positions: slice, segment: Segment, weights: Weights | None):
+        chain, self.rows = access.chain, segment.rows
+        self.chain = chain
+        source = access.source[positions, self.rows]
+        self.shape = (*source.shape[:2], access.config.native)
+        self.product: Product | None = None
+        self.taps: list[Place] = []
+        if weights is not None:
+            shared = chain.dense and bool((source == source[:, :1]).all())
+            few = len(weights.mant) != self.shape[1]
+            mine = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
+            self.product = Product(chain, source[:, :1] if shared else source, mine, access.config)
+        else:
+            self.taps = [Place(source[:, :, t]) for t in range(source.shape[2])]
+        self.passes = [Pass(access, positions, rows) for rows in segment.passes]
+
+    def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
+        """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
+        buffers = [lanes.pool.take(name, (*self.shape, lanes.batch)) for name in ("value 0", "value 1")]
+        x, flags = self._source(lanes, buffers[0])
+        for one in self.passes:
+            rows = slice(one.rows.start - self.rows.start, one.rows.stop - self.rows.start)
+            mine = [buffer[:, rows] for buffer in buffers]
+            flags |= one.run(lanes, mine[0] if x is buffers[0] else x[:, rows], mine, slots, table, noise)
         return flags
 
     def _source(self, lanes: Lanes, out: F32) -> tuple[F32, int]:
@@ -208,32 +293,17 @@ class Part:
             best = np.broadcast_to(top, best.shape)
         out[...] = kernels.decode(best)
 
-    def _convert(self, lanes: Lanes, x: F32, noise: NDArray[np.uint16] | None) -> int:
-        """Write the narrow destination."""
-        pool, place = lanes.pool, self.targets[Mem.NARROW]
-        direct = place.writable(lanes.narrow)
-        out = x if direct is None else direct
-        scale, grain = (pool.take(name, (*x.shape[:2], lanes.batch)) for name in ("scale", "grain"))
-        if noise is not None:
-            noise = noise.reshape(-1, self.chain.rows, noise.shape[-1])[self.positions, self.rows]
-        flags = kernels.quantize(x, lanes.config.act, self.chain.quant, noise, out, scale, pool, grain)
-        if direct is None:
-            place.write(lanes.narrow, x)
-        place.write(lanes.scale, scale)
-        place.write(lanes.grain, grain)
-        return flags
-
 
 def parts(access: Access, weights: Weights | None, batch: int) -> list[Part]:
     """A chain cut into pieces that can be executed at once, by ``batch`` lanes."""
     chain, vector = access.chain, access.config.native * batch
     found = []
-    for positions, rows in access.segments():
-        per_position = (rows.stop - rows.start) * vector
+    for segment in access.segments():
+        per_position = (segment.rows.stop - segment.rows.start) * vector
         if chain.reduce is Op.MV_MUL:
             per_position = max(per_position, access.source.shape[2] * vector)
         step = max(1, _PART_VALUES // per_position)
-        for first in range(positions.start, positions.stop, step):
-            some = slice(first, min(first + step, positions.stop))
-            found.append(Part(access, some, rows, weights))
+        for first in range(segment.positions.start, segment.positions.stop, step):
+            some = slice(first, min(first + step, segment.positions.stop))
+            found.append(Part(access, some, segment, weights))
     return found

@@ -64,8 +64,13 @@ class ReferenceMachine:
         operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.steps]
         targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
         matrix = chain.matrix_words(self.config) if chain.reduce is Op.MV_MUL else None
+        group = chain.group(self.config)
+        together: list[Bits] = []
         for o, i, r in np.ndindex(*chain.shape):
-            x = self._source(chain, sources[o, i, r], inside[o, i], matrix, r)
+            if r % group == 0:  # the rows of a group read their source before any of them writes
+                rows = range(r, min(r + group, chain.rows))
+                together = [self._source(chain, sources[o, i, row], inside[o, i], matrix, row) for row in rows]
+            x = together[r % group]
             for step, operand in zip(chain.steps, operands, strict=True):
                 x = self._step(chain, step, None if operand is None else int(operand[o, i, r]), x)
             if Mem.WIDE in targets:

@@ -164,13 +164,26 @@ class Chain:
 
         The T rows of a group of a dense product share the vectors of the group's first row.
         """
-        first = self._linear(self.source)
-        if self.dense and config.engines > 1:
-            first = first[:, :, np.arange(self.rows) // config.engines * config.engines]
+        first = self._linear(self.source)[:, :, self._first_rows(config)]
         ky, kx = (axis.ravel() for axis in np.mgrid[: self.window.kh, : self.window.kw])
         taps = ky * self.window.stride_y + kx * self.window.stride_x
         cols = np.arange(self.cols)
         return np.asarray((first[..., None, None] + taps[:, None] + cols) & VECTOR_MASK)
+
+    def group(self, config: NpuConfig) -> int:
+        """Rows whose source is read at once, before the first of them is written: T in a dense product, else one."""
+        return config.engines if self.dense else 1
+
+    def source_order(self, config: NpuConfig) -> Index:
+        """For every vector ``[outer, inner, rows]`` the number of the first of its group.
+
+        Its source has seen the writes of all vectors before that one, and of no others of the chain.
+        """
+        return np.arange(self.vectors).reshape(self.shape)[:, :, self._first_rows(config)]
+
+    def _first_rows(self, config: NpuConfig) -> Index:
+        """For every row the first of its group."""
+        return np.arange(self.rows) // self.group(config) * self.group(config)
 
     def inside(self) -> Mask:
         """Which taps ``[outer, inner, taps]`` are inside the image."""

@@ -22,6 +22,10 @@ With ``mv_mul`` or ``v_max`` / ``v_redmax`` a window of ``kh * kw`` taps is walk
 A tap whose position ``(y0 + o*step_y + ky*dil_y, x0 + i*step_x + kx*dil_x)`` lies outside ``height * width`` (when
 ``height`` is not 0) reads as zero for ``mv_mul`` and is left out of a maximum.
 
+Rows g*T .. g*T + T-1 of a dense product are a group: they share the source of the first of them (address
+``g*T*row + ...``), which is read once, before any of them is written. Everything else is read and written vector by
+vector: operands of a row have seen what the row before has written.
+
 Matrix addresses (words of T*N rows by L columns), g = r // T::
 
     dense      matrix + (((g*kh + ky)*kw + kx)*cols + c) * (N/L) + half

@@ -1,0 +1,40 @@
+"""Programs through the driver, compared with the reference machine."""
+
+from concord.emulator import ReferenceMachine
+from concord.spec.memmap import RegionId
+
+LOADED = (
+    RegionId.PROGRAM,
+    RegionId.MATRIX,
+    RegionId.NARROW,
+    RegionId.WIDE,
+    RegionId.TABLE,
+    RegionId.SLOTS,
+    RegionId.FLAGS,
+)
+WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
+COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
+
+
+def load(device, memories):
+    """Fill all memories of a device."""
+    for region in LOADED:
+        device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
+
+
+def after(device, memories):
+    """Memories as the device left them."""
+    found = memories.copy()
+    for region in WRITTEN:
+        found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
+    return found
+
+
+def compare(device, memories):
+    """Run the program on the reference machine; the device must have left the same. Returns the run."""
+    want = memories.copy()
+    run = ReferenceMachine(want).run()
+    assert want.differences(after(device, memories)) == []
+    counters = device.counters()
+    assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
+    return run

@@ -1,0 +1,51 @@
+"""Programs on the compiled RTL with several tile engines leave what the reference machine and the emulator leave.
+
+``CONCORD_SEEDS`` is the number of random programs on each configuration: 30 on that with four engines if it is not set.
+"""
+
+import os
+import random
+
+import pytest
+
+from concord.host import connect
+from concord.host.rtl import find_library
+from concord.spec.presets import TINY
+from device_runs import compare, load
+from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, feedback_memories
+from program_gen import random_program
+from reference_runs import assert_machines_agree
+
+pytestmark = pytest.mark.slow
+
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "0"))
+ENGINES = [2, 4] if SEEDS else [4]
+
+
+@pytest.fixture(scope="module", params=ENGINES, ids=lambda engines: f"T={engines}")
+def device(request):
+    config = TINY.replace(engines=request.param)
+    with connect("rtl", config, library=find_library(config)) as device:
+        yield device
+
+
+def check(device, memories):
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    compare(device, memories)
+    assert_machines_agree(memories)
+
+
+@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND], ids=["source", "source and operand"])
+def test_rows_that_write_what_their_group_reads(device, text):
+    check(device, feedback_memories(device.config, text))
+
+
+def test_random_programs(device):
+    for seed in range(SEEDS or 30):
+        try:
+            check(device, random_program(device.config, random.Random(seed), 8)[1])
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise

@@ -1,0 +1,87 @@
+"""Several tile engines: the rows of a group read their source together, and everything else one after the other."""
+
+import random
+
+import numpy as np
+import pytest
+
+from concord.asm import assemble
+from concord.emulator import Emulator, ReferenceMachine
+from concord.golden import half
+from concord.program import Span, trace, verify
+from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
+from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, feedback_memories
+from program_gen import random_program
+from reference_runs import assert_machines_agree
+
+ENGINES = [TINY.replace(engines=2), TINY.replace(engines=4)]
+
+
+@pytest.fixture(params=ENGINES, ids=lambda config: f"T={config.engines}")
+def config(request):
+    return request.param
+
+
+@pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
+def test_rows_of_a_group_read_their_source_before_any_of_them_writes(machine, config):
+    memories = feedback_memories(config, FEEDBACK)
+    machine(memories).run()
+    # Rows 0 and 1 are 1 and 2 times the vector 1, 2, 3, 4 that was there; row 0 then takes its place.
+    assert half.decode(memories.wide[4:6]).tolist() == [[1, 2, 3, 4], [2, 4, 6, 8]]
+
+
+@pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
+def test_operands_of_a_group_have_seen_the_row_before(machine, config):
+    memories = feedback_memories(config, SOURCE_AND_OPERAND)
+    memories.wide[8] = half.encode([100.0] * 4)
+    machine(memories).run()
+    rows = [[100 + k for k in (1, 2, 3, 4)]]
+    rows.append([a + 2 * k for a, k in zip(rows[0], (1, 2, 3, 4), strict=True)])
+    assert half.decode(memories.wide[9:11]).tolist() == rows
+
+
+def test_the_next_group_reads_what_the_one_before_has_written():
+    text = FEEDBACK.replace("rows=2", "rows=4").replace("v_wr narrow, 2", "v_wr narrow, 3")  # row 1 writes the source
+    memories = feedback_memories(ENGINES[0], text)
+    twin = memories.copy()
+    ReferenceMachine(memories).run()
+    assert half.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (1, 2, 6, 8)]
+    Emulator(twin).run()
+    assert twin.differences(memories) == []
+
+
+def test_random_programs_agree(config):
+    for seed in range(25):
+        assert_machines_agree(random_program(config, random.Random(seed), 8)[1])
+
+
+def feeds_back(chain, config):
+    """Whether a row writes what is the source of a later one of its group."""
+    target = chain.destination(chain.mem)
+    if chain.group(config) == 1 or target is None:
+        return False
+    source, inside, written = chain.sources(config), chain.inside(), chain.addresses(target)
+    for o, i, row in np.ndindex(*chain.shape):
+        first = row // config.engines * config.engines
+        if np.isin(written[o, i, first:row], source[o, i, row][inside[o, i]]).any():
+            return True
+    return False
+
+
+def test_random_programs_are_full_of_groups_that_feed_back(config):
+    count = 0
+    for seed in range(30):
+        words, _ = random_program(config, random.Random(seed), 8)
+        count += any(feeds_back(chain, config) for chain in trace(words, config).chains)
+    assert count >= 8, count
+
+
+@pytest.mark.parametrize(("engines", "found"), [(1, "narrow 5, 7, 9"), (2, "narrow 7"), (4, "")])
+def test_the_verifier_knows_what_a_group_reads(engines, found):
+    """Group g reads 3 + 2 * g * T."""
+    words = assemble("set_shape rows=4\nv_rd narrow, 3, row=2\nmv_mul 0\nv_wr narrow, 4, row=1\nhalt")
+    spans = {"inputs": [Span(RegionId.NARROW, 3)], "constants": [Span(RegionId.MATRIX, 0, 8)]}
+    problems = verify(words, TINY.replace(engines=engines), **spans)
+    want = [f"source reads {found} before it is written"] if found else []
+    assert [problem.message for problem in problems] == want
