@@ -80,7 +80,12 @@ def random_memories(config: NpuConfig, rng) -> Memories:
         entries = rng.randint(1, config.table_depth - base)
         least = rng.choice([0, -(entries // 2), rng.randint(-entries, 0)])
         word = config.table_slot.pack(
-            low=least, high=least + entries - 1, offset=base - least, scale=rng.randint(-3, 8)
+            low=least,
+            high=least + entries - 1,
+            offset=base - least,
+            scale=rng.randint(-3, 8),
+            settled_low=rng.randint(0, 1),
+            settled_high=rng.randint(0, 1),
         )
         memories.write(RegionId.SLOTS, slot, [word])
     return memories

@@ -47,7 +47,7 @@ class Mfu(wiring.Component):
         One beat.
     o_valid, o_first : Out(1)
         Likewise.
-    half_overflow, nonfinite : Out(1)
+    half_overflow, nonfinite, table_clamped : Out(1)
         Flags of the beat.
     write, slot_write, host_sel, host_addr, host_data
         As in :class:`concord_rtl.table.TableBank`.
@@ -66,7 +66,7 @@ class Mfu(wiring.Component):
         self.table_init = table_init
         self.slot_init = slot_init
         beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
-        flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite")
+        flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite", "table_clamped")
         super().__init__(
             {
                 **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
@@ -133,5 +133,6 @@ class Mfu(wiring.Component):
         m.d.sync += [
             self.o_valid.eq(valid),
             self.nonfinite.eq(valid & late & tables.nonfinite),
+            self.table_clamped.eq(valid & late & tables.clamped),
             self.half_overflow.eq(valid & delay(m, over, TableBank.LATENCY, "over")),
         ]

@@ -77,6 +77,8 @@ class TableBank(wiring.Component):
         Entries.
     nonfinite : Out(1)
         An argument was not finite; with ``o``.
+    clamped : Out(1)
+        A code was beyond an end that is not settled; with ``o``.
     write : In(write_port(config.table_addr_bits, 16))
         Writes an entry.
     slot_write : In(write_port(clog2(config.table_slots), shape_of(config.table_slot)))
@@ -108,24 +110,35 @@ class TableBank(wiring.Component):
                 "i": In(beat),
                 "o": Out(beat),
                 "nonfinite": Out(1),
+                "clamped": Out(1),
                 **access_ports(config),
             }
         )
 
     def elaborate(self, platform):
         m = stages(self.held)
-        scale, bounds, ends = self._slots(m)
+        scale, bounds, ends, settled = self._slots(m)
+        clamped = []
         for p, x in enumerate(self.i):
-            address = self._clamped(m, p, *self._fine(m, p, x, scale), bounds, ends)
+            under, over, inside = self._codes(m, p, *self._fine(m, p, x, scale), bounds)
+            address = Mux(under, ends[0], Mux(over, ends[1], inside))
+            clamped += [under & ~settled[0], over & ~settled[1]]
             if p == 0:
                 address = Mux(self.host_sel, self.host_addr, address)
             m.d.comb += self.o[p].eq(self._memory(m, p, address))
         wild = Cat(is_special(x) for x in self.i).any()
-        m.d.comb += [self.host_data.eq(self.o[0]), self.nonfinite.eq(delay(m, wild, self.LATENCY, "wild"))]
+        m.d.comb += [
+            self.host_data.eq(self.o[0]),
+            self.nonfinite.eq(delay(m, wild, self.LATENCY, "wild")),
+            self.clamped.eq(delay(m, Cat(clamped).any(), VectorMemory.LATENCY, "clamped")),
+        ]
         return m
 
     def _slots(self, m):
-        """Scale one cycle after the slot number, bounds three and the addresses of the bounds four cycles after it."""
+        """Scale one cycle after the slot number, bounds three cycles after it.
+
+        The addresses of the bounds, and whether they are settled, follow four cycles after it.
+        """
         fields = shape_of(self.config.table_slot)
         rows = [fields.from_bits(row) for row in self.slot_init]
         members = {name: field.shape for name, field in fields}
@@ -150,7 +163,8 @@ class TableBank(wiring.Component):
         # Signs of sums with these say that a code is below the least one, or not above the greatest.
         bounds = [register(m, value, f"bound_{k}") for k, value in enumerate((-low, -high - 1, offset))]
         ends = [delay(m, (bound + offset)[:addresses], 2, f"end_{k}") for k, bound in enumerate((low, high))]
-        return scale, bounds, ends
+        settled = [delay(m, views[1][f"settled_{end}"], 3, f"settled_{end}") for end in ("low", "high")]
+        return scale, bounds, ends, settled
 
     def _fine(self, m, p, x, scale):
         """First and second cycle: sign of a number, and its magnitude times ``2**scale`` with some fraction bits."""
@@ -162,8 +176,8 @@ class TableBank(wiring.Component):
         count = register(m, Mux(shift[SHIFT_BITS], 0, limited), f"count_{p}")
         return negative, register(m, sig << count, f"fine_{p}")
 
-    def _clamped(self, m, p, negative, fine, bounds, ends):
-        """Third cycle: round, compare with the bounds, add the offset. Fourth, before the memory: choose."""
+    def _codes(self, m, p, negative, fine, bounds):
+        """Third cycle: round, compare with the bounds, add the offset."""
         width = self.config.table_addr_bits + 1
         whole = fine[FINE_BITS : FINE_BITS + width]
         up = round_up(whole[0], fine[FINE_BITS - 1], fine[: FINE_BITS - 1].any())
@@ -175,7 +189,7 @@ class TableBank(wiring.Component):
         under = register(m, Mux(big, negative, low[-1]), f"under_{p}")
         over = register(m, Mux(big, ~negative, ~high[-1]), f"over_{p}")
         inside = register(m, inside[: self.config.table_addr_bits], f"inside_{p}")
-        return Mux(under, ends[0], Mux(over, ends[1], inside))
+        return under, over, inside
 
     def _memory(self, m, p, address):
         depth = self.config.table_depth

@@ -48,15 +48,21 @@ def _gelu_tanh(x: Interval) -> Interval:
 
 
 def _positive(curve: Enclosure, pole: float) -> Enclosure:
-    """The value of the pole where x is not positive, anything where it may be either."""
+    """The value of the pole at 0; anything where x is negative, as there is no such number, or may be zero."""
 
     def bounds(x: Interval) -> Interval:
-        inside, outside = x.low > 0, x.high <= 0
+        inside, zero = x.low > 0, (x.low == 0) & (x.high == 0)
         value = curve(Interval(np.where(inside, x.low, 1.0), np.where(inside, x.high, 1.0)))
-        low = np.where(inside, value.low, np.where(outside, pole, -np.inf))
-        return Interval(low, np.where(inside, value.high, np.where(outside, pole, np.inf)))
+        low = np.where(inside, value.low, np.where(zero, pole, -np.inf))
+        return Interval(low, np.where(inside, value.high, np.where(zero, pole, np.inf)))
 
     return bounds
+
+
+def _root(x: Interval) -> Interval:
+    """Anything where x is negative, as there is no such number."""
+    value = sqrt(x)
+    return Interval(np.where(x.high < 0, -np.inf, value.low), np.where(x.high < 0, np.inf, value.high))
 
 
 def _leaky_relu(alpha: float | Fraction = 0.01) -> Enclosure:
@@ -92,7 +98,7 @@ ENCLOSURES: dict[str, Callable[..., Enclosure]] = {
     "gelu_tanh": _plain(_gelu_tanh),
     "silu": _plain(lambda x: x * _sigmoid(x)),
     "softplus": _plain(_softplus),
-    "sqrt": _plain(sqrt),
+    "sqrt": _plain(_root),
     "rsqrt": _plain(_positive(lambda x: _ONE / sqrt(x), np.inf)),
     "log": _plain(_positive(log, -np.inf)),
 }

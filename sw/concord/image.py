@@ -216,7 +216,8 @@ class Image:
         """Read an image; :class:`ImageError` if it is damaged, of another version, or not for ``config`` (if given)."""
         header, arrays = read_file(path)
         if header.get("spec") != SPEC_VERSION:
-            raise ImageError(f"{path} must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}")
+            reason = f"must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}"
+            raise ImageError(f"{path} {reason}; make it again with this version of the tools")
         try:
             image = cls(
                 config=NpuConfig.from_dict(header["config"]),

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from .enclosures import Codes, enclosure, settle
 from .functions import Function, Number, function
 from .golden import half
-from .golden.table import index
+from .golden.table import Found, clamped, index
 from .intervals import Floats, exact
+from .settled import POLES, everywhere, settled_ends
 from .spec.config import NpuConfig
 from .spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
 
@@ -83,6 +85,9 @@ class Table:
         log2 of codes per unit of the input.
     entries : tuple of int
         binary16 patterns, of code ``low`` first.
+    settled : pair of bool
+        Whether the first entry stands for all lower numbers, too, and the last one for all higher ones. Numbers beyond
+        another end raise ``TABLE_CLAMPED``.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Table:
     high: int
     scale: int
     entries: tuple[int, ...]
+    settled: tuple[bool, bool] = (False, False)
 
     def __post_init__(self) -> None:
         if len(self.entries) != self.high - self.low + 1:
@@ -97,14 +103,28 @@ class Table:
         if any(not 0 <= entry <= 0xFFFF for entry in self.entries):
             raise ValueError("entries must be binary16 patterns in 0..65535")
 
-    def apply(self, bits: ArrayLike) -> tuple[half.Bits, NDArray[np.bool_]]:
-        """Look binary16 patterns up: results, and where the input was not finite."""
-        code, nonfinite = index(bits, self.low, self.high, self.scale)
-        return np.array(self.entries, dtype=np.uint16)[code - self.low], nonfinite
+    def apply(self, bits: ArrayLike) -> Found:
+        """Look binary16 patterns up: results, and where they raise flags."""
+        codes = index(bits, self.low, self.high, self.scale)
+        entries = np.array(self.entries, dtype=np.uint16)[codes.code - self.low]
+        return Found(entries, codes.nonfinite, clamped(codes, *self.settled))
+
+
+@lru_cache(maxsize=64)
+def _everywhere(name: str, parameters: tuple[tuple[str, Any], ...]) -> tuple[Floats, Floats]:
+    return everywhere(enclosure(name, **dict(parameters)))
 
 
 def build_table(
-    source: str | Function, config: NpuConfig, *, low: int, high: int, scale: int, name: str = "", **parameters: Any
+    source: str | Function,
+    config: NpuConfig,
+    *,
+    low: int,
+    high: int,
+    scale: int,
+    name: str = "",
+    settled: tuple[bool, bool] | None = None,
+    **parameters: Any,
 ) -> Table:
     """Compute a table.
 
@@ -119,6 +139,9 @@ def build_table(
         Range of codes, and log2 of codes per unit of the input.
     name : str
         For reports; the name of the function if left out.
+    settled : pair of bool
+        Whether the first and the last entry stand for all numbers beyond them. Left out, it is computed for a function
+        by name as :mod:`concord.settled` says, and no end of the caller's function is settled.
     parameters
         Of a function given by name.
     """
@@ -143,9 +166,12 @@ def build_table(
         inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
         bounds = enclosure(source, **parameters)(inputs)
         entries = settle(halves(bounds.low), halves(bounds.high), entry).tolist()
+        if settled is None:
+            values = _everywhere(source, tuple(sorted(parameters.items())))
+            settled = settled_ends(low, high, scale, entries, values, pole=source in POLES)
     else:
         entries = [entry(k) for k in range(count)]
-    return Table(label, low, high, scale, tuple(entries))
+    return Table(label, low, high, scale, tuple(entries), settled or (False, False))
 
 
 def standard_table(
@@ -214,12 +240,12 @@ class TableSet:
         self.config = config
         self.tables: list[Table] = []
         self._bases: dict[tuple[int, ...], int] = {}
-        self._slots: dict[tuple[int, int, int, tuple[int, ...]], int] = {}
+        self._slots: dict[tuple[int, int, int, tuple[int, ...], tuple[bool, bool]], int] = {}
         self.used = 0
 
     def add(self, table: Table) -> int:
         """Store a table and return its slot; ``ValueError`` if it does not fit, which leaves the set as it was."""
-        key = (table.low, table.high, table.scale, table.entries)
+        key = (table.low, table.high, table.scale, table.entries, table.settled)
         if key in self._slots:
             return self._slots[key]
         slots, depth = self.config.table_slots, self.config.table_depth
@@ -246,7 +272,14 @@ class TableSet:
     def descriptors(self) -> list[dict[str, int]]:
         """Fields of the slot descriptors, by slot."""
         return [
-            {"low": t.low, "high": t.high, "offset": self._bases[t.entries] - t.low, "scale": t.scale}
+            {
+                "low": t.low,
+                "high": t.high,
+                "offset": self._bases[t.entries] - t.low,
+                "scale": t.scale,
+                "settled_low": int(t.settled[0]),
+                "settled_high": int(t.settled[1]),
+            }
             for t in self.tables
         ]
 

@@ -11,8 +11,8 @@ from halves import SUMS, halves
 
 CONFIGS = {"tiny": TINY, "one lane": UP5K, "ecp5-85f": ECP5_85F}
 SLOTS = [
-    {"low": -128, "high": 127, "offset": 128, "scale": 4},
-    {"low": 0, "high": 100, "offset": 17, "scale": -3},
+    {"low": -128, "high": 127, "offset": 128, "scale": 4, "settled_low": 0, "settled_high": 1},
+    {"low": 0, "high": 100, "offset": 17, "scale": -3, "settled_low": 1, "settled_high": 0},
 ]
 
 
@@ -44,12 +44,12 @@ def expected(entries, ctrl, x, f, g):
     z = SUMS[ctrl["add"]](y, g)
     if ctrl["add"] in (AddOp.ADD, AddOp.SUB, AddOp.RSUB):
         over |= half.overflowed(z, y, g)
-    wild = np.zeros(len(x), dtype=bool)
+    wild = clamped = np.zeros(len(x), dtype=bool)
     if ctrl["act"] == Act.RELU:
         z = half.relu(z)
     elif ctrl["act"] == Act.TABLE:
-        z, wild = table.lookup(z, entries, SLOTS[ctrl["slot"]])
-    return z, over, wild
+        z, wild, clamped = table.lookup(z, entries, SLOTS[ctrl["slot"]])
+    return z, over, wild, clamped
 
 
 def run(config, entries, work, gap=0.0):
@@ -68,17 +68,17 @@ def run(config, entries, work, gap=0.0):
             for name, port in [("mul", dut.mul_operand), ("add", dut.add_operand)]:
                 beat = queues[name][0] if queues[name] else rng.integers(0, 1 << 16, lanes)
                 ctx.set(port, beat.tolist())
-            outputs = [dut.o_valid, dut.o_first, dut.half_overflow, dut.nonfinite, dut.o]
-            *_, mul, add, valid, first, over, wild, o = await ctx.tick().sample(dut.mul_take, dut.add_take, *outputs)
+            outputs = [dut.o_valid, dut.o_first, dut.half_overflow, dut.nonfinite, dut.table_clamped, dut.o]
+            _, _, mul, add, valid, first, *flags, o = await ctx.tick().sample(dut.mul_take, dut.add_take, *outputs)
             for name, taken in [("mul", mul), ("add", add)]:
                 assert bool(taken) == ((name, time) in takes), f"{name}_take in cycle {time}"
                 if taken:
                     queues[name].pop(0)
             assert (bool(valid), bool(first)) == due.pop(time, (False, False)), f"cycle {time}"
             if valid:
-                results.append((list(o), bool(over), bool(wild)))
+                results.append((list(o), *map(bool, flags)))
             else:
-                assert not over and not wild
+                assert not any(flags)
             time += 1
 
         for ctrl, x, f, g in work:
@@ -109,10 +109,10 @@ def run(config, entries, work, gap=0.0):
     return results
 
 
-def by_beats(config, z, over, wild):
+def by_beats(config, z, *flags):
     for k in range(0, config.native, config.mfu_lanes):
         beat = slice(k, k + config.mfu_lanes)
-        yield z[beat].tolist(), bool(over[beat].any()), bool(wild[beat].any())
+        yield z[beat].tolist(), *(bool(flag[beat].any()) for flag in flags)
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.5])

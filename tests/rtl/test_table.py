@@ -25,8 +25,9 @@ def slots(rng, config):
         high = int(min(depth - 1, low + rng.integers(0, depth)))
         base = int(rng.integers(0, depth - (high - low)))
         scale = [-32, 31, 24, 3][k % 4] if k < 4 else int(rng.integers(-10, 12))
-        out.append({"low": low, "high": high, "offset": base - low, "scale": scale})
-    out[-1] = {"low": -depth // 2, "high": depth // 2 - 1, "offset": depth // 2, "scale": 5}
+        settled = {"settled_low": k & 1, "settled_high": k >> 1 & 1}
+        out.append({"low": low, "high": high, "offset": base - low, "scale": scale, **settled})
+    out[-1] |= {"low": -depth // 2, "high": depth // 2 - 1, "offset": depth // 2, "scale": 5}
     return out
 
 
@@ -55,20 +56,22 @@ async def look_up(ctx, dut, which, xs):
         ctx.set(dut.slot, int(which[min(k, len(xs) - 1)]))
         if 0 < k <= len(xs):
             ctx.set(dut.i, xs[k - 1].tolist())
-        *_, o, wild = await ctx.tick().sample(dut.o, dut.nonfinite)
+        *_, o, wild, clamped = await ctx.tick().sample(dut.o, dut.nonfinite, dut.clamped)
         if k > dut.LATENCY:
             entries.append(list(o))
-            flags.append(wild)
+            flags.append((wild, clamped))
     return np.array(entries), np.array(flags)
 
 
 def compare(got, flags, entries, descriptors, which, xs):
     want = np.empty(xs.shape, dtype=np.uint16)
-    wild = np.empty(xs.shape, dtype=bool)
+    raised = np.empty((len(xs), 2), dtype=bool)
     for k, s in enumerate(which):
-        want[k], wild[k] = table.lookup(xs[k], entries, descriptors[s])
+        want[k], wild, clamped = table.lookup(xs[k], entries, descriptors[s])
+        raised[k] = wild.any(), clamped.any()
     check(got.ravel(), want.ravel(), xs.ravel(), np.repeat(which, xs.shape[1]))
-    check(flags, wild.any(axis=1), which)
+    check(flags.ravel(), raised.ravel(), np.repeat(which, 2))
+    assert raised[:, 1].any() and not raised[:, 1].all()
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())

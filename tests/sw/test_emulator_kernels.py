@@ -136,20 +136,50 @@ def test_conversion_needs_noise():
         quantize(x, TINY.act, stochastic, None, x, scale, Pool())
 
 
+def descriptor(low, high, offset, scale, settled=(0, 0)):
+    return dict(
+        zip((field.name for field in TINY.table_slot.fields), (low, high, offset, scale, *settled), strict=True)
+    )
+
+
+def raised(found):
+    return bool(found.nonfinite.any()) << Flag.NONFINITE | bool(found.clamped.any()) << Flag.TABLE_CLAMPED
+
+
 def test_tables():
     rng, pool = np.random.default_rng(9), Pool()
     entries = random_halves(rng, (256,), wild=True)
     every = np.arange(1 << 16, dtype=np.uint16).reshape(64, 16, 64)
     for low, high, offset, scale in [(-128, 127, 128, 4), (0, 15, 9, 0), (-3, -3, 100, -32), (-100, 100, 101, 31)]:
-        slot = {"low": low, "high": high, "offset": offset, "scale": scale}
+        slot = descriptor(low, high, offset, scale)
         out = np.empty(every.shape, dtype=np.float32)
         with np.errstate(all="ignore"):
             flags = look_up(decode(every), slot, decode(entries), out, pool)
-        want, nonfinite = table.lookup(every, entries, slot)
-        assert np.array_equal(encode(out), want)
-        assert flags == bool(nonfinite.any()) << Flag.NONFINITE
+        found = table.lookup(every, entries, slot)
+        assert np.array_equal(encode(out), found.entries)
+        assert flags == raised(found)
     with pytest.raises(ValueError, match=r"slot must stay inside 256 entries, not -1\.\.0"):
-        look_up(decode(every), {"low": 0, "high": 1, "offset": -1, "scale": 0}, decode(entries), out, pool)
+        look_up(decode(every), descriptor(0, 1, -1, 0), decode(entries), out, pool)
+
+
+@pytest.mark.parametrize("settled", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_flags_of_tables(settled):
+    """Few numbers at a time, near the ends: half-way cases, both signs of zero, infinities and NaNs among them."""
+    rng, pool, seen = np.random.default_rng(10), Pool(), set()
+    entries = random_halves(rng, (64,), wild=False)
+    special = half.encode([0.0, -0.0, np.inf, -np.inf, np.nan])
+    for low, high, scale in [(-8, 7, 1), (0, 15, 0), (3, 40, -2), (-20, -5, 6)]:
+        slot = descriptor(low, high, -low, scale, settled)
+        near = np.ldexp(rng.integers(4 * low - 9, 4 * high + 10, (300, 1, 4, 1)) / 4, -scale)
+        for numbers in half.encode(near):
+            numbers = np.where(rng.random(numbers.shape) < 0.02, rng.choice(special, numbers.shape), numbers)
+            out = np.empty(numbers.shape, dtype=np.float32)
+            with np.errstate(all="ignore"):
+                flags = look_up(decode(numbers), slot, decode(entries), out, pool)
+            assert flags == raised(table.lookup(numbers, entries, slot))
+            seen.add(flags)
+    want = {0, 1 << Flag.NONFINITE} | ({1 << Flag.TABLE_CLAMPED} if settled != (1, 1) else set())
+    assert want <= seen
 
 
 def test_pool_reuses_its_memory():

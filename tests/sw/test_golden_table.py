@@ -26,10 +26,13 @@ def code_of(bits, low, high, scale):
     "low, high, scale", [(-128, 127, 4), (0, 255, 10), (-1024, 1023, 12), (5, 9, 0), (-9, -3, -2), (-2048, 2047, -32)]
 )
 def test_index_of_every_pattern(low, high, scale):
-    got, nonfinite = index(ALL, low, high, scale)
+    got = index(ALL, low, high, scale)
     chosen = naive.corners() + naive.sample(6000, seed=1)
-    assert [int(got[b]) for b in chosen] == [code_of(b, low, high, scale) for b in chosen]
-    assert np.array_equal(nonfinite, (ALL & 0x7C00) == 0x7C00)
+    assert [int(got.code[b]) for b in chosen] == [code_of(b, low, high, scale) for b in chosen]
+    assert np.array_equal(got.nonfinite, (ALL & 0x7C00) == 0x7C00)
+    unlimited = [code_of(b, -(1 << 80), 1 << 80, scale) for b in chosen]
+    assert [bool(got.under[b]) for b in chosen] == [code < low for code in unlimited]
+    assert [bool(got.over[b]) for b in chosen] == [code > high for code in unlimited]
 
 
 def test_ties_of_both_signs():
@@ -39,15 +42,28 @@ def test_ties_of_both_signs():
 
 
 def test_specials():
-    code, nonfinite = index([0x7C00, 0xFC00, 0x7E00, 0x7BFF], -(1 << 20), 1 << 20, 0)
-    assert code.tolist() == [65504, -65504, 0, 65504] and nonfinite.tolist() == [True, True, True, False]
+    got = index([0x7C00, 0xFC00, 0x7E00, 0x7BFF], -(1 << 20), 1 << 20, 0)
+    assert got.code.tolist() == [65504, -65504, 0, 65504] and got.nonfinite.tolist() == [True, True, True, False]
+    assert not got.under.any() and not got.over.any()
+    small = index([0x7C00, 0xFC00, 0x7E00, 0x7BFF], 1, 9, 0)
+    assert small.under.tolist() == [False, True, True, False] and small.over.tolist() == [True, False, False, True]
 
 
 def test_lookup_adds_the_offset():
     memory = np.arange(100, 164, dtype=np.uint16)
-    slot = {"low": -8, "high": 7, "offset": 24, "scale": 1}
-    got, nonfinite = lookup(half.encode([-9.0, -4.0, 0.0, 0.26, 3.5, 99.0]), memory, slot)
-    assert got.tolist() == [116, 116, 124, 125, 131, 131] and not nonfinite.any()
+    slot = {"low": -8, "high": 7, "offset": 24, "scale": 1, "settled_low": 0, "settled_high": 0}
+    got = lookup(half.encode([-9.0, -4.0, 0.0, 0.26, 3.5, 99.0]), memory, slot)
+    assert got.entries.tolist() == [116, 116, 124, 125, 131, 131] and not got.nonfinite.any()
+
+
+@pytest.mark.parametrize("low", [0, 1])
+@pytest.mark.parametrize("high", [0, 1])
+def test_what_is_clamped_at_an_end_that_is_not_settled(low, high):
+    slot = {"low": -8, "high": 7, "offset": 8, "scale": 1, "settled_low": low, "settled_high": high}
+    x = half.encode([-np.inf, -9.0, -4.25, -4.3, -4.0, 0.0, 3.5, 3.74, 3.75, 99.0, np.inf, np.nan])
+    got = lookup(x, np.zeros(16, dtype=np.uint16), slot)
+    under, over = not low, not high
+    assert got.clamped.tolist() == [under, under, False, under, *[False] * 4, over, over, over, False]
 
 
 def test_lookup_stays_in_the_memory():

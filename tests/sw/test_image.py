@@ -22,6 +22,7 @@ from concord.image import (
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY, UP5K
 
+SLOT = {"low": -4, "high": 3, "offset": 4, "scale": 0, "settled_low": 0, "settled_high": 1}
 TWO_ENGINES = TINY.replace(engines=2, matrix_depth=128)
 
 
@@ -34,7 +35,7 @@ def sample_image(config=TINY):
             Segment.from_words(RegionId.MATRIX, 8, pack_matrix(weights, config), config),
             Segment.from_words(RegionId.WIDE, 3, pack_vectors(np.arange(6.0), config), config),
             Segment.from_words(RegionId.TABLE, 0, range(100), config),
-            Segment.from_words(RegionId.SLOTS, 0, [config.table_slot.pack(low=-4, high=3, offset=4, scale=0)], config),
+            Segment.from_words(RegionId.SLOTS, 0, [config.table_slot.pack(**SLOT)], config),
         ),
         inputs=(Port("x", RegionId.NARROW, 0, (2, 7)),),
         outputs=(Port("y", RegionId.WIDE, 10, (2, 5), "float16"), Port("z", RegionId.WIDE, 20, (), "float64")),
@@ -154,7 +155,8 @@ def test_one_changed_bit_is_found(tmp_path):
     [
         (lambda header, arrays: header.update(version=99), "must have image version 2, not 99"),
         (lambda header, arrays: header.update(format="cat"), "is not an image"),
-        (lambda header, arrays: header.update(spec=99), "must be for specification version 1, not 99"),
+        (lambda header, arrays: header.update(spec=99), "must be for specification version 2, not 99"),
+        (lambda header, arrays: header.update(spec=1), "must be for specification version 2, not 1; make it again"),
         (lambda header, arrays: header.update(fingerprint="0x1"), "must have fingerprint 0x[0-9a-f]{16}, not 0x0{15}1"),
         (lambda header, arrays: header["config"].update(native=5), "native must be a power of two"),
         (lambda header, arrays: header["config"].update(colour=5), r"not \['colour'\]"),

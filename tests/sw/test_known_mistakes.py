@@ -101,7 +101,7 @@ def test_negative_halves_round_like_positive_ones(rounding):
 
 
 def test_negative_halves_in_tables_and_sums():
-    codes, _ = index(half.encode([-0.5, -1.5, -2.5, 0.5, 1.5, 2.5]), -8, 7, 0)
+    codes = index(half.encode([-0.5, -1.5, -2.5, 0.5, 1.5, 2.5]), -8, 7, 0).code
     assert codes.tolist() == [0, -2, -2, 0, 2, 2]
     sums = np.array([(2048 + 2 * k + 1) << 20 for k in range(4)])
     up, _, _ = acc_to_half(sums, (48, 20))

@@ -1,6 +1,7 @@
 """Contents of look-up tables, and their place in the table memory."""
 
 import hashlib
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import isqrt
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import naive
+from concord.floatfunctions import evaluate
 from concord.functions import FUNCTIONS, function
 from concord.golden import half
 from concord.golden.table import lookup
@@ -149,7 +151,7 @@ def test_contents_never_change():
 def test_bounds_decide_as_exact_evaluation_does(name, scale):
     """A function by name goes through bounds in float64, the same function as a callable does not."""
     limits = {"low": -40, "high": 40, "scale": scale, "name": name}
-    assert build_table(name, TINY, **limits) == build_table(function(name), TINY, **limits)
+    assert build_table(name, TINY, **limits).entries == build_table(function(name), TINY, **limits).entries
 
 
 def test_inputs_far_outside_are_bounded_in_time():
@@ -160,7 +162,7 @@ def test_inputs_far_outside_are_bounded_in_time():
 
 def test_sigmoid_is_close_everywhere():
     for entries, limit in ((256, 0.0080), (1024, 0.0023), (4096, 0.0009)):
-        got, _ = standard_table("sigmoid", LARGE, entries).apply(ALL[half.is_finite(ALL)])
+        got = standard_table("sigmoid", LARGE, entries).apply(ALL[half.is_finite(ALL)]).entries
         with np.errstate(over="ignore"):
             want = 1 / (1 + np.exp(-half.decode(ALL[half.is_finite(ALL)])))
         assert np.abs(half.decode(got) - want).max() < limit
@@ -182,6 +184,68 @@ def test_sigmoid_is_close_everywhere():
 def test_standard_ranges(name, entries, domain, want):
     table = standard_table(name, LARGE, entries, domain)
     assert (table.low, table.high, table.scale) == want
+
+
+@pytest.mark.parametrize("entries", [64, 256, 1024, 4096])
+@pytest.mark.parametrize(
+    "name, domain, want",
+    [
+        ("sigmoid", None, (True, True)),
+        ("sigmoid", (-2, 2), (False, False)),
+        ("sigmoid", (-9, 2), (True, False)),
+        ("tanh", None, (True, True)),
+        ("erf", None, (True, True)),
+        ("hardsigmoid", None, (True, True)),
+        ("exp", None, (True, False)),
+        ("exp", (-2, 0), (False, False)),
+        ("gelu", None, (True, False)),
+        ("silu", (-12, 12), (True, False)),
+        ("elu", None, (True, False)),
+        ("softplus", None, (True, False)),
+        ("relu", None, (True, False)),
+        ("leaky_relu", None, (False, False)),
+        ("hardswish", None, (True, False)),
+        ("hardswish", (-2, 8), (False, False)),
+        ("reciprocal", None, (False, False)),
+        ("rsqrt", None, (False, False)),
+        ("sqrt", None, (False, False)),
+        ("log", None, (False, False)),
+    ],
+)
+def test_which_ends_are_settled(name, domain, want, entries):
+    assert standard_table(name, LARGE, entries, domain).settled == want
+
+
+def test_an_end_beyond_all_numbers_is_settled():
+    assert build_table("identity", TINY, low=-16, high=15, scale=-12).settled == (True, False)
+    assert build_table("identity", TINY, low=-15, high=16, scale=-12).settled == (False, True)
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_beyond_a_settled_end_a_table_errs_as_inside(name):
+    """Against float64 functions: no more than half the greatest step between neighbours, for every binary16 number."""
+    numbers = half.decode(ALL[half.is_finite(ALL)])
+    for low, high in ((-8, 8), (-1, 3), (0, 20), (-30, -0.5), (-100, 0)):
+        table = standard_table(name, LARGE, 256, (low, high))
+        entries = half.decode(np.array(table.entries, dtype=np.uint16))
+        codes = np.rint(np.ldexp(numbers, table.scale))
+        with np.errstate(all="ignore"):
+            values = np.clip(evaluate([(name, {})], numbers), -65504, 65504)
+            if name in ("sqrt", "rsqrt", "log"):
+                values[numbers < 0] = np.nan
+        for end, beyond, entry in zip(
+            table.settled, (codes < table.low, codes > table.high), entries[[0, -1]], strict=True
+        ):
+            worst = np.nan_to_num(np.abs(values[beyond] - entry), nan=np.inf).max(initial=0.0)
+            steps = np.abs(np.diff(entries)).max(initial=0.0) / 2 + np.ptp(entries) * 2.0**-10
+            assert worst <= steps if end else worst > 0
+
+
+def test_ends_of_the_callers_function():
+    limits = {"low": -8, "high": 7, "scale": 1}
+    assert build_table(function("sigmoid"), TINY, **limits).settled == (False, False)
+    assert build_table(function("sigmoid"), TINY, **limits, settled=(True, False)).settled == (True, False)
+    assert build_table("relu", TINY, **limits, settled=(False, True)).settled == (False, True)
 
 
 def test_parameters_of_functions():
@@ -240,9 +304,8 @@ def test_the_memory_holds_every_table(config):
     assert slots == [0, 1] and tables.used <= config.table_depth
     for slot, table in zip(slots, chosen, strict=True):
         fields = config.table_slot.unpack(tables.slots()[slot])
-        got, flags = lookup(ALL, tables.memory(), fields)
-        want, wanted_flags = table.apply(ALL)
-        assert np.array_equal(got, want) and np.array_equal(flags, wanted_flags)
+        got, want = lookup(ALL, tables.memory(), fields), table.apply(ALL)
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(got, want, strict=True))
 
 
 def test_equal_tables_are_stored_once():
@@ -250,7 +313,10 @@ def test_equal_tables_are_stored_once():
     one = standard_table("sigmoid", TINY, 64)
     other_name = Table("gate", one.low, one.high, one.scale, one.entries)
     other_range = Table("shifted", one.low + 9, one.high + 9, one.scale - 1, one.entries)
+    loud = replace(one, settled=(False, False))
+    other_name, loud_too = (replace(table, settled=one.settled) for table in (other_name, other_range))
     assert [tables.add(t) for t in (one, other_name, other_range, one)] == [0, 0, 1, 0]
+    assert [tables.add(t) for t in (loud, loud_too)] == [2, 3]
     assert tables.stored == 1 and tables.used == len(one.entries) == len(tables.memory())
     assert lookup(half.encode(0.0), tables.memory(), tables.descriptors()[0])[0] == half.encode(0.5)
 

@@ -211,7 +211,8 @@ class ChainPipe(wiring.Component):
             reduce.ctrl.skip.eq(control.skip),
         ]
         from_result = control.valid & control.result
-        half, acc, nonfinite = from_result & mvm.half_overflow, from_result & mvm.acc_overflow, Const(0, 1)
+        half, acc = from_result & mvm.half_overflow, from_result & mvm.acc_overflow
+        nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
         valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
@@ -232,6 +233,7 @@ class ChainPipe(wiring.Component):
             half = delay(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
             acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}")
             nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
+            clamped = delay(m, clamped, unit.LATENCY, f"clamped_{number + 1}") | unit.table_clamped
             beats, valid, first = unit.o, unit.o_valid, unit.o_first
         m.d.comb += [
             writeback.beat.eq(beats),
@@ -240,6 +242,7 @@ class ChainPipe(wiring.Component):
             writeback.half_overflow.eq(half),
             writeback.acc_overflow.eq(acc),
             writeback.nonfinite.eq(nonfinite),
+            writeback.table_clamped.eq(clamped),
         ]
 
     def _controls(self, m, number, unit, launcher, valid):

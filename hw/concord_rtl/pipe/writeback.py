@@ -32,7 +32,7 @@ class Writeback(wiring.Component):
         Vectors in order, there before their first beat.
     valid, head, beat : In
         Beats of the second multifunction unit.
-    half_overflow, acc_overflow, nonfinite : In(1)
+    half_overflow, acc_overflow, nonfinite, table_clamped : In(1)
         Flags of the beat, from the units before.
     wide_en, wide_addr, wide_data : Out
         Write to the wide memory.
@@ -60,6 +60,7 @@ class Writeback(wiring.Component):
                 "half_overflow": In(1),
                 "acc_overflow": In(1),
                 "nonfinite": In(1),
+                "table_clamped": In(1),
                 "wide_en": Out(1),
                 "wide_addr": Out(addr),
                 "wide_data": Out(shape_of(config.wide_word)),
@@ -97,6 +98,7 @@ class Writeback(wiring.Component):
             now[Flag.ACC_OVERFLOW].eq(self.acc_overflow),
             now[Flag.HALF_OVERFLOW].eq(self.half_overflow),
             now[Flag.NONFINITE].eq(self.nonfinite),
+            now[Flag.TABLE_CLAMPED].eq(self.table_clamped),
             flags.eq(now | so_far),
         ]
         with m.If(self.valid):

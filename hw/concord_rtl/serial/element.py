@@ -59,7 +59,7 @@ class ElementUnit(wiring.Component):
         Table.
     o : Out(16)
         The element.
-    acc_overflow, half_overflow, nonfinite : Out(1)
+    acc_overflow, half_overflow, nonfinite, table_clamped : Out(1)
         Flags, in the cycle of ``en``.
     write, slot_write, host_sel, host_addr, host_data
         As in :class:`concord_rtl.table.TableBank`.
@@ -90,6 +90,7 @@ class ElementUnit(wiring.Component):
                 "acc_overflow": Out(1),
                 "half_overflow": Out(1),
                 "nonfinite": Out(1),
+                "table_clamped": Out(1),
                 **access_ports(config),
             }
         )
@@ -123,6 +124,7 @@ class ElementUnit(wiring.Component):
             self.host_data.eq(tables.host_data),
         ]
         rectified = Mux(is_nan(self.o), HALF_NAN, Mux(self.o[-1], 0, self.o))
+        looked_up = [self.nonfinite.eq(tables.nonfinite), self.table_clamped.eq(tables.clamped)]
         choices = {
             Take.LOWEST: (LOWEST, []),
             Take.SUM: (add.sum, [self.acc_overflow.eq(add.acc_overflow), self.half_overflow.eq(add.half_overflow)]),
@@ -130,7 +132,7 @@ class ElementUnit(wiring.Component):
             Take.MUL: (mul.o, [self.half_overflow.eq(mul.overflow)]),
             Take.ADD: (add.o, [self.half_overflow.eq(add.overflow)]),
             Take.RELU: (rectified, []),
-            Take.TABLE: (tables.o[0], [self.nonfinite.eq(tables.nonfinite)]),
+            Take.TABLE: (tables.o[0], looked_up),
         }
         with m.If(self.en), m.Switch(self.take):
             for take, (value, flags) in choices.items():

@@ -220,9 +220,7 @@ class SerialPipe(wiring.Component):
         """The element changes, and its flags are noted."""
         unit = self.unit
         m.d.comb += unit.en.eq(1)
-        self._note(
-            m, {f: getattr(unit, f.name.lower()) for f in (Flag.ACC_OVERFLOW, Flag.HALF_OVERFLOW, Flag.NONFINITE)}
-        )
+        self._note(m, {flag: getattr(unit, flag.name.lower()) for flag in Flag if flag is not Flag.SATURATED})
 
     def _note(self, m, raised):
         for flag, value in raised.items():

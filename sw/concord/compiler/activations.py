@@ -105,4 +105,8 @@ def activation_table(functions: Functions, domain: Domain | Part | None, config:
     contents = list(table.entries)
     if domain.least is not None:
         contents[domain.least] = round_to_half(LEAST)
-    return replace(table, entries=tuple(contents))
+    # Where another part begins, that one counts.
+    low, high = (
+        beside is not None or end for beside, end in zip((domain.start, domain.stop), table.settled, strict=True)
+    )
+    return replace(table, entries=tuple(contents), settled=(low, high))

@@ -211,9 +211,15 @@ def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> i
     if not 0 <= offset + low <= offset + high < len(table):
         raise ValueError(f"slot must stay inside {len(table)} entries, not {offset + low}..{offset + high}")
     flags = 0
-    if not (x.max() <= HALF_MAX and x.min() >= -HALF_MAX):
+    least, greatest = x.min(), x.max()
+    if not (greatest <= HALF_MAX and least >= -HALF_MAX):
         x = np.nan_to_num(x, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
         flags = 1 << Flag.NONFINITE
+        least, greatest = x.min(), x.max()
+    # Rounding is monotone: the extremes alone decide whether a code is beyond an end.
+    under, over = (np.rint(math.ldexp(end, slot["scale"])) for end in (least, greatest))
+    if (under < low and not slot["settled_low"]) or (over > high and not slot["settled_high"]):
+        flags |= 1 << Flag.TABLE_CLAMPED
     code = pool.take("code", x.shape)
     index = pool.take("index", x.shape, np.intp)
     np.multiply(x, 2.0 ** slot["scale"], out=code)

@@ -30,7 +30,7 @@ class Memories:
     wide : uint16 ``[wide_depth, N]``
         binary16 patterns.
     table : uint16 ``[table_depth]``
-    slots : int64 ``[table_slots, 4]``
+    slots : int64 ``[table_slots, 6]``
         Fields of the descriptors in the order of ``NpuConfig.table_slot``.
     flags : uint8 ``[program_depth]``
         Sticky flags, bit numbers as in :class:`Flag`.

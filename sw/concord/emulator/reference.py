@@ -176,9 +176,10 @@ class ReferenceMachine:
             return result
         if step.table is None:
             return half.relu(x)
-        entries, nonfinite = table.lookup(x, self.memories.table, self.memories.slot(step.table))
-        self._flag(chain, Flag.NONFINITE, nonfinite)
-        return entries
+        found = table.lookup(x, self.memories.table, self.memories.slot(step.table))
+        self._flag(chain, Flag.NONFINITE, found.nonfinite)
+        self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)
+        return found.entries
 
     def _write_narrow(self, chain: Chain, address: int, x: Bits) -> None:
         quant, noise = chain.quant, None

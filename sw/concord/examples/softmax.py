@@ -38,7 +38,10 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     sheet.wide("e", vectors, "exponentials of the differences to the maximum")
     sheet.wide("norm", 1, "reciprocal of their sum in every element")
     sheet.narrow("en", vectors, "exponentials")
-    sheet.table("exp", build_table(_exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp"))
+    exponentials = build_table(
+        _exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp", settled=(True, False)
+    )
+    sheet.table("exp", exponentials)
     sheet.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))
 
     def reference(x: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,19 +12,37 @@ from ..spec.formats import HALF_MAX
 from . import half
 
 
-def index(bits: ArrayLike, low: int, high: int, scale: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the codes of binary16 patterns, and where they are not finite (``NONFINITE``).
+class Codes(NamedTuple):
+    """Codes of inputs, and where the inputs were not finite or beyond an end; arrays like the inputs."""
+
+    code: NDArray[np.int64]
+    nonfinite: NDArray[np.bool_]
+    under: NDArray[np.bool_]
+    over: NDArray[np.bool_]
+
+
+class Found(NamedTuple):
+    """Entries for inputs, and where these raise ``NONFINITE`` and ``TABLE_CLAMPED``; arrays like the inputs."""
+
+    entries: half.Bits
+    nonfinite: NDArray[np.bool_]
+    clamped: NDArray[np.bool_]
+
+
+def index(bits: ArrayLike, low: int, high: int, scale: int) -> Codes:
+    """Return the codes of binary16 patterns.
 
     The product with a power of two is exact; it is rounded nearest even and clamped. An infinity counts as +-65504
     and a NaN as 0.
     """
     nonfinite = ~half.is_finite(bits)
     value = np.clip(np.where(half.is_nan(bits), 0.0, half.decode(bits)), -HALF_MAX, HALF_MAX)
-    code = np.clip(np.rint(np.ldexp(value, scale)), low, high).astype(np.int64)
-    return code, np.asarray(nonfinite)
+    whole = np.rint(np.ldexp(value, scale))
+    code = np.clip(whole, low, high).astype(np.int64)
+    return Codes(code, np.asarray(nonfinite), np.asarray(whole < low), np.asarray(whole > high))
 
 
-def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> tuple[half.Bits, NDArray[np.bool_]]:
+def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Found:
     """Look values up in a table memory.
 
     Parameters
@@ -33,15 +52,23 @@ def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> tupl
     entries : array of uint16
         The whole table memory.
     slot : mapping
-        Fields of the slot descriptor (``NpuConfig.table_slot``): low, high, offset, scale.
+        Fields of the slot descriptor (``NpuConfig.table_slot``): low, high, offset, scale, settled_low, settled_high.
 
-    Returns
-    -------
-    entries, nonfinite : arrays like ``bits``
+    Raises
+    ------
+    ValueError
+        If an entry would be outside the memory.
     """
     memory = half.as_bits(entries)
     low, high, offset = slot["low"], slot["high"], slot["offset"]
     if not 0 <= offset + low <= offset + high < len(memory):
         raise ValueError(f"slot must stay inside {len(memory)} entries, not {offset + low}..{offset + high}")
-    code, nonfinite = index(bits, low, high, slot["scale"])
-    return memory[code + offset], nonfinite
+    codes = index(bits, low, high, slot["scale"])
+    return Found(
+        memory[codes.code + offset], codes.nonfinite, clamped(codes, slot["settled_low"], slot["settled_high"])
+    )
+
+
+def clamped(codes: Codes, settled_low: int, settled_high: int) -> NDArray[np.bool_]:
+    """Where a code was clamped at an end that is not settled."""
+    return (codes.under & (not settled_low)) | (codes.over & (not settled_high))

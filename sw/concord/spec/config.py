@@ -17,7 +17,7 @@ from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
 from .limits import check
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz")
@@ -205,7 +205,8 @@ class NpuConfig:
     def table_slot(self) -> Layout:
         """Descriptor of one table: ``entry = memory[base + clamp(rne(x * 2**scale), low, high) - low]``.
 
-        ``offset`` is ``base - low``, so that the hardware adds once.
+        ``offset`` is ``base - low``, so that the hardware adds once. A code that is clamped at an end that is not
+        settled raises ``TABLE_CLAMPED``.
         """
         bits = self.table_addr_bits + 1
         return Layout(
@@ -214,6 +215,8 @@ class NpuConfig:
                 Field("high", bits, True, doc="greatest code"),
                 Field("offset", bits + 1, True, doc="address of code 0: base - low"),
                 Field("scale", 6, True, doc="log2 of codes per unit of the input"),
+                Field("settled_low", 1, doc="the entry of low stands for all lower codes, too"),
+                Field("settled_high", 1, doc="the entry of high stands for all higher codes, too"),
             )
         )
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..enclosures import settle
+from ..intervals import Floats
+from ..settled import POLES, everywhere, settled_ends
 from ..tables import Table
 from .operators import Chain, Given, Operator
 from .scheme import Binary16, Scheme, Target
@@ -66,12 +69,28 @@ class TransferTable:
         return np.asarray(self.entries[index])
 
     def npu_table(self, name: str = "") -> Table:
-        """The same as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16."""
+        """The same as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
+
+        Ends are settled as :mod:`concord.settled` says; with an operator of the caller's none is.
+        """
         if not isinstance(self.source, TableIndex) or not isinstance(self.target, Binary16):
             kinds = f"{type(self.source).__name__} to {type(self.target).__name__}"
             raise ValueError(f"a table of the NPU must be from TableIndex to Binary16, not from {kinds}")
         label = name or "+".join(operator.name for operator in self.operators) or "identity"
-        return Table(label, self.source.low, self.source.high, self.source.scale, tuple(self.entries.tolist()))
+        codes = self.source.low, self.source.high, self.source.scale
+        settled, values = (False, False), _everywhere(self.operators)
+        if values is not None:
+            pole = any(operator.name in POLES for operator in self.operators)
+            settled = settled_ends(*codes, self.entries, values, pole=pole)
+        return Table(label, *codes, tuple(self.entries.tolist()), settled)
+
+
+@lru_cache(maxsize=64)
+def _everywhere(operators: tuple[Operator, ...]) -> tuple[Floats, Floats] | None:
+    """Bounds on what operators make of all binary16 numbers; None if one is the caller's."""
+    if any(operator.custom for operator in operators):
+        return None
+    return everywhere(lambda x: Chain(operators).enclose(x) or x)
 
 
 def transfer_table(

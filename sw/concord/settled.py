@@ -1,0 +1,74 @@
+"""Ends of tables: whether the entry of an end stands for all numbers beyond it.
+
+A table clamps. Where the function beyond an end stays what it is there, as a sigmoid does, nothing is lost; where it
+goes on, results are wrong, and the hardware says so with the flag ``TABLE_CLAMPED``. The descriptor of a table has a
+bit for each end that tells the two apart.
+
+An end is settled if the function, rounded to binary16, differs from the entry of the end by no more than the table errs
+inside anyway, for every binary16 number beyond the end. What it errs inside is the larger one of
+
+* the mean over the table of half the step between neighbouring entries, and
+* 2**-10 of the range of its entries, which is what a unit in the last place of binary16 is of a number.
+
+What is divided by or multiplied with results of a function with a pole needs them to a relative accuracy that no
+absolute error stands for: such tables are settled only where the function equals the entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .enclosures import Enclosure
+from .golden import half
+from .intervals import Floats, exact
+from .spec.formats import HALF_MAX, HALF_MAX_BITS, HALF_PRECISION
+
+#: Functions with a pole at 0.
+POLES = ("reciprocal", "rsqrt", "log")
+#: All finite binary16 numbers in ascending order, zero once.
+NUMBERS: Floats = half.decode(
+    np.concatenate([np.arange(0x8000 | HALF_MAX_BITS, 0x8000, -1), np.arange(HALF_MAX_BITS + 1)])
+)
+
+
+def everywhere(enclose: Enclosure) -> tuple[Floats, Floats]:
+    """Bounds on a function at all :data:`NUMBERS`, rounded to finite binary16 numbers; two arrays."""
+    bounds = enclose(exact(NUMBERS))
+    low, high = (half.decode(half.encode(np.clip(end, -HALF_MAX, HALF_MAX))) for end in (bounds.low, bounds.high))
+    return low, high
+
+
+def tolerance(entries: ArrayLike) -> float:
+    """What a table errs by inside, from its binary16 patterns; saturated ones, next to a pole, do not count."""
+    values = half.decode(np.asarray(entries, dtype=np.uint16))
+    values = values[np.abs(values) < HALF_MAX]
+    if values.size < 2:
+        return 0.0
+    return max(float(np.abs(np.diff(values)).mean()) / 2, float(np.ptp(values)) * 2.0 ** (1 - HALF_PRECISION))
+
+
+def settled_ends(
+    low: int, high: int, scale: int, entries: ArrayLike, values: tuple[Floats, Floats], *, pole: bool
+) -> tuple[bool, bool]:
+    """Whether the entries of the least and of the greatest code stand for all numbers beyond them.
+
+    Parameters
+    ----------
+    low, high, scale : int
+        Range of codes, and log2 of codes per unit of the input.
+    entries : array of uint16 ``[high - low + 1]``
+        binary16 patterns.
+    values : pair of arrays
+        What :func:`everywhere` gives for the function.
+    pole : bool
+        Whether the function has a pole.
+    """
+    most = 0.0 if pole else tolerance(entries)
+    ends = half.decode(np.asarray(entries, dtype=np.uint16))[[0, -1]]
+    codes = np.rint(np.ldexp(NUMBERS, scale))
+
+    def stands(beyond: NDArray[np.bool_], entry: float) -> bool:
+        return all(bool((np.abs(bound[beyond] - entry) <= most).all()) for bound in values)
+
+    return stands(codes < low, ends[0]), stands(codes > high, ends[1])
