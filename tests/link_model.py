@@ -102,3 +102,24 @@ class DeviceModel:
             self.memory[region.id][at] = word
             self.writes.append((region.id, at, word))
         return b""
+
+
+class ModelTransport:
+    """The device model with the calls of a transport."""
+
+    byte_time = 0.0
+    wait_cycles = None
+
+    def __init__(self, model):
+        self.model = model
+        self.pending = b""
+
+    def write(self, data):
+        self.pending += b"".join(frame.encode() for frame in self.model.feed(data))
+
+    def read(self, count, timeout):
+        data, self.pending = self.pending[:count], self.pending[count:]
+        return data
+
+    def close(self):
+        pass

@@ -163,6 +163,7 @@ def compile_model(
     from concord.compiler.remedies import remedies
     from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
+    from concord.rates import rates
     from concord.sheet import CapacityError
 
     widths = Widths.parse(mantissas)
@@ -189,6 +190,7 @@ def compile_model(
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     bands = f", {compiled.bands.text}" if compiled.bands else ""
     click.echo(f"{target}: {counts}{host}{strips}{bands}")
+    click.echo(rates(compiled.image, batch).text)
 
 
 def _compiled(

@@ -14,11 +14,13 @@ from rich.text import Text
 
 from concord.asm import disassemble
 from concord.cli_base import THING, image_of, readable, wide_console
+from concord.compiler.package import Package
 from concord.image import Image
+from concord.rates import Rates, rates
 from concord.spec.memmap import RegionId
 
 #: What is shown, in this order.
-PARTS = ("layers", "ports", "memory", "program")
+PARTS = ("layers", "ports", "rates", "memory", "program")
 #: Metadata that have a table of their own.
 _TABLES = ("layers", "program", "map")
 
@@ -30,9 +32,10 @@ _TABLES = ("layers", "program", "map")
 def inspect(image: Path, only: tuple[str, ...]) -> None:
     """Show what is in an IMAGE or a compiled network.
 
-    Layers with their formats, inputs and outputs, a map of the memories, and the program.
+    Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
     """
-    loaded, console = image_of(image), wide_console()
+    package = Package.load(image) if image.is_dir() else None
+    loaded, console = package.image if package is not None else image_of(image), wide_console()
     parts = only or PARTS
     config = loaded.config
     console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}", soft_wrap=True)
@@ -46,6 +49,11 @@ def inspect(image: Path, only: tuple[str, ...]) -> None:
         console.print(_layers(loaded))
     if "ports" in parts:
         console.print(_ports(loaded))
+    if "rates" in parts:
+        try:
+            console.print(_rates(rates(loaded, package.arrangement.batch if package is not None else 1)))
+        except ValueError as error:  # a program written by hand that goes on and on
+            console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
     if "memory" in parts:
         console.print(_memories(loaded))
         if "map" in loaded.metadata:
@@ -76,6 +84,18 @@ def _ports(image: Image) -> Table:
         for port in group:
             shape = " x ".join(map(str, port.shape))
             table.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
+    return table
+
+
+def _rates(found: Rates) -> Table:
+    """How many samples per second there are, and what limits them."""
+    samples = f"{found.batch} samples per run, " if found.batch > 1 else ""
+    what = ("bytes in", "bytes out", "requests", "ms on the link", "ms to compute", "samples/s", "limited by")
+    table = _table(f"Rate of samples {found.at} ({samples}{found.cycles:,} cycles, estimated)", what, what[:-1])
+    requests = found.requests / found.batch
+    times = (f"{1e3 * seconds:.4g}" for seconds in (found.link_seconds, found.compute_seconds))
+    sizes = (f"{number:,.{number % 1 > 0:d}f}" for number in (found.bytes_in, found.bytes_out, requests))
+    table.add_row(*sizes, *times, f"{found.per_second:,.1f}", found.limit)
     return table
 
 

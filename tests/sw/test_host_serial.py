@@ -8,23 +8,8 @@ from concord.host import Link, LinkError, connect
 from concord.host.errors import LinkTimeout
 from concord.host.serial_port import SerialTransport
 from concord.spec.presets import TINY
-from link_model import DeviceModel
+from link_model import DeviceModel, ModelTransport
 from pty_bridge import bridged
-
-
-class ModelTransport:
-    """The device model with the calls of a transport."""
-
-    def __init__(self, model):
-        self.model = model
-        self.pending = b""
-
-    def write(self, data):
-        self.pending += b"".join(frame.encode() for frame in self.model.feed(data))
-
-    def read(self, count, timeout):
-        data, self.pending = self.pending[:count], self.pending[count:]
-        return data
 
 
 def test_words_there_and_back():

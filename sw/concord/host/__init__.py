@@ -15,8 +15,8 @@ import difflib
 import re
 from pathlib import Path
 
+from ..spec.boards import BOARD_SPECS, baud_of
 from ..spec.config import NpuConfig
-from ..spec.link import BAUD
 from .device import Device
 from .errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
 from .link import Link
@@ -25,13 +25,15 @@ from .transport import Transport
 
 #: Targets beside serial ports.
 TARGETS = ("emulator", "rtl")
+#: Seconds to wait for a reply at a bit rate that may be the wrong one.
+_PATIENCE = 0.2
 
 
 def connect(
     target: str,
     config: NpuConfig | None = None,
     *,
-    baud: int = BAUD,
+    baud: int | None = None,
     library: Path | None = None,
     trace: Path | None = None,
 ) -> Device:
@@ -43,8 +45,9 @@ def connect(
         ``"emulator"``, ``"rtl"``, or the name of a serial port.
     config : NpuConfig or None
         Configuration. May be left out for a serial port if the board has one of the named ones.
-    baud : int
-        Bit rate of a serial port.
+    baud : int or None
+        Bit rate of a serial port; if left out, that of the board with the configuration, or, if that is not known, the
+        first one of all boards at which somebody answers.
     library : Path or None
         Compiled simulation to use for ``"rtl"``; found, or built, if left out.
     trace : Path or None
@@ -77,7 +80,26 @@ def connect(
         )
     from .serial_port import SerialTransport
 
+    if baud is None:
+        baud = _found_rate(target) if config is None else baud_of(config.name)
     return _over_link(SerialTransport(target, baud), config)
+
+
+def _found_rate(port: str) -> int:
+    """The first bit rate of a board at which somebody answers, from the fastest on; the slowest if nobody does."""
+    from .serial_port import SerialTransport
+
+    *others, slowest = sorted({board.baud for board in BOARD_SPECS.values()}, reverse=True)
+    for baud in others:
+        transport = SerialTransport(port, baud)
+        try:
+            Link(transport, timeout=_PATIENCE, retries=1).synchronise()
+        except LinkError:
+            continue
+        finally:
+            transport.close()
+        return baud
+    return slowest
 
 
 def _over_link(transport: Transport, config: NpuConfig | None) -> LinkedDevice:

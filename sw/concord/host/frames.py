@@ -14,6 +14,11 @@ _ESCAPED_ESCAPE = bytes([ESCAPE, ESCAPE ^ ESCAPE_XOR])
 _ESCAPED_FLAG = bytes([ESCAPE, FLAG ^ ESCAPE_XOR])
 
 
+def line_bytes(payload: int) -> int:
+    """Bytes on the line of a frame with so many bytes of payload; each byte that must be escaped adds one."""
+    return len(_FLAG) + HEADER.nbytes + payload + CRC_BYTES + len(_FLAG)
+
+
 class FrameError(ValueError):
     """Bytes between two flags that are not a frame."""
 

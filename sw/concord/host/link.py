@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..spec.link import COUNT, FLAG, HEADER, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
 from ..spec.memmap import MAGIC, Reg, Region, RegionId
 from .errors import REFUSALS, DamagedError, LinkError, LinkTimeout, OutOfStepError
-from .frames import Frame, FrameError, FrameReader
+from .frames import Frame, FrameError, FrameReader, line_bytes
 from .transport import Transport
 
 _REGISTER_BYTES = 4
@@ -79,7 +79,7 @@ class Link:
 
     def ping(self) -> Identity:
         """Ask who is there."""
-        data = self._request(Kind.PING, b"")
+        data = self._request(Kind.PING, b"", reply_bytes=(Reg.FINGERPRINT_HIGH + 1) * _REGISTER_BYTES)
         words = [int.from_bytes(data[n : n + _REGISTER_BYTES], "little") for n in range(0, len(data), _REGISTER_BYTES)]
         if len(words) != Reg.FINGERPRINT_HIGH + 1 or words[Reg.MAGIC] != MAGIC:
             raise LinkError(f"reply to PING must begin with {MAGIC.to_bytes(4, 'little')!r}, not {data[:4]!r}")
@@ -113,7 +113,7 @@ class Link:
     def wait(self, cycles: int) -> int:
         """Return the register STATUS as soon as the device is not busy, at the latest after ``cycles``."""
         payload = WAIT_CYCLES.pack(cycles=cycles).to_bytes(WAIT_CYCLES.nbytes, "little")
-        return int.from_bytes(self._request(Kind.WAIT, payload), "little")
+        return int.from_bytes(self._request(Kind.WAIT, payload, reply_bytes=_REGISTER_BYTES), "little")
 
     def close(self) -> None:
         """Close the transport."""
@@ -121,10 +121,11 @@ class Link:
 
     # One request -------------------------------------------------------------------------------
 
-    def _request(self, kind: Kind, payload: bytes, *, repeatable: bool = True, reply_bytes: int = 16) -> bytes:
+    def _request(self, kind: Kind, payload: bytes, *, repeatable: bool = True, reply_bytes: int = 0) -> bytes:
         """Send a request until there is a reply, and return the payload of the reply."""
         trouble: LinkError = LinkTimeout("no request was sent")
-        on_line = 2 * (len(payload) + reply_bytes + 32) * self.transport.byte_time  # if every byte were escaped
+        there_and_back = line_bytes(len(payload)) + line_bytes(reply_bytes)
+        on_line = 2 * there_and_back * self.transport.byte_time  # if every byte were escaped
         for attempt in range(self.retries + 1):
             self.repeated += attempt > 0
             request = Frame(self._seq, kind, payload)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import serial
 
+from ..spec.link import BYTE_BITS
 from .errors import LinkError
-
-#: Start bit, eight bits, stop bit.
-_BITS_PER_BYTE = 10
 
 
 class SerialTransport:
@@ -24,7 +22,7 @@ class SerialTransport:
     wait_cycles: int | None = None
 
     def __init__(self, port: str, baud: int):
-        self.byte_time = _BITS_PER_BYTE / baud
+        self.byte_time = BYTE_BITS / baud
         try:
             self._serial = serial.Serial(port, baud, timeout=0, exclusive=True)
         except (serial.SerialException, ValueError) as error:

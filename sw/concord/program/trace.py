@@ -31,11 +31,16 @@ class Trace:
         ``NONE`` if the run reached ``halt``.
     pc : int
         Address of the word that trapped, or of ``halt``.
+    words, jumps : tuple of int
+        Words executed, and jumps to the beginning of a loop, when each chain was dispatched (its own words included),
+        and in the whole run.
     """
 
     chains: tuple[Chain, ...]
     trap: Trap
     pc: int
+    words: tuple[int, ...] = ()
+    jumps: tuple[int, ...] = ()
 
 
 def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 << 20) -> Trace:
@@ -55,12 +60,18 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
     if len(words) > config.program_depth:
         raise ValueError(f"program must have at most {config.program_depth} words, not {len(words)}")
     machine = _Sequencer(words, config, pc)
-    for _ in range(limit):
+    counts: list[int] = []
+    jumps: list[int] = []
+    for count in range(1, limit + 1):
         try:
-            if machine.step():
-                return Trace(tuple(machine.chains), Trap.NONE, machine.pc)
+            ended, trap = machine.step(), Trap.NONE
         except IllegalInstruction as error:
-            return Trace(tuple(machine.chains), error.trap, machine.pc)
+            ended, trap = True, error.trap
+        if len(machine.chains) > len(counts):
+            counts.append(count)
+            jumps.append(machine.jumps)
+        if ended:
+            return Trace(tuple(machine.chains), trap, machine.pc, (*counts, count), (*jumps, machine.jumps))
     raise ValueError(f"program must end within {limit} instructions")
 
 
@@ -70,6 +81,7 @@ class _Sequencer:
     def __init__(self, words: Sequence[int], config: NpuConfig, pc: int):
         self.words, self.config, self.pc = words, config, pc
         self.chains: list[Chain] = []
+        self.jumps = 0
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
         self.loops: list[list[int]] = []
@@ -123,6 +135,7 @@ class _Sequencer:
         loop[1] -= 1
         if loop[1]:
             self.pc = loop[0]
+            self.jumps += 1
         else:
             self.loops.pop()
             self.pc += 1

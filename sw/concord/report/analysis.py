@@ -14,6 +14,7 @@ from concord.graph.passes.dtype_report import rows, total
 from concord.graph.passes.dtypes import assign
 from concord.host import connect
 from concord.host.device import Device
+from concord.rates import rates
 from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
@@ -48,6 +49,9 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     same = None if device is None else _same(compiled, device, inputs, got)
     first = graph.outputs[0]
     best, right = (largest_elements(part[first]) for part in (got, want))
+    layers = tuple(_layers(compiled, inputs, want, flagged, device))
+    counted = [layer.work.cycles for layer in layers if layer.work.cycles is not None]
+    batch = compiled.package.arrangement.batch
     traffic = total(graph.name, rows(assign(graph), config))
     return Analysis(
         name=graph.name,
@@ -56,7 +60,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         macs_per_cycle=config.macs,
         clock_hz=config.clock_hz,
         samples=samples,
-        batch=compiled.package.arrangement.batch,
+        batch=batch,
         instructions=len(compiled.image.program),
         agreement=float(np.mean(best == right)),
         same_on_rtl=same,
@@ -69,7 +73,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         bands=compiled.bands.text if compiled.bands is not None else "",
-        layers=tuple(_layers(compiled, inputs, want, flagged, device)),
+        layers=layers,
+        rates=rates(compiled.image, batch, sum(counted) if counted else None),
         inexact=compiled.inexact,
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )

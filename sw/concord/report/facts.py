@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 
 from concord.compiler.quantized import Inexact
+from concord.rates import Rates
 from concord.report.layer_facts import Error, LayerFacts, Work
 from concord.report.plain import typed
 
@@ -75,6 +76,8 @@ class Analysis:
         Operators that the host computes.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
+    rates : Rates
+        Bytes and times of a sample on the board; its cycles are measured if those of the layers are.
     bands : str
         Which layers are computed in bands of rows, if there are any.
     """
@@ -95,6 +98,7 @@ class Analysis:
     memories: tuple[Memory, ...]
     saved: Saved
     layers: tuple[LayerFacts, ...]
+    rates: Rates
     inexact: tuple[Inexact, ...] = ()
     bands: str = ""
     differs_behind: str = ""
@@ -121,7 +125,7 @@ class Analysis:
         flags = f"flags in {', '.join(flagged)}" if flagged else "no flags"
         error = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
         bands = f"; {self.bands}" if self.bands else ""
-        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{bands}"
+        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{bands}; {self.rates.text}"
 
     def to_json(self) -> str:
         """All facts as JSON."""

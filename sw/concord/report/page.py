@@ -111,13 +111,15 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         (percent(analysis.error), "error of the result", "root mean square, relative"),
         (str(flagged), "layers with flags", "saturation, overflow"),
     ]
-    measured = work.cycles is not None
-    cycles = work.least_cycles if work.cycles is None else work.cycles
-    speed = f"{analysis.clock_hz * analysis.batch / max(cycles, 1):,.0f} samples/s at {analysis.clock_hz / 1e6:g} MHz"
-    where = ("RTL; " if measured else "from the steps; at most ") + speed
-    figures.append((f"{'' if measured else '≥ '}{number(cycles)}", "cycles per run", where))
-    use = work.macs / (max(cycles, 1) * analysis.macs_per_cycle)
-    note = f"{number(work.macs)} MACs per run, {'measured' if measured else 'bound from the steps'}"
+    rates = analysis.rates
+    found = "measured on the RTL" if rates.measured else "estimated"
+    sizes = f"{rates.bytes_in:,.0f} bytes in, {rates.bytes_out:,.0f} out"
+    times = f"{1e3 * rates.link_seconds:.3g} ms on the link, {1e3 * rates.compute_seconds:.3g} ms to compute"
+    note = f"{rates.at}, limited by the {rates.limit}: {sizes}, {times}"
+    figures.append((f"{rates.per_second:,.{rates.per_second < 100:d}f}", "samples/s", note))
+    figures.append((f"{'' if rates.measured else '≈ '}{number(rates.cycles)}", "cycles per run", found))
+    use = work.macs / (max(rates.cycles, 1) * analysis.macs_per_cycle)
+    note = f"{number(work.macs)} MACs per run, {found}"
     figures.append((percent(use), "of the multipliers", note))
     if analysis.same_on_rtl is not None:
         where = f"first behind {analysis.differs_behind}" if analysis.differs_behind else "every bit of the first run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .link import BAUD
@@ -28,12 +29,18 @@ class BoardSpec:
 
 #: Boards by name.
 BOARD_SPECS: dict[str, BoardSpec] = {
-    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
-    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
-    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000),
-    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000),
+    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
+    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
+    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
+    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, baud=3_000_000),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000),
 }
 
 #: Preset of every board for which there is a bitstream.
 BOARD_PRESETS: dict[str, str] = {name: board.preset for name, board in BOARD_SPECS.items()}
+
+
+def baud_of(preset: str) -> int:
+    """Bits per second of the board with a configuration of this name, or one of other mantissas; else the default."""
+    name = re.sub(r"-m\d+$", "", preset)
+    return next((board.baud for board in BOARD_SPECS.values() if board.preset == name), BAUD)

@@ -42,6 +42,8 @@ class Kind(IntEnum):
 
 #: Bits per second of serial ports, unless told otherwise.
 BAUD = 1_000_000
+#: Bits of a byte on a serial line: start bit, eight bits, stop bit.
+BYTE_BITS = 10
 #: First bytes of the payload of READ and WRITE.
 TARGET = Layout((Field("region", 8), Field("addr", 24)))
 #: Rest of the payload of READ: words to read.
