@@ -35,8 +35,12 @@ from concord.files import check_place, replacing, write_text
 from concord.host import connect
 from concord.host.tensors import check_batch
 from concord.progress import run_batch
+from concord.raised import flag_table, not_finite, raised
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
+
+#: Exit status of ``concord run --strict`` when flags were raised.
+STRICT_STATUS = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -116,9 +120,13 @@ def _emit(text: str, output: Path | None) -> None:
 @click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
+@click.option("--strict", is_flag=True, help=f"Write no results if a flag is raised; exit status {STRICT_STATUS} then.")
 @readable
-def run(network: Path, inputs: Path, output: Path, on: str) -> None:
-    """Run a compiled NETWORK, or an image, on a batch of inputs."""
+def run(network: Path, inputs: Path, output: Path, on: str, strict: bool) -> None:
+    """Run a compiled NETWORK, or an image, on a batch of inputs.
+
+    Ends with the flags that were raised: where values were cut off or overflowed, and what helps.
+    """
     if output.suffix != ".npz":
         raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
     check_place(output)
@@ -130,12 +138,22 @@ def run(network: Path, inputs: Path, output: Path, on: str) -> None:
     with connect(on, loaded.config) as device:
         device.load(loaded)
         results = run_batch(device, batch, Console(stderr=True))
+        records = raised(loaded, device.flags())
     if package is not None:
         results = package.finish(given, results)
+    records += not_finite(results)
+    if strict and records:
+        wide_console().print(flag_table(records))
+        click.echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
+        raise click.exceptions.Exit(STRICT_STATUS)
     arrays: dict[str, Any] = results
     with replacing(output) as file:
         np.savez(file, **arrays)
     click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+    if records:
+        wide_console().print(flag_table(records))
+    else:
+        click.echo("no flags were raised")
 
 
 @main.command()

@@ -27,6 +27,7 @@ from concord.graph.ir import Floats, Graph, Shape
 from concord.host.device import Device
 from concord.host.tensors import real_numbers
 from concord.image import Image
+from concord.raised import Raised, raised
 from concord.spec.config import NpuConfig
 
 IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
@@ -165,8 +166,16 @@ class Package:
         return execute.run(self.host, {name: (found | given)[name] for name in self.host.inputs})
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
-        """Results of a batch on a device that has the image loaded."""
+        """Results of a batch on a device that has the image loaded; clears the flags before.
+
+        What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.
+        """
+        device.clear_flags()
         return self.finish(inputs, device.run(self.arrangement.pack(inputs)))
+
+    def flags(self, device: Device) -> list[Raised]:
+        """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
+        return raised(self.image, device.flags())
 
     def save(self, folder: Path, model: Path) -> None:
         """Write everything to a folder; ``model`` is the ONNX file it was compiled from."""
