@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .container import ImageError, read_file, write_file
+from .contents import ContentError, check_contents
 from .packing import pack_depthwise as pack_depthwise
 from .packing import pack_matrix as pack_matrix
 from .packing import pack_vectors as pack_vectors
@@ -123,7 +124,10 @@ class Image:
         return self.phases or (Phase(pc, whole(self.inputs, self.config), whole(self.outputs, self.config)),)
 
     def check(self, config: NpuConfig | None = None) -> None:
-        """Raise :class:`ImageError` unless everything fits its own configuration, and that is ``config`` (if given)."""
+        """Raise :class:`ImageError` unless everything fits its own configuration, and that is ``config`` (if given).
+
+        That includes the words of the segments, see :func:`concord.contents.check_contents`.
+        """
         if config is not None and config.fingerprint != self.config.fingerprint:
             raise ImageError(
                 f"the image is for another configuration: fingerprint {self.config.fingerprint:#018x}, not "
@@ -141,9 +145,10 @@ class Image:
             if part.nbytes != region.nbytes or len(part.data) % region.nbytes:
                 raise ImageError(f"words of {part.region.name} must have {region.nbytes} bytes, not {part.nbytes}")
             self._in_range(f"a segment of {part.region.name}", part.start, part.count, region.depth)
-            unused = 8 * region.nbytes - region.word.width
-            if part.count and unused and np.any(part.array()[:, -1] >> 8 - unused):
-                raise ImageError(f"unused bits of words of {part.region.name} must be zero")
+            try:
+                check_contents(region, part.start, part.array(), self.config)
+            except ContentError as error:
+                raise ImageError(str(error)) from error
         for phase in self.schedule():
             if not 0 <= phase.pc < self.config.program_depth:
                 raise ImageError(f"phases must begin in 0..{self.config.program_depth - 1}, not at {phase.pc}")

@@ -63,10 +63,10 @@ def test_rows_of_the_matrix_are_memories_of_their_own():
 
 
 def test_an_image_is_read(tmp_path):
-    made = image(TINY, matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
+    made = image(TINY, matrix=[5, 0, 7], table=[1, 2, 3], slots=[9 << 9])
     made.save(tmp_path / "a.image")
     got = contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
-    assert got == Contents(program=list(made.program), matrix=[5, 0, 7], table=[1, 2, 3], slots=[9])
+    assert got == Contents(program=list(made.program), matrix=[5, 0, 7], table=[1, 2, 3], slots=[9 << 9])
     assert contents.load(tmp_path / "hex", TINY, tmp_path / "unused") == got
     assert contents.load(None, TINY, tmp_path / "unused") == Contents()
 

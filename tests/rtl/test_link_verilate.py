@@ -11,6 +11,7 @@ from concord.host import MismatchError, connect
 from concord.host.rtl import CYCLES_PER_SECOND, RtlTransport
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY, UP5K
+from concord.words import to_bytes
 from concord_rtl import verilate
 from memory_top import MemoryTop
 
@@ -28,7 +29,7 @@ def test_words_there_and_back(library):
         for name in ("PROGRAM", "MATRIX", "NARROW", "WIDE", "TABLE", "FLAGS"):
             region = device._region(name)
             words = [rng.getrandbits(region.word.width) for _ in range(min(region.depth, 100))]
-            device.write(name, region.depth - len(words), words)
+            device.link.write(region, region.depth - len(words), to_bytes(words, region.nbytes).tobytes())
             assert device.read(name, region.depth - len(words), len(words)) == words
         assert device.read("REGS", Reg.LINK_ERRORS) == [0]
 

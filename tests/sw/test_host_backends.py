@@ -80,6 +80,10 @@ def test_traps_are_the_same(target, library):
         device.load(Image(config=TINY, program=tuple(assemble("nop\n" * TINY.program_depth))))
         with pytest.raises(TrapError, match="trap PC_RANGE at address 128: behind the end of the program memory"):
             device.run({})
+        for pc in (TINY.program_depth, 65535):
+            device.start(pc)
+            with pytest.raises(TrapError, match=f"trap PC_RANGE at address {pc}: behind the end of the program memory"):
+                device.wait()
         device.load(layer_image(TINY))
         assert device.run(np.zeros((1, INPUTS)))["y"].shape == (1, 6)
 

@@ -180,7 +180,7 @@ def test_memory_access(device):
     device.write("program", 3, [1, 2, 3])
     assert device.read(RegionId.PROGRAM, 4, 2) == [2, 3]
     assert device.read(RegionId.REGS, Reg.MAGIC, 1) == [MAGIC]
-    device.write(RegionId.SLOTS, 0, [5])
+    device.write(RegionId.SLOTS, 0, [5 << 9])  # low 0, high 5
     with pytest.raises(BadRegionError, match="SLOTS cannot be read"):
         device.read("SLOTS", 0)
     with pytest.raises(BadRegionError, match="REGS cannot be written"):
@@ -194,8 +194,8 @@ def test_memory_access(device):
     width = TINY.narrow_word.width
     with pytest.raises(ValueError, match=f"words of NARROW must have {width} bits, not {1 << width}"):
         device.write("NARROW", 0, [1 << width])
-    with pytest.raises(ValueError, match=r"pc must be in 0\.\.127, not 128"):
-        device.start(128)
+    with pytest.raises(ValueError, match=r"pc must be in 0\.\.65535, not 65536"):
+        device.start(65536)
 
 
 def test_a_closed_device():

@@ -200,7 +200,10 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
         ({"segments": (Segment(RegionId.WIDE, 60, 8, bytes(40)),)}, r"WIDE must lie in 0\.\.63, not 60\.\.64"),
         ({"segments": (Segment(RegionId.WIDE, -1, 8, bytes(8)),)}, r"WIDE must lie in 0\.\.63, not -1\.\.-1"),
         ({"segments": (Segment(RegionId.WIDE, 0, 7, bytes(7)),)}, "words of WIDE must have 8 bytes, not 7"),
-        ({"segments": (Segment(RegionId.MATRIX, 0, 3, b"\0\0\xf0"),)}, "unused bits of words of MATRIX must be zero"),
+        (
+            {"segments": (Segment(RegionId.MATRIX, 0, 3, b"\0\0\xf0"),)},
+            "word 0 of MATRIX must have zeros in its upper 4 bits, not 15",
+        ),
         ({"segments": (Segment(RegionId.FLAGS, 0, 1, b"\0"),)}, "segments must not be in FLAGS"),
         ({"inputs": (Port("x", RegionId.WIDE, 62, (3, 4)),)}, r"x must lie in 0\.\.63, not 62\.\.64"),
     ],

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..asm import describe
+from ..contents import check_contents
 from ..image import Image, Phase
 from ..spec.config import NpuConfig
 from ..spec.formats import Flag
 from ..spec.isa import Trap
-from ..spec.memmap import Reg, Region, RegionId, regions
+from ..spec.memmap import REGISTERS, Reg, Region, RegionId, regions
 from ..words import to_bytes, to_integers
 from .errors import BadRegionError, DeviceError, TrapError
 from .tensors import check_batch, present
@@ -121,7 +122,14 @@ class Device(ABC):
         return to_integers(data.reshape(-1, found.nbytes))
 
     def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
-        """Write words from ``addr`` on."""
+        """Write words from ``addr`` on.
+
+        Raises
+        ------
+        ValueError
+            If they lie beyond the region or do not fit in its words; :class:`concord.contents.ContentError` if they
+            hold what is no code of its format. Nothing is written then.
+        """
         found = self._region(region)
         if not found.writable:
             raise BadRegionError(f"{found.id.name} cannot be written: use start() and clear_flags()")
@@ -129,7 +137,9 @@ class Device(ABC):
         for word in words:
             if not 0 <= word < 1 << found.word.width:
                 raise ValueError(f"words of {found.id.name} must have {found.word.width} bits, not {word!r}")
-        self._write(found, addr, to_bytes(words, found.nbytes).tobytes())
+        data = to_bytes(words, found.nbytes)
+        check_contents(found, addr, data, self.config)
+        self._write(found, addr, data.tobytes())
 
     def _region(self, region: RegionId | str) -> Region:
         if isinstance(region, str):
@@ -152,7 +162,8 @@ class Device(ABC):
         Raises
         ------
         concord.image.ImageError
-            If the image is for another configuration; the message lists the differences.
+            If the image is for another configuration; the message lists the differences. If it holds what is no code of
+            a format; the message names region and address.
         """
         image.check(self.config)
         self.image = None
@@ -164,9 +175,10 @@ class Device(ABC):
         self.image = image
 
     def start(self, pc: int = 0) -> None:
-        """Start a run at ``pc``."""
-        if not 0 <= pc < self.config.program_depth:
-            raise ValueError(f"pc must be in 0..{self.config.program_depth - 1}, not {pc!r}")
+        """Start a run at ``pc``; behind the end of the instruction memory it traps with ``PC_RANGE``."""
+        field = REGISTERS[Reg.CONTROL].layout["pc"]
+        if not field.low <= pc <= field.high:
+            raise ValueError(f"pc must be in {field.low}..{field.high}, not {pc!r}")
         self._earlier = {}
         self._start(pc)
 
