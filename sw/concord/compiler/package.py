@@ -159,11 +159,18 @@ class Package:
         return self.behind(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
     def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, Floats]) -> dict[str, Floats]:
-        """Results of a batch from the outputs of the NPU: what the host computes from them."""
+        """Results of a batch from the outputs of the NPU: what the host computes from them.
+
+        A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
+        where elements are in memory, so each sample is computed by itself, from contiguous arrays.
+        """
         if self.host is None:
             return found
         given = {name: self.arrangement.rounded(name, inputs[name]) for name in self.host.inputs if name in inputs}
-        return execute.run(self.host, {name: (found | given)[name] for name in self.host.inputs})
+        batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host.inputs}
+        samples = range(max(len(values) for values in batch.values())) or (0,)
+        single = [execute.run(self.host, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
+        return {name: np.concatenate([results[name] for results in single]) for name in single[0]}
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch on a device that has the image loaded; clears the flags before.
