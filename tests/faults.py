@@ -6,6 +6,8 @@ import os
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from concord import folders
+
 #: Calls that change or open files.
 CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "close")
 
@@ -54,15 +56,16 @@ class Faults:
         return call
 
     @contextmanager
-    def injected(self):
-        """In the block, calls are counted and one fails; the fault itself does not leave the block."""
-        with patch.object(io, "open", self._opened(io.open)):
-            with patch.multiple(os, **{name: self._guarded(getattr(os, name)) for name in CALLS}):
-                try:
-                    yield
-                except type(self.fault) as error:
-                    if error is not self.fault:
-                        raise
+    def injected(self, inside=True):
+        """In the block, calls are counted and one fails; what comes of it does not leave the block if ``inside``."""
+        calls = {name: self._guarded(getattr(os, name)) for name in CALLS}
+        swap = patch.object(folders, "exchange", self._guarded(folders.exchange))
+        with patch.object(io, "open", self._opened(io.open)), patch.multiple(os, **calls), swap:
+            try:
+                yield
+            except (OSError, KeyboardInterrupt, Killed) as error:
+                if not inside or not self.happened or (error is not self.fault and error.__cause__ is None):
+                    raise
 
 
 class _Steps:
@@ -98,8 +101,8 @@ def no_space():
 FAULTS = {"disk full": no_space, "interrupted": KeyboardInterrupt, "killed": Killed}
 
 
-def every(action, fault):
-    """Call ``action`` with a fault at its first call, its second and so on, until none happens any more.
+def every(action, fault, step=1):
+    """Call ``action`` with a fault at its first call, ``step`` calls later and so on, until none happens any more.
 
     Yields
     ------
@@ -114,4 +117,4 @@ def every(action, fault):
         if not faults.happened:
             return
         yield faults
-        at += 1
+        at += step

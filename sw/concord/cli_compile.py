@@ -160,14 +160,19 @@ def compile_model(
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
     width says which NPU it is, the NPU may be one with narrower mantissas.
     """
+    from concord.compiler.package import NETWORK_FOLDER
     from concord.compiler.remedies import remedies
     from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
+    from concord.frontend.load import one_file
     from concord.rates import rates
     from concord.sheet import CapacityError
 
     widths = Widths.parse(mantissas)
-    graph, config = import_model(model), PRESETS[BOARD_PRESETS[board] if board else preset]
+    target = output or model.with_suffix("")
+    NETWORK_FOLDER.check_place(target)
+    network = one_file(model)
+    graph, config = import_model(network), PRESETS[BOARD_PRESETS[board] if board else preset]
     if widths.npu is not None:
         config = with_mantissas(config, widths.npu)
     if (budget is not None or widths.auto) and not (widths.auto and calibrate):
@@ -181,8 +186,7 @@ def compile_model(
         with Console(stderr=True).status("looking for what would do"):
             lines = remedies(graph, config, plain, batch, error)
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
-    target = output or model.with_suffix("")
-    compiled.package.save(target, model)
+    compiled.package.save(target, network)
     host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
     for one in compiled.inexact:

@@ -73,9 +73,12 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: Arrays, kind: F
         np.savez_compressed(file, allow_pickle=False, header=text, **arrays)
 
 
-def read_file(path: str | Path, kind: FileKind = IMAGE) -> tuple[dict[str, Any], Arrays]:
-    """Read header and arrays; the error of the kind if the file is damaged, of another kind or of another version."""
-    data = Path(path).read_bytes()
+def read_file(path: str | Path, kind: FileKind = IMAGE, data: bytes | None = None) -> tuple[dict[str, Any], Arrays]:
+    """Read header and arrays; the error of the kind if the file is damaged, of another kind or of another version.
+
+    ``data`` are its contents, if they have been read.
+    """
+    data = Path(path).read_bytes() if data is None else data
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

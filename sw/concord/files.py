@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -9,6 +10,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+
+class NotWrittenError(OSError):
+    """What could not be written, and why."""
+
+    def __init__(self, path: str | Path, number: int | None, reason: str):
+        super().__init__(number, f"{path} cannot be written, and is as it was: {reason}")
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def told_as(path: str | Path) -> Iterator[None]:
+    """Let errors of the system be of ``path``, not of a part of it that nobody knows."""
+    try:
+        yield
+    except NotWrittenError as error:
+        raise NotWrittenError(path, error.errno, error.reason) from error
+    except OSError as error:
+        raise NotWrittenError(path, error.errno, error.strerror or str(error)) from error
 
 
 def check_place(path: str | Path) -> None:
@@ -41,17 +64,18 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             yield file
         return
     part = path.with_name(part_name(path))
-    try:
-        with part.open("xb") as file:
-            yield file
-            settle(file)
-        with suppress(FileNotFoundError):
-            part.chmod(stat.S_IMODE(path.stat().st_mode))
-        os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+    with told_as(path):
+        try:
+            with part.open("xb") as file:
+                yield file
+                settle(file)
+            with suppress(FileNotFoundError):
+                part.chmod(stat.S_IMODE(path.stat().st_mode))
+            os.replace(part, path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
     settle_folder(path.parent)
 
 
@@ -79,12 +103,15 @@ def settle(file: BinaryIO) -> None:
 
 def settle_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where the system can do that."""
-    with suppress(OSError):
+    try:
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
 
 
 def _is_special(path: Path) -> bool:

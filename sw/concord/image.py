@@ -217,9 +217,12 @@ class Image:
         write_file(path, header, {"program": np.array(self.program, dtype="<u8"), **arrays})
 
     @classmethod
-    def load(cls, path: str | Path, config: NpuConfig | None = None) -> Image:
-        """Read an image; :class:`ImageError` if it is damaged, of another version, or not for ``config`` (if given)."""
-        header, arrays = read_file(path)
+    def load(cls, path: str | Path, config: NpuConfig | None = None, data: bytes | None = None) -> Image:
+        """Read an image; :class:`ImageError` if it is damaged, of another version, or not for ``config`` (if given).
+
+        ``data`` are the contents of the file, if they have been read.
+        """
+        header, arrays = read_file(path, data=data)
         if header.get("spec") != SPEC_VERSION:
             reason = f"must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}"
             raise ImageError(f"{path} {reason}; make it again with this version of the tools")

@@ -212,10 +212,10 @@ def test_compile_for_a_board(model, tmp_path):
 def test_a_damaged_network_is_refused(model, tmp_path):
     run("compile", model, "--preset", "tiny", "-o", tmp_path / "net")
     (tmp_path / "net" / "network.npz").write_bytes(b"no archive")
-    assert run("inspect", tmp_path / "net")[1].startswith(f"Error: {tmp_path / 'net' / 'network.npz'} is not a network")
+    assert run("inspect", tmp_path / "net")[1].startswith(f"Error: {tmp_path / 'net' / 'network.npz'} is damaged")
     (tmp_path / "net" / "model.onnx").unlink()
     assert run("inspect", tmp_path / "net")[1] == (
-        f"Error: {tmp_path / 'net'} must be a compiled network: model.onnx is missing\n"
+        f"Error: {tmp_path / 'net'} must be a compiled network: model.onnx is missing; compile the network again\n"
     )
 
 

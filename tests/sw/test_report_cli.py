@@ -5,7 +5,7 @@ import pytest
 
 from commands import run, two_products
 from concord.compiler.model import recompile
-from concord.compiler.package import NETWORK_FILE, Package, PackageError
+from concord.compiler.package import NETWORK_FILE, NETWORK_FOLDER, Package, PackageError
 from concord.container import read_file, write_file
 from concord.frontend import import_model
 from concord.graph import execute
@@ -58,6 +58,7 @@ def test_what_is_not_what_the_network_compiles_to_is_refused(folder, model):
     exponents = {} if header["formats"]["exponents"] else dict.fromkeys(recompile(folder).graph.shapes, -1)
     header["formats"]["exponents"] = exponents
     write_file(folder / "network.npz", header, arrays, NETWORK_FILE)
+    NETWORK_FOLDER.seal(folder)
     with pytest.raises(PackageError, match="compile it again"):
         recompile(folder)
     code, output = run("report", folder, "-i", model / "x.npz")

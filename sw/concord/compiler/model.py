@@ -21,7 +21,7 @@ from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
 from concord.compiler.layout import BORDER, PAD
 from concord.compiler.lower import Lowered, Lowering
-from concord.compiler.package import MODEL, Arrangement, Grid, Package, PackageError
+from concord.compiler.package import MODEL, NETWORK_FOLDER, Arrangement, Grid, Package, PackageError
 from concord.compiler.plan import Plan
 from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.tail import split
@@ -191,8 +191,8 @@ def recompile(folder: Path) -> Compiled:
     PackageError
         If the folder is no compiled network, or the program or the constants differ from those in it.
     """
-    package = Package.load(folder)
-    graph = import_model(folder / MODEL)
+    data = NETWORK_FOLDER.read(folder)
+    package, graph = Package.of(folder, data), import_model(data[MODEL])
     compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
     image, kept = compiled.image, package.image
     if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):

@@ -3,6 +3,7 @@
 npu.image     program and constants (:mod:`concord.image`)
 network.npz   arrangement of inputs and outputs, formats, weights that are not rounded to the nearest
 model.onnx    the network, of which the host computes the end
+manifest.json their hashes (:mod:`concord.folders`)
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from concord.compiler.layout import Ids
 from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.container import FileKind, read_file, write_file
+from concord.files import write_bytes
+from concord.folders import FolderKind
 from concord.frontend import import_model
 from concord.frontend.load import one_file
 from concord.graph import execute
@@ -38,6 +41,10 @@ class PackageError(ValueError):
 
 
 NETWORK_FILE = FileKind("network", "a network", 7, PackageError)
+NETWORK_FOLDER = FolderKind(
+    "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
+    "compile the network again", PackageError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -184,11 +191,23 @@ class Package:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
         return raised(self.image, device.flags())
 
-    def save(self, folder: Path, model: Path) -> None:
-        """Write everything to a folder; ``model`` is the ONNX file it was compiled from."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.image.save(folder / IMAGE)
-        (folder / MODEL).write_bytes(one_file(model))
+    def save(self, folder: Path, model: Path | bytes) -> None:
+        """Write everything to a folder, whole or not at all; ``model`` is the ONNX file, or its contents.
+
+        Raises
+        ------
+        PackageError
+            If something else than a compiled network is there.
+        OSError
+            If it cannot be written; a network that was there is unchanged.
+        """
+        network = model if isinstance(model, bytes) else one_file(model)
+        with NETWORK_FOLDER.replacing(folder) as part:
+            self.image.save(part / IMAGE)
+            write_bytes(part / MODEL, network)
+            self._save_arrangement(part / NETWORK)
+
+    def _save_arrangement(self, path: Path) -> None:
         shapes = {name: list(shape) for name, shape in self.arrangement.shapes.items()}
         names = {"inputs": list(self.arrangement.inputs), "outputs": list(self.arrangement.outputs)}
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -200,15 +219,17 @@ class Package:
         grids = {name: asdict(grid) for name, grid in self.arrangement.grids.items()}
         options = {"batch": self.arrangement.batch, "grids": grids, "centres": self.arrangement.centres}
         options["formats"] = self.formats.to_dict()
-        write_file(folder / NETWORK, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
+        write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
     @classmethod
     def load(cls, folder: Path) -> Package:
         """Read a folder; :class:`PackageError` or ``ImageError`` if it is none, or damaged."""
-        missing = [name for name in (IMAGE, NETWORK, MODEL) if not (folder / name).is_file()]
-        if missing:
-            raise PackageError(f"{folder} must be a compiled network: {', '.join(missing)} is missing")
-        header, arrays = read_file(folder / NETWORK, NETWORK_FILE)
+        return cls.of(folder, NETWORK_FOLDER.read(folder))
+
+    @classmethod
+    def of(cls, folder: Path, data: Mapping[str, bytes]) -> Package:
+        """What a folder with these files holds; errors as for :meth:`load`."""
+        header, arrays = read_file(folder / NETWORK, NETWORK_FILE, data[NETWORK])
         arrangement = Arrangement(
             {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
             {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
@@ -218,5 +239,5 @@ class Package:
             header["centres"],
         )
         weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
-        host = split(import_model(folder / MODEL))[1]
-        return cls(Image.load(folder / IMAGE), arrangement, host, Formats.from_dict(header["formats"], weights))
+        host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])
+        return cls(image, arrangement, host, Formats.from_dict(header["formats"], weights))

@@ -31,13 +31,13 @@ _LARGEST_CONSTANT = 1 << 26
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
 
 
-def import_model(model: str | Path | Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_model(model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Return the graph of an ONNX file (or ``ModelProto``) of opset 8 or later.
 
     Parameters
     ----------
-    model : path or ModelProto
-        The network.
+    model : path, bytes or ModelProto
+        The network: a file, its contents, or what they mean.
     shapes : mapping, optional
         Shapes of one sample, batch axis included, for inputs that leave dimensions open. An open first dimension is
         taken for the batch without being told.

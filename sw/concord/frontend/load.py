@@ -11,8 +11,8 @@ from concord.graph.ir import Shape
 OLDEST_OPSET = 8
 
 
-def load(model: str | Path | Any) -> Any:
-    """Return the checked ``ModelProto`` of a file; one that is given is copied.
+def load(model: str | Path | bytes | Any) -> Any:
+    """Return the checked ``ModelProto`` of a file, or of its contents; one that is given is copied.
 
     Raises
     ------
@@ -25,6 +25,8 @@ def load(model: str | Path | Any) -> Any:
     try:
         if isinstance(model, str | Path):
             proto = onnx.load(model, format="protobuf")  # whatever the file is called
+        elif isinstance(model, bytes):
+            proto = onnx.load_model_from_string(model)
         else:
             proto = onnx.ModelProto()
             proto.CopyFrom(model)
@@ -34,7 +36,7 @@ def load(model: str | Path | Any) -> Any:
             _settle_shape(value, False)
         onnx.checker.check_model(proto)
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
-        what = model if isinstance(model, str | Path) else f"model {model.graph.name!r}"
+        what = model if isinstance(model, str | Path) else "the model"
         raise ValueError(f"{what} must be valid ONNX: {' '.join(str(error).split())}") from error
     if proto.functions:
         from onnx.inliner import inline_local_functions
@@ -48,10 +50,20 @@ def load(model: str | Path | Any) -> Any:
 
 
 def one_file(model: Path) -> bytes:
-    """A valid model with all of its tensors, those in files beside it, too."""
-    import onnx
+    """The contents of a model with all of its tensors, those in files beside it, too.
 
-    return bytes(onnx.load(model, format="protobuf").SerializeToString())
+    Raises
+    ------
+    ValueError
+        If it is no ONNX, or a file is missing.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        return bytes(onnx.load(model, format="protobuf").SerializeToString())
+    except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
+        raise ValueError(f"{model} must be valid ONNX: {' '.join(str(error).split())}") from error
 
 
 def _settle_shape(value: Any, is_input: bool) -> None:
