@@ -280,6 +280,14 @@ def _softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [(np.zeros(shape), np.ones(shape))]
 
 
+def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """All of what is divided may be one element."""
+    shape = graph.shapes[node.outputs[0]]
+    most = np.sqrt(float(np.prod([shape[axis] for axis in node.attrs["axes"]]))) * np.abs(node.attrs["scale"])
+    limit = np.broadcast_to(most, (1, *shape))
+    return [(-limit, limit)]
+
+
 def _unknown(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """Nothing is known: of recurrent layers."""
     shapes = [(1, *graph.shapes[name]) if name else (1,) for name in node.outputs]
@@ -295,4 +303,5 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Clip", "Function"), _unary),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "AveragePool", "Expand", "Apart"), _moving),
     "Softmax": _softmax,
+    "Normalise": _normalise,
 }

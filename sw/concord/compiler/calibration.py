@@ -14,6 +14,7 @@ from concord.compiler.centres import input_centres
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain
 from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.normalisations import moments
 from concord.compiler.tensor_formats import Formats
 from concord.compiler.weights import Rounder, channel_means
 from concord.graph import execute
@@ -102,9 +103,15 @@ def relative_error(computed: Floats, reference: Floats) -> float:
 
 
 def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:
-    """Least and greatest values of the tensors that functions read whose tables depend on that."""
+    """Least and greatest values of the tensors that functions read whose tables depend on that.
+
+    Of a normalisation these are means and variances, or means of squares, of what it works on.
+    """
     found = {}
     for node in graph.nodes:
+        if node.op == "Normalise":
+            for what, moment in moments(graph, node, values[node.inputs[0]]).items():
+                found[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
         if node.op == "Function" and depends(node.attrs["functions"]):
             (name,) = node.inputs
             found[name] = float(values[name].min()), float(values[name].max())

@@ -96,7 +96,7 @@ _ON_MAPS = ("Conv", "MaxPool", "AveragePool")
 #: Operators that want their input in an order of their own.
 _DEMANDING = (
     "Conv", "Dense", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "LSTM", "GRU", "RNN",
-    "Concat", "Pad", "Expand", "Apart",
+    "Concat", "Pad", "Expand", "Apart", "Normalise",
 )  # fmt: skip
 
 

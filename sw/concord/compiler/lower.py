@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,17 @@ class Unsupported(ValueError):
         super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in reasons))
 
 
+class Norms(Enum):
+    """How normalisations are computed of which no samples tell the variance."""
+
+    #: For any numbers: scaled by the largest one of each group.
+    ANY = "any"
+    #: For variances below 64 and above some thousandth of it, by two look-ups.
+    TWICE = "twice"
+    #: For variances below 9 and above a quarter of it, by one.
+    ONCE = "once"
+
+
 @dataclass
 class Lowered:
     """Layers of a graph in execution order, with the views of all tensors.
@@ -48,6 +60,8 @@ class Lowered:
         Where the elements of every tensor lie.
     inputs : dict
         By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
+    norms : Norms
+        How normalisations are computed of which no samples tell the variance.
     movable : set of str
         Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
         elements.
@@ -66,12 +80,14 @@ class Lowered:
     movable: set[str] = field(default_factory=set)
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)
+    norms: Norms = Norms.ANY
 
 
 class Lowering:
     """Lowers a graph for ``config``.
 
-    The host may unfold as much of a first window as ``unfold`` says; ``formats`` are those of tensors and weights.
+    The host may unfold as much of a first window as ``unfold`` says; ``formats`` are those of tensors and weights;
+    ``norms`` is for normalisations of which they have no range.
     """
 
     def __init__(
@@ -80,12 +96,13 @@ class Lowering:
         config: NpuConfig,
         unfold: Unfold = Unfold.BOTH,
         formats: Formats = DEFAULT,
+        norms: Norms = Norms.ANY,
     ):
         self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
         self.formats = formats
         self.config = config
         self.unfold = unfold
-        self.done = Lowered(self.graph, Storages(config.native), unfold)
+        self.done = Lowered(self.graph, Storages(config.native), unfold, norms=norms)
         self.readers = _readers(self.graph)
 
     def run(self) -> Lowered:

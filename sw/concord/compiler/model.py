@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from concord.compiler import normalisations as normalisations
 from concord.compiler import padding as padding
 from concord.compiler import pointwise as pointwise
 from concord.compiler import products as products
@@ -20,7 +21,7 @@ from concord.compiler.emit import Emitter, whole
 from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
 from concord.compiler.layout import BORDER, PAD
-from concord.compiler.lower import Lowered, Lowering
+from concord.compiler.lower import Lowered, Lowering, Norms
 from concord.compiler.package import MODEL, NETWORK_FOLDER, Arrangement, Grid, Package, PackageError
 from concord.compiler.plan import Plan
 from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
@@ -122,24 +123,27 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         possible, or of no input.
     """
     formats = with_ranges(graph, formats)
-    failures: list[CapacityError] = []
-    for banded in (False, True):
-        tried = []
-        for unfold in reversed(Unfold):
-            try:
-                return _compile(graph, config, unfold, formats, batch, banded)
-            except CapacityError as error:
-                tried.append(error)
-        failures.append(min(tried, key=lambda error: error.excess))
+    for norms in Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]:
+        failures: list[CapacityError] = []
+        for banded in (False, True):
+            tried = []
+            for unfold in reversed(Unfold):
+                try:
+                    return _compile(graph, config, unfold, formats, batch, banded, norms)
+                except CapacityError as error:
+                    tried.append(error)
+            failures.append(min(tried, key=lambda error: error.excess))
     raise CapacityError("; ".join(map(str, failures)), failures[0].short)
 
 
-def _compile(graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int, banded: bool) -> Compiled:
+def _compile(
+    graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int, banded: bool, norms: Norms
+) -> Compiled:
     npu, host = split(graph)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     if batch != 1:
         npu = with_batch(npu, batch)
-    lowered = Lowering(npu, config, unfold, formats).run()
+    lowered = Lowering(npu, config, unfold, formats, norms).run()
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)

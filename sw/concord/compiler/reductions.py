@@ -102,12 +102,11 @@ def reduce(lowering: Lowering, node: Node) -> None:
     tensor, axes = node.inputs[0], node.attrs["axes"]
     shape = lowering.graph.shapes[tensor]
     found = form(lowering, tensor, axes, node.attrs.get("together", ()))
-    if found.inside:
-        layer = _inside(lowering, node, found, shape)
-    else:
-        layer = _by_window(lowering, node, found, shape)
-    if node.op == "ReduceMean":
-        factor = np.full(layer.ids.shape, 1.0 / prod(shape[axis] for axis in axes))
+    count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
+    share = 2.0 ** max(1 - count.bit_length(), lowering.config.wgt_exp_min)  # a sum may be beyond binary16
+    layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
+    if share * count != 1:
+        factor = np.full(layer.ids.shape, 1.0 / (share * count))
         layer.steps.append(Step(Op.VV_MUL, steps.constant(factor, layer.ids, layer.target)))
 
 
@@ -118,12 +117,15 @@ def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids
     return np.asarray(ids.reshape([shape[axis] for axis in order]).transpose(np.argsort(order)))
 
 
-def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
-    """Reduced elements are in positions of their own, in the same lane: a depthwise product with ones, or a maximum."""
+def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+    """Reduced elements are in positions of their own, in the same lane: a depthwise product, or a maximum.
+
+    The product is with ``share``, a power of two.
+    """
     walk = found.walk
     rows, kernel = walk.height // found.kernel[0], found.kernel
     maximum = node.op == "ReduceMax"
-    ones = None if maximum else placed(np.ones((*kernel, len(walk.lanes))), walk).transpose(2, 0, 1)
+    ones = None if maximum else placed(np.full((*kernel, len(walk.lanes)), share), walk).transpose(2, 0, 1)
     reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
     return lowering.add(
         node, walk, reduction, ones, Window(kernel=kernel), (rows, 1, walk.tiles),
@@ -131,13 +133,13 @@ def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]
     )  # fmt: skip
 
 
-def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
-    """The reduced elements are lanes of one position: a product with zeros and ones, or a maximum over all lanes."""
+def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+    """The reduced elements are lanes of one position: a product with ``share`` or zero, or a maximum over all lanes."""
     walk = found.walk
     groups = prod(shape[axis] for axis in found.lanes)
     if node.op == "ReduceMax":
         return _maximum_of_lanes(lowering, node, found, shape)
-    ones = np.kron(np.eye(groups), np.ones((1, len(walk.lanes) // groups)))
+    ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     uniform = groups == 1
     rows: Floats = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
     weight = spread(rows, walk)

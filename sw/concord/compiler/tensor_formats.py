@@ -22,7 +22,8 @@ class Formats:
         Static exponents by tensor; of narrow tensors that are not there exponents are dynamic.
     ranges : mapping of str to pair of floats
         Least and greatest values of tensors that functions read: what their tables have to cover. Where they are
-        missing, bounds are carried through the network (:mod:`concord.compiler.bounds`).
+        missing, bounds are carried through the network (:mod:`concord.compiler.bounds`). Of a normalisation, ``/mean``
+        and ``/variance`` behind its name; without them it is made for numbers of any size.
     inputs : mapping of str to pair of floats
         Ranges of inputs that are known: where such bounds begin.
     mantissas : mapping of str to int

@@ -94,7 +94,8 @@ def _places(graph: Graph, compiled: Compiled, names: set[str]) -> list[Ids]:
     if (batch := compiled.package.arrangement.batch) != 1:
         npu = with_batch(npu, batch)
     formats = replace(compiled.package.formats, means={}, weights={})
-    layers = Lowering(npu, compiled.image.config, compiled.lowered.unfold, formats).run().layers
+    unfold, norms = compiled.lowered.unfold, compiled.lowered.norms
+    layers = Lowering(npu, compiled.image.config, unfold, formats, norms).run().layers
     none = np.zeros(0)
     weights = [layer.weight if isinstance(layer, Layer) and layer.weight is not None else none for layer in layers]
     return [np.rint(weight / scale).astype(np.int64) for weight in weights]

@@ -44,6 +44,14 @@ def _softmax(node: Node, x: Floats) -> Floats:
     return np.asarray(powers / powers.sum(axis=axis, keepdims=True))
 
 
+def _normalise(node: Node, x: Floats) -> Floats:
+    axes = tuple(axis + 1 for axis in node.attrs["axes"])
+    if node.attrs["centred"]:
+        x = x - x.mean(axis=axes, keepdims=True)
+    spread = np.sqrt((x * x).mean(axis=axes, keepdims=True) + node.attrs["epsilon"])
+    return np.asarray(x / spread * node.attrs["scale"])
+
+
 def _reduced_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     axes, keep = node.attrs["axes"], node.attrs["keepdims"]
     sizes = enumerate(present_shape(inputs[0]))
@@ -115,6 +123,17 @@ ELEMENTWISE_OPS = {
     "Max": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.maximum)),
     "Min": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.minimum)),
     "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
+    "Normalise": Operator(
+        Kind.PRECISE,
+        {
+            "axes": "tuple, not negative: the elements that are divided by the root of the mean of their squares",
+            "centred": "bool: their mean is taken off before",
+            "epsilon": "positive, added to the mean of the squares",
+            "scale": "float64 array, broadcast to the input, that the result is multiplied with",
+        },
+        _same_shape,
+        _unary(_normalise),
+    ),
     "ReduceMean": Operator(
         Kind.QUANTISED,  # a product with ones
         _REDUCTION,

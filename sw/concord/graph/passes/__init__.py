@@ -8,11 +8,11 @@ from __future__ import annotations
 from types import ModuleType
 
 from concord.graph.ir import Graph
-from concord.graph.passes import dead, fold_affine, fold_pad, functions, noops, piecewise, reshapes
+from concord.graph.passes import dead, fold_affine, fold_pad, functions, noops, normalisations, piecewise, reshapes
 
 #: In this order after import. Each leaves a consistent graph.
 AFTER_IMPORT: tuple[ModuleType, ...] = (
-    dead, noops, reshapes, noops, piecewise, fold_affine, fold_pad, functions,
+    dead, noops, reshapes, noops, piecewise, fold_affine, fold_pad, functions, normalisations,
 )  # fmt: skip
 
 

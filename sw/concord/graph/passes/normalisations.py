@@ -1,0 +1,104 @@
+"""Recognise layer, instance and root-mean-square normalisation, however an exporter has decomposed it.
+
+What is computed together can be scaled together: the squares of a normalisation need the range of binary16 otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.graph.ir import Floats, Graph, Node
+
+_ROOTS = (("rsqrt",), ("sqrt", "reciprocal"))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The nodes of a normalisation, the last one at the end, and the node that takes their place."""
+
+    nodes: tuple[Node, ...]
+    joined: Node
+
+
+def run(graph: Graph) -> None:
+    """Put one node in the place of mean, difference, square, mean, root and product, and of a scale behind them."""
+    for name in [node.name for node in graph.nodes]:
+        node = next((node for node in graph.nodes if node.name == name), None)
+        if node is None or node.op != "Mul" or (found := _normalisation(graph, node)) is None:
+            continue
+        gone = {each.name for each in found.nodes}
+        graph.nodes = [
+            found.joined if each.name == found.nodes[-1].name else each
+            for each in graph.nodes
+            if each.name not in gone or each.name == found.nodes[-1].name
+        ]
+        for each in found.nodes[:-1]:
+            del graph.shapes[each.outputs[0]]
+
+
+def _normalisation(graph: Graph, product: Node) -> _Found | None:
+    """The normalisation that ends with ``product``: of a tensor and the root that is computed from its squares."""
+    for x, factor in (product.inputs, product.inputs[::-1]) if len(product.inputs) == 2 else ():
+        root = graph.producer(factor)
+        if root is None or root.op != "Function" or tuple(name for name, _ in root.attrs["functions"]) not in _ROOTS:
+            continue
+        shifted = graph.producer(root.inputs[0])
+        if shifted is None or shifted.op != "Add" or np.size(epsilon := shifted.attrs.get("constant", ())) != 1:
+            continue
+        mean = graph.producer(shifted.inputs[0])
+        square = graph.producer(mean.inputs[0]) if mean is not None else None
+        if mean is None or square is None or not _is_mean(mean) or (square.op, square.inputs) != ("Mul", (x, x)):
+            continue
+        nodes = (square, mean, shifted, root, product)
+        if not float(np.min(epsilon)) > 0 or not _alone(graph, nodes):
+            return None
+        centre = _centre(graph, x, mean.attrs["axes"], nodes)
+        source = centre[0].inputs[0] if centre else x
+        behind = _scale(graph, product)
+        scale: Floats = behind.attrs["constant"] if behind is not None else np.ones(())
+        last = behind or product
+        attrs = {
+            "axes": mean.attrs["axes"], "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
+        }  # fmt: skip
+        whole = (*centre, *nodes, *([behind] if behind is not None else []))
+        return _Found(whole, Node("Normalise", product.name, (source,), last.outputs, attrs))
+    return None
+
+
+def _is_mean(node: Node) -> bool:
+    return node.op == "ReduceMean" and bool(node.attrs["keepdims"])
+
+
+def _alone(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+    """Whether nobody else sees what the nodes compute in between."""
+    names = {node.name for node in nodes}
+    return all(
+        between not in graph.outputs
+        and between not in graph.quantization
+        and all(reader.name in names for reader in graph.consumers(between))
+        for between in (node.outputs[0] for node in nodes[:-1])
+    )
+
+
+def _centre(graph: Graph, x: str, axes: tuple[int, ...], nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Mean and difference in front of a normalisation over the same axes, if they are there for nothing else."""
+    difference = graph.producer(x)
+    if difference is None or difference.op != "Sub" or len(difference.inputs) != 2:
+        return ()
+    mean = graph.producer(difference.inputs[1])
+    if mean is None or not _is_mean(mean) or mean.attrs["axes"] != axes or mean.inputs != difference.inputs[:1]:
+        return ()
+    return (mean, difference) if _alone(graph, (mean, difference, *nodes)) else ()
+
+
+def _scale(graph: Graph, product: Node) -> Node | None:
+    """A product with a constant behind a normalisation, which nothing else reads."""
+    (between,) = product.outputs
+    readers = graph.consumers(between)
+    if between in graph.outputs or between in graph.quantization or len(readers) != 1:
+        return None
+    (reader,) = readers
+    fits = reader.op == "Mul" and "constant" in reader.attrs
+    return reader if fits and graph.shapes[reader.outputs[0]] == graph.shapes[between] else None
