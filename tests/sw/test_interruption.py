@@ -1,0 +1,54 @@
+"""Ctrl-C ends the command with one line and status 130, whatever it is doing."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import two_products
+from concord.compiler.package import Package
+from concord.spec.presets import ECP5_85F
+
+COMMAND = """
+import sys
+sys.argv[0] = "concord"
+from concord.__main__ import main
+print("ready", flush=True)
+main()
+"""
+
+
+def begin(*words):
+    """The command, as far as its first own line."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], **pipes)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.3, 0.6, 0.9])
+def test_one_line_at_any_time(tmp_path, delay):
+    """At the beginning modules are imported, then numbers are computed."""
+    model = two_products(tmp_path) / "net.onnx"
+    process = begin("compile", model, "--calibrate", tmp_path / "x.npz", "--mantissa", "auto")
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert (process.returncode, errors.splitlines()[-1:]) == (130, [b"interrupted"])
+    assert b"Traceback" not in errors and b"Aborted" not in errors
+    assert not (tmp_path / "net").exists() and not list(tmp_path.glob(".net*"))
+
+
+def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
+    model = two_products(tmp_path) / "net.onnx"
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = begin("compile", model)
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 0 and not errors
+    assert Package.load(tmp_path / "net").config == ECP5_85F
