@@ -25,14 +25,23 @@ v_wr narrow, 2, row=-1
 v_wr wide, 9, row=1
 halt
 """
+#: The ``row`` stride of the source acts T times per group.
+STRIDE = """
+set_shape rows=8
+v_rd narrow, 2, row=1
+mv_mul 0
+v_wr wide, 16, row=1
+halt
+"""
 
 
 def feedback_memories(config: NpuConfig, text: str) -> Memories:
-    """Such a program, the vector 1, 2, 3, 4 as its source, and row r of the matrix r + 1 times the unit matrix."""
+    """Such a program, k times the vector 1, 2, 3, 4 at narrow 1 + k, and row r of the matrix r + 1 times the unit."""
     memories = Memories(config)
     words = assemble(text)
     memories.program[: len(words)] = words
-    memories.narrow_mant[2], memories.narrow_exp[2] = [1, 2, 3, 4], 0
+    for k in range(1, 9):
+        memories.narrow_mant[1 + k] = [k * x for x in (1, 2, 3, 4)]
     memories.matrix_exp[:] = 0
     for row in range(8):
         group, engine = divmod(row, config.engines)

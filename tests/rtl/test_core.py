@@ -11,7 +11,7 @@ from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from core_bench import contents, execute, read
-from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, feedback_memories
+from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
@@ -43,8 +43,8 @@ def test_two_engines(seed):
     check(TWO_ENGINES, seed)
 
 
-@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND], ids=["source", "source and operand"])
-def test_two_engines_whose_rows_write_what_their_group_reads(text):
+@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
+def test_what_the_rows_of_a_group_of_two_read(text):
     memories = feedback_memories(TWO_ENGINES, text)
     _, after = execute(memories)
     ReferenceMachine(memories).run()

@@ -12,7 +12,7 @@ from concord.host import connect
 from concord.host.rtl import find_library
 from concord.spec.presets import TINY
 from device_runs import compare, load
-from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, feedback_memories
+from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from program_gen import random_program
 from reference_runs import assert_machines_agree
 
@@ -37,8 +37,8 @@ def check(device, memories):
     assert_machines_agree(memories)
 
 
-@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND], ids=["source", "source and operand"])
-def test_rows_that_write_what_their_group_reads(device, text):
+@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
+def test_what_the_rows_of_a_group_read(device, text):
     check(device, feedback_memories(device.config, text))
 
 

@@ -11,7 +11,7 @@ from concord.golden import half
 from concord.program import Span, trace, verify
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, feedback_memories
+from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from program_gen import random_program
 from reference_runs import assert_machines_agree
 
@@ -39,6 +39,15 @@ def test_operands_of_a_group_have_seen_the_row_before(machine, config):
     rows = [[100 + k for k in (1, 2, 3, 4)]]
     rows.append([a + 2 * k for a, k in zip(rows[0], (1, 2, 3, 4), strict=True)])
     assert half.decode(memories.wide[9:11]).tolist() == rows
+
+
+@pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
+def test_a_group_reads_the_source_of_its_first_row(machine, config):
+    memories = feedback_memories(config, STRIDE)
+    machine(memories).run()
+    for row, values in enumerate(half.decode(memories.wide[16:24]).tolist()):
+        k = row // config.engines * config.engines + 1
+        assert values == [(row + 1) * k * x for x in (1, 2, 3, 4)]
 
 
 def test_the_next_group_reads_what_the_one_before_has_written():

@@ -47,8 +47,8 @@ class Rounding(IntEnum):
 
 
 #: Noise of stochastic rounding: lane p of a converter has an xorshift register of ``NOISE_STATE_BITS`` that starts at
-#: ``NOISE_SEED * (p + 1)``; one step is ``x ^= x << a; x ^= x >> b; x ^= x << c`` with these shifts, and the low
-#: ``NOISE_BITS`` of the new state are the noise.
+#: ``NOISE_SEED * (p + 1)`` modulo ``2**NOISE_STATE_BITS``; one step is ``x ^= x << a; x ^= x >> b; x ^= x << c`` with
+#: these shifts, and the low ``NOISE_BITS`` of the new state are the noise.
 NOISE_STATE_BITS = 32
 NOISE_SEED = 0x9E3779B9
 NOISE_SHIFTS = (13, 17, 5)

@@ -1,0 +1,67 @@
+"""What the pages decide, on the compiled RTL of both kinds of pipe."""
+
+import pytest
+
+from concord.host import TrapError, connect
+from concord.host.rtl import find_library
+from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY, UP5K
+from contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
+from device_runs import compare, load
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
+def device(request):
+    with connect("rtl", request.param, library=find_library(request.param)) as device:
+        yield device
+
+
+def wide(device, address):
+    (word,) = device.read(RegionId.WIDE, address)
+    return device.config.wide_word.unpack(word)["elem"]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_what_programs_leave(device, name):
+    text, want = RESULTS[name]
+    memories = contract_memories(device.config, text)
+    load(device, memories)
+    device.start(0)
+    device.wait()
+    assert [wide(device, 8 + k) for k in range(len(want))] == want
+    compare(device, memories)
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_how_programs_trap(device, name):
+    words, trap, pc = TRAPS[name]
+    memories = contract_memories(device.config, words)
+    load(device, memories)
+    device.start(0)
+    with pytest.raises(TrapError) as caught:
+        device.wait()
+    assert (caught.value.trap, caught.value.pc) == (trap, pc)
+    compare(device, memories)
+
+
+def test_every_start_begins_with_the_initial_state(device):
+    load(device, contract_memories(device.config, STATE))
+    for pc in (0, SECOND):
+        device.start(pc)
+        device.wait()
+    assert wide(device, 8) == patterns(1, 2, 3, 4)
+    rest = device.read(RegionId.WIDE, 9, device.config.wide_depth - 9)
+    assert not any(rest) and not any(device.read(RegionId.NARROW, 9, device.config.narrow_depth - 9))
+
+
+def test_every_start_begins_with_the_same_noise(device):
+    if not device.config.stochastic:
+        pytest.skip("the configuration has no noise")
+    load(device, contract_memories(device.config, NOISE.format(8, 9) + NOISE.format(10, 11)))
+    for pc in (0, 6):
+        device.start(pc)
+        device.wait()
+    first, second, again, other = device.read(RegionId.NARROW, 8, 4)
+    assert first == again and second == other and first != second
