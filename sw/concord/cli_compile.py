@@ -160,11 +160,13 @@ def compile_model(
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
     width says which NPU it is, the NPU may be one with narrower mantissas.
     """
+    from concord.compiler.assumptions import assumption_table
     from concord.compiler.package import NETWORK_FOLDER
     from concord.compiler.remedies import remedies
     from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.raised import flag_table
     from concord.rates import rates
     from concord.sheet import CapacityError
 
@@ -191,6 +193,10 @@ def compile_model(
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
     for one in compiled.inexact:
         click.echo(f"not exact: {one.text}")
+    if compiled.assumptions:
+        wide_console().print(assumption_table(compiled.assumptions))
+    if compiled.raised:
+        wide_console().print(flag_table(compiled.raised, "Flags on the calibration data"))
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     bands = f", {compiled.bands.text}" if compiled.bands else ""
     click.echo(f"{target}: {counts}{host}{strips}{bands}")

@@ -198,6 +198,11 @@ def standard_table(
     return build_table(name, config, low=low, high=high, scale=scale, **parameters)
 
 
+def domain_by_default(name: str) -> tuple[float, float]:
+    """Inputs that the table of a function covers unless told otherwise."""
+    return DOMAINS.get(name, _OTHER_DOMAIN)
+
+
 def standard_range(
     name: str, config: NpuConfig, entries: int | None = None, domain: tuple[float, float] | None = None
 ) -> tuple[int, int, int]:
@@ -205,7 +210,7 @@ def standard_range(
     room = min(256, config.table_depth) if entries is None else entries
     if not 2 <= room <= config.table_depth:
         raise ValueError(f"entries must be in 2..table_depth={config.table_depth}, not {entries!r}")
-    bottom, top = map(Fraction, domain if domain is not None else DOMAINS.get(name, _OTHER_DOMAIN))
+    bottom, top = map(Fraction, domain if domain is not None else domain_by_default(name))
     if bottom >= top:
         raise ValueError(f"domain must be (low, high) with low < high, not {domain!r}")
     # Codes have a sign and the bits of an address of the table memory.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from concord.compiler.layers import Curve, Domain, Functions
+from concord.compiler.layers import Curve, Domain, Functions, Proven
 from concord.parts import LEAST, Part
 from concord.spec.config import NpuConfig
 from concord.tables import Table, round_to_half, standard_range
@@ -65,7 +65,8 @@ def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
 
 def _union(first: Curve, second: Curve) -> Domain:
     assert isinstance(first[1], tuple) and isinstance(second[1], tuple)
-    return min(first[1][0], second[1][0]), max(first[1][1], second[1][1])
+    both = min(first[1][0], second[1][0]), max(first[1][1], second[1][1])
+    return Proven(both) if isinstance(first[1], Proven) and isinstance(second[1], Proven) else both
 
 
 def _growth(first: Curve, second: Curve) -> float:
@@ -100,7 +101,8 @@ def activation_table(functions: Functions, domain: Domain | Part | None, config:
     operators = [(name, dict(parameters)) for name, parameters in functions]
     if not isinstance(domain, Part):
         source = TableIndex(*standard_range(functions[0][0], config, entries, domain))
-        return transfer_table(source, operators, Binary16()).npu_table()
+        table = transfer_table(source, operators, Binary16()).npu_table()
+        return replace(table, settled=(True, True)) if isinstance(domain, Proven) else table
     table = transfer_table(TableIndex(domain.low, domain.high, domain.scale), operators, Binary16()).npu_table()
     contents = list(table.entries)
     if domain.least is not None:

@@ -98,8 +98,9 @@ class Candidate:
 
 
 def relative_error(computed: Floats, reference: Floats) -> float:
-    """Root mean square error relative to the root mean square of the reference."""
-    return float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
+    """Root mean square error relative to the root mean square of the reference; infinite if it is no number."""
+    error = float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
+    return error if np.isfinite(error) else float("inf")
 
 
 def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:

@@ -9,6 +9,7 @@ import numpy as np
 from concord.compiler.activations import activation_table, others_share, shared
 from concord.compiler.layers import RELU, Curve, Floats, Recurrent, Reduction
 from concord.compiler.plan import Plan
+from concord.compiler.spare_lanes import filled_weight
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.parts import Part
 from concord.sheet import Sheet
@@ -51,7 +52,7 @@ class Contents:
             if layer.weight is not None:
                 store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
                 mant = self.formats.mantissa(layer, self.config)
-                store(f"weight.{layer.name}", layer.weight, mant=mant)
+                store(f"weight.{layer.name}", filled_weight(layer), mant=mant)
             for k, step in enumerate(layer.steps):
                 if step.operand is not None and step.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", step.operand.constant)

@@ -124,16 +124,18 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
     size = lowering.graph.shapes[x][axis]
     found = form(lowering, x, (axis,))
     made: list[Node] = []
+    # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
+    compared = x
     if found.inside and not found.walk.full:
         made.append(masked(lowering, node, x))
-        (x,) = made[0].outputs
+        (compared,) = made[0].outputs
 
     def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
         made.append(lowering.part(node, op, what, inputs, **attrs))
         return made[-1].outputs[0]
 
     least = -_NEGLIGIBLE - math.log(size)
-    top = add("ReduceMax", "maximum", x, **reduced, masked=True)
+    top = add("ReduceMax", "maximum", compared, **reduced, masked=True)
     below = add("Sub", "difference", x, top)
     if not found.inside and not found.walk.full:
         # Their exponentials would be large, and the others lose bits in the same block.

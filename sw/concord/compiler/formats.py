@@ -11,6 +11,7 @@ from rich.table import Table
 
 from concord.compiler.activations import domain_of
 from concord.compiler.calibration import ALL, Calibration, Candidate, Follow, Inputs, Runner, emulate
+from concord.compiler.judged import judged
 from concord.compiler.layers import Layer
 from concord.compiler.model import Compiled
 from concord.compiler.parts import available, divided, sample, table_error
@@ -169,5 +170,12 @@ def choose_formats(
         Bits of the mantissas of weights by layer, as in :class:`concord.compiler.tensor_formats.Formats`.
     graph, inputs, run, batch
         As for :class:`Calibration`.
+
+    Raises
+    ------
+    NotFiniteError
+        If the chosen one overflows where floating point does not, and its results show it.
     """
-    return rank_exponents(Calibration(graph, inputs, run, batch=batch), config, mantissas or {})
+    calibration = Calibration(graph, inputs, run, batch=batch)
+    chosen, *others = rank_exponents(calibration, config, mantissas or {}).candidates
+    return Evidence((judged(chosen, calibration), *others))

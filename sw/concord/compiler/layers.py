@@ -21,6 +21,18 @@ Floats = npt.NDArray[np.float64]
 Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
 #: Least and greatest input of a table.
 Domain = tuple[float, float]
+
+
+class Proven(tuple[float, float]):
+    """A domain that inputs cannot be beyond, by what computes them: no flag is needed at its ends."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proven) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(("proven", *self))
+
+
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
 Curve = tuple[Functions, Domain | Part | None]
 #: What the multifunction units compute without a table.

@@ -18,6 +18,7 @@ from rich.table import Table
 from concord.compiler.calibration import Calibration, Candidate, Follow
 from concord.compiler.footprint import KIB
 from concord.compiler.formats import rank_exponents, static_exponents
+from concord.compiler.judged import judged
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
@@ -153,6 +154,11 @@ def choose_mantissas(
         Widths of the weights of layers that are not to be chosen.
     free : bool
         Whether the NPU may be one with narrower mantissas.
+
+    Raises
+    ------
+    NotFiniteError
+        If the chosen one overflows where floating point does not, and its results show it.
     """
     return _Search(calibration, config, budget, dict(fixed or {})).run(free)
 
@@ -189,7 +195,7 @@ class _Search:
         else:
             chosen = min(candidates, key=lambda candidate: (loss(candidate), candidate.error))
         others = sorted((c for c in candidates if c is not chosen), key=lambda c: (c.bits, c.error))
-        return Choice(self.calibration, self.budget, (chosen, *others))
+        return Choice(self.calibration, self.budget, (judged(chosen, self.calibration), *others))
 
     def _fits(self, candidate: Candidate) -> bool:
         return Choice(self.calibration, self.budget, (candidate,)).met

@@ -14,6 +14,7 @@ from concord.compiler import padding as padding
 from concord.compiler import pointwise as pointwise
 from concord.compiler import products as products
 from concord.compiler import recurrent as recurrent
+from concord.compiler.assumptions import Assumed, assumptions
 from concord.compiler.banded import in_bands
 from concord.compiler.bands import Bands
 from concord.compiler.bounds import with_ranges
@@ -32,6 +33,7 @@ from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
 from concord.host.device import Device
 from concord.image import Image
+from concord.raised import Raised
 from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS, Mem
@@ -62,6 +64,10 @@ class Compiled:
         How the first layers are computed in bands of rows, if they are; ``starts`` are those of the last band.
     segments : tuple of tuples of int
         Starts of the layers in bands, for every part of the program that other bands enter.
+    assumptions : tuple of Assumed
+        What was taken for granted of inputs and tables, because no samples say it.
+    raised : tuple of Raised
+        Flags that the samples raised for which formats were chosen.
     """
 
     graph: Graph
@@ -73,6 +79,13 @@ class Compiled:
     inexact: tuple[Inexact, ...] = ()
     bands: Bands | None = None
     segments: tuple[tuple[int, ...], ...] = ()
+    assumptions: tuple[Assumed, ...] = ()
+    raised: tuple[Raised, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know before trusting the results, a line each."""
+        return [one.text for group in (self.inexact, self.assumptions, self.raised) for one in group]
 
     @property
     def strips(self) -> tuple[str, ...]:
@@ -122,14 +135,16 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         If a mantissa width is not possible, or for a layer that is not there or has no weights; if a range is not
         possible, or of no input.
     """
-    formats = with_ranges(graph, formats)
+    given, formats = formats, with_ranges(graph, formats)
     for norms in Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]:
         failures: list[CapacityError] = []
         for banded in (False, True):
             tried = []
             for unfold in reversed(Unfold):
                 try:
-                    return _compile(graph, config, unfold, formats, batch, banded, norms)
+                    compiled = _compile(graph, config, unfold, formats, batch, banded, norms)
+                    taken = assumptions(graph, given, formats, compiled.lowered.layers)
+                    return replace(compiled, assumptions=taken)
                 except CapacityError as error:
                     tried.append(error)
             failures.append(min(tried, key=lambda error: error.excess))
@@ -217,6 +232,7 @@ def arranged(
     for name, (storage, order) in lowered.inputs.items():
         full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
         full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.movable else order
+        full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # spare lanes hold copies
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])

@@ -6,6 +6,7 @@ import numpy as np
 
 from concord.compiler.layers import Floats, Operand
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.spare_lanes import filled
 
 
 def _parts(ids: Ids, storage: Storage) -> tuple[Ids, Ids, Ids, Ids]:
@@ -41,7 +42,7 @@ def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
 def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
     """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
 
-    What is no element of the view gets ``beyond``, or whatever takes least space.
+    What is no element of the view gets ``beyond``, or whatever takes least space, a copy of an element if it can be.
 
     Raises
     ------
@@ -62,7 +63,7 @@ def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = N
     spread, outer = _folded(spread, 0)
     spread, inner = _folded(spread, 1)
     spread, row = _folded(spread, 2)
-    vectors = np.nan_to_num(spread).reshape(-1, target.native)
+    vectors = filled(spread).reshape(-1, target.native)
     width, depth = spread.shape[1], spread.shape[2]
     return Operand(
         constant=vectors, row=1 if row else 0, inner=depth if inner else 0, outer=width * depth if outer else 0
