@@ -117,7 +117,8 @@ def load(lists: Path = LISTS) -> list[Mutant]:
 
 def choose(mutants: list[Mutant], only: str = "", seed: int | None = None, count: int | None = None) -> list[Mutant]:
     """Those of a list or with a text in their path, or a sample of ``count`` of them, in the order of the lists."""
-    chosen = [m for m in mutants if not m.equivalent and (m.area == only or only in m.file)]
+    named = only in {m.area for m in mutants}
+    chosen = [m for m in mutants if not m.equivalent and (m.area == only if named else only in m.file)]
     if count is not None and count < len(chosen):
         places = sorted(random.Random(seed).sample(range(len(chosen)), count))
         chosen = [chosen[k] for k in places]
@@ -217,6 +218,7 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
     """
     known = json.loads(results.read_text()) if results and results.exists() else {}
     keys = {mutant: mutant.key(root) for mutant in mutants}
+    texts = {mutant: mutant.describe(root) for mutant in mutants}  # sources may be edited meanwhile
     todo = [mutant for mutant in mutants if keys[mutant] not in known]
     done = [Result(m, Outcome(known[keys[m]]), 0.0) for m in mutants if keys[m] in known]
     if done:
@@ -257,7 +259,7 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
             finally:
                 copies.put(copy)
             seconds = time.monotonic() - start
-            note(f"{outcome}, {seconds:.1f} s: {mutant.describe(root)}")
+            note(f"{outcome}, {seconds:.1f} s: {texts[mutant]}")
             return Result(mutant, outcome, seconds)
 
         seconds = dict(zip(files, pool.map(plain, files), strict=True))

@@ -2,10 +2,13 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from bench import simulate
-from concord.emulator import ReferenceMachine
+from concord.asm import assemble
+from concord.emulator import Memories, ReferenceMachine
+from concord.golden import half
 from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
@@ -60,6 +63,30 @@ def test_native_eight(seed):
 def test_serial(config):
     registers = check(config, 5, cycles=200_000)
     assert registers[Reg.HAZARD_STALLS] == 0 and registers[Reg.CYCLES] > registers[Reg.VECTORS]
+
+
+@pytest.mark.parametrize("config", [TINY, SERIAL], ids=["tiny", "serial"])
+def test_flags_are_those_of_their_own_vectors(config):
+    """Chains that raise every flag, each followed by one that raises none."""
+    quiet = "v_rd wide, 0\nv_wr wide, 9\n"
+    text = (
+        "set_quant mode=static, exp=-9\n"
+        f"v_rd wide, 1\nvv_add 1\nv_wr wide, 8\n{quiet}"  # beyond binary16
+        f"v_rd wide, 1\nv_wr narrow, 8\n{quiet}"  # beyond the mantissas
+        f"v_rd wide, 2\nv_wr narrow, 8\n{quiet}"  # infinite
+        "v_rd wide, 0\nv_wr narrow, 9\nv_rd wide, 0\nv_wr wide, 10\nv_wr narrow, 10\nhalt"
+    )
+    memories = Memories(config)
+    words = assemble(text)
+    memories.program[: len(words)] = words
+    memories.wide[:3] = half.encode(np.array([0.0, 60000.0, np.inf]))[:, None]
+    registers, after = execute(memories)
+    want = memories.copy()
+    ReferenceMachine(want).run()
+    assert want.differences(after) == []
+    raised = {pc: int(flags) for pc, flags in enumerate(after.flags) if flags}
+    assert len(raised) == 3 and len(set(raised.values())) == 3
+    assert registers[Reg.FLAGS_ANY] == want.flag_union()
 
 
 def test_the_comparison_notices_one_wrong_weight():

@@ -159,3 +159,49 @@ def test_the_queue_is_never_overrun(late):
             assert (ctx.get(dut.tail) - ctx.get(dut.head)) % (2 * TINY.inflight) == len(held)
 
     simulate(dut, bench)
+
+
+READS = {
+    "the oldest": ({"addr": 5, "before": 1}, True),
+    "an older one": ({"addr": 6, "before": 2}, True),
+    "a younger one": ({"addr": 6, "before": 1}, False),
+    "its own": ({"addr": 5, "before": 0}, False),
+    "another address": ({"addr": 7, "before": 2}, False),
+    "the other memory": ({"addr": 5, "before": 2, "memory": 1}, False),
+    "no check": ({"addr": 5, "before": 2, "check": 0}, False),
+}
+
+
+@pytest.mark.parametrize(("read", "waits"), READS.values(), ids=READS)
+def test_only_older_writes_to_the_same_place_hold_a_read(read, waits):
+    """Writes to 5 and 6 are under way; a read waits for them or takes as long as if there were none."""
+    dut = Harness(TINY)
+    gate, tracker = dut.gate, dut.trackers[0]
+
+    async def bench(ctx):
+        for addr in (5, 6):
+            ctx.set(tracker.push, 1)
+            ctx.set(tracker.addr, addr)
+            await ctx.tick()
+        ctx.set(tracker.push, 0)
+        await ctx.tick()
+        ctx.set(gate.o.ready, 1)
+        ctx.set(gate.i.p, {"check": 1, **read})
+        ctx.set(gate.i.valid, 1)
+        await ctx.tick()
+        ctx.set(gate.i.valid, 0)
+        valid = []
+        for _ in range(20):
+            *_, now = await ctx.tick().sample(gate.o.valid)
+            valid.append(now)
+        assert valid == [not waits and k == HazardGate.LATENCY - 1 for k in range(20)]
+        if waits:
+            for addr in (5, 6):
+                assert not ctx.get(gate.o.valid)
+                ctx.set(tracker.pop, 1)
+                await ctx.tick()
+                if addr == read["addr"]:
+                    break
+            assert ctx.get(gate.o.valid)
+
+    simulate(dut, bench)

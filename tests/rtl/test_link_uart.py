@@ -146,6 +146,33 @@ def test_a_byte_that_is_not_taken_stays_and_the_next_is_dropped():
     assert sum(drops) == 1
 
 
+def test_a_byte_that_is_taken_in_the_cycle_of_the_next_is_none_too_many():
+    """The latest cycle in which the first of two bytes can be taken is the one in which the second arrives."""
+
+    def drops(taken):
+        dut, found, got = Uart(8), [], []
+
+        async def line(ctx):
+            await drive(ctx, dut, character(1) + character(2) + [1] * 4, 8)
+
+        async def watch(ctx):
+            for now in range(8 * 22):
+                ctx.set(dut.o.ready, now in (taken, 8 * 22 - 1))
+                *_, dropped, moved, byte = await ctx.tick().sample(
+                    dut.dropped, dut.o.valid & dut.o.ready, dut.o.payload
+                )
+                found.extend([now] * dropped)
+                got.extend([byte] * moved)
+
+        simulate(dut, line, watch)
+        return found, got
+
+    (when,), got = drops(None)
+    assert got == [1]
+    assert drops(when) == ([], [1, 2])
+    assert drops(when + 1) == ([when], [1])
+
+
 @pytest.mark.parametrize("divisor", [3, 0, 8.0])
 def test_divisor_is_checked(divisor):
     with pytest.raises(ValueError, match=f"divisor must be an integer of at least 4, not {divisor!r}"):

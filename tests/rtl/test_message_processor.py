@@ -153,6 +153,12 @@ def test_wait_ends_when_the_program_does_or_patience_does(cycles):
         assert due <= awaited <= due + 20
 
 
+def test_every_wait_has_its_own_patience():
+    """Each ends after its own cycles, however many the ones before have counted."""
+    replies = exchange(TINY, [wait(0, 80), wait(1, 60), wait(2, 80), wait(3, 5)], busy=True, cycles=1000)
+    assert statuses(replies) == [Status.OK] * 4
+
+
 def test_sequence_numbers_wrap_and_ping_sets_them():
     lines = [Frame(254, Kind.PING), *(read(n % 256, R.REGS, 0, 1) for n in range(255, 258))]
     lines += [read(0, R.REGS, 0, 1), Frame(7, Kind.PING), Frame(7, Kind.PING), read(8, R.REGS, 0, 1)]
@@ -172,6 +178,29 @@ def test_the_comparison_notices_an_applied_write():
     """The harness fails when the model holds something else than the device reads."""
     with pytest.raises(AssertionError, match="transfer"):
         simulate_wrong()
+
+
+def write_elsewhere(self, frame, original=DeviceModel._execute):
+    payload = original(self, frame)
+    if frame.kind == Kind.WRITE:
+        self.writes[-1] = (*self.writes[-1][:2], self.writes[-1][2] ^ 1)
+    return payload
+
+
+def count_twice(self, body, original=DeviceModel._answer):
+    reply = original(self, body)
+    self.errors *= 2
+    return reply
+
+
+@pytest.mark.parametrize(("method", "wrong"), [("_execute", write_elsewhere), ("_answer", count_twice)])
+def test_the_comparison_notices_what_only_one_side_does(method, wrong, monkeypatch):
+    """Another word written, another number of errors: the replies are the same."""
+    lines = [write(0, R.WIDE, 1, bytes(8)), read(7, R.WIDE, 0, 1)]
+    exchange(TINY, lines)
+    monkeypatch.setattr(DeviceModel, method, wrong)
+    with pytest.raises(AssertionError):
+        exchange(TINY, lines)
 
 
 def simulate_wrong():

@@ -40,9 +40,13 @@ def test_nothing_starts_while_something_goes_on(config):
     dut = Registers(config)
 
     async def bench(ctx):
-        assert await control(ctx, dut, start=1, pc=5) == (1, 0, 5)
-        await ctx.tick()
-        assert ctx.get(dut.start) == 0
+        for fields, strobes in (({"clear_flags": 1}, (0, 1, 5)), ({"start": 1}, (1, 0, 5))):
+            assert ctx.get(dut.status) & 1 == 0
+            assert await control(ctx, dut, pc=5, **fields) == strobes
+            await ctx.tick()
+            assert ctx.get(dut.status) & 1, "busy from the cycle of the strobe on, before anything has begun"
+            assert (ctx.get(dut.start), ctx.get(dut.clear_flags)) == (0, 0)
+            await ctx.tick()
         for going_on in (dut.busy, dut.clearing):
             ctx.set(going_on, 1)
             assert await control(ctx, dut, start=1, clear_flags=1, pc=9) == (0, 0, 5)

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from bench import simulate
 from concord.program.trace import trace
 from concord.spec import isa
+from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.presets import TINY
 from concord_rtl.memories.vector_memory import VectorMemory
@@ -41,14 +42,20 @@ class Harness(wiring.Component):
         return m
 
 
-def simulate_and_trap(words, *, stall=0.0, seed=0, pc=0):
-    """Descriptors and final state of a run."""
-    harness = Harness(TINY, words)
+def simulate_and_trap(words, *, stall=0.0, seed=0, pc=0, before=None, config=TINY):
+    """Descriptors and final state of a run, after one that began at ``before``."""
+    harness = Harness(config, words)
     unit = harness.sequencer
     chains, state = [], {}
 
     async def control(ctx):
         rng = random.Random(seed)
+        if before is not None:
+            await go(ctx, rng, before)
+            chains.clear()
+        await go(ctx, rng, pc)
+
+    async def go(ctx, rng, pc):
         ctx.set(harness.start, 1)
         ctx.set(harness.pc, pc)
         await ctx.tick()
@@ -109,7 +116,7 @@ def compare(got, want):
 
 
 def check(words, **kwargs):
-    want = trace(words, TINY, pc=kwargs.get("pc", 0))
+    want = trace(words, kwargs.get("config", TINY), pc=kwargs.get("pc", 0))
     chains, state = simulate_and_trap(words, **kwargs)
     assert len(chains) == len(want.chains)
     for got, chain in zip(chains, want.chains, strict=True):
@@ -119,6 +126,7 @@ def check(words, **kwargs):
     assert state["done"] == (want.trap == Trap.NONE)
     if want.trap != Trap.NONE:
         assert state["pc"] == want.pc
+    return want
 
 
 def random_fields(rng, form):
@@ -236,6 +244,60 @@ def test_start_elsewhere_and_start_beyond_the_end():
     words = [0] * 10 + [isa.encode(Op.HALT)]
     check(words, pc=10)
     check(words, pc=TINY.program_depth)
+
+
+def test_a_start_finds_nothing_of_the_run_before():
+    """No address register, no open chain, no loop: the first run traps in the middle of all of them."""
+    read, write = ({"mem": Mem.WIDE, "addr": 3, "areg": 1}, {"mem": Mem.WIDE, "addr": 5, "areg": 1, "last": 1})
+    names = [field.name for field in isa.FORMS[Op.V_RD].fields.fields]
+    register = next(name for name in names if name in ("areg", "reg"))
+    read, write = ({register if key == "areg" else key: value for key, value in f.items()} for f in (read, write))
+    first = [isa.encode(Op.SET_ADDR, **{"reg": 1, "value": 7}), isa.encode(Op.LOOP, count=3), isa.encode(Op.V_RD)]
+    words = [*first, 0, isa.encode(Op.V_RD, **read), isa.encode(Op.V_WR, **write), isa.encode(Op.END_LOOP)]
+    want = check(words, before=0, pc=4)
+    assert len(want.chains) == 1 and want.chains[0].source.base == 3 and want.trap != Trap.NONE
+
+
+def test_rounding_that_is_not_there_traps():
+    words = [isa.encode(Op.SET_QUANT, rounding=Rounding.STOCHASTIC), isa.encode(Op.HALT)]
+    assert check(words).trap == Trap.NONE
+    assert check(words, config=TINY.replace(stochastic=False)).trap == Trap.BAD_FIELD
+
+
+@pytest.mark.parametrize("mems", ["ww", "nn", "wn", "nw", "wnw", "nwn"])
+def test_a_second_write_to_a_memory_traps(mems):
+    targets = [Mem.WIDE if mem == "w" else Mem.NARROW for mem in mems]
+    writes = [isa.encode(Op.V_WR, mem=mem, last=int(k == len(mems) - 1)) for k, mem in enumerate(targets)]
+    want = check([isa.encode(Op.V_RD, mem=Mem.WIDE), *writes, isa.encode(Op.HALT)])
+    assert (want.trap != Trap.NONE) == (len(set(mems)) < len(mems))
+
+
+def test_a_fence_waits_until_all_is_done():
+    chain = [isa.encode(Op.V_RD, mem=Mem.WIDE), isa.encode(Op.V_WR, mem=Mem.WIDE, last=1)]
+    harness = Harness(TINY, [*chain, isa.encode(Op.FENCE), *chain, isa.encode(Op.HALT)])
+    unit = harness.sequencer
+
+    async def control(ctx):
+        async def dispatched(cycles):
+            count = 0
+            for _ in range(cycles):
+                *_, moved = await ctx.tick().sample(unit.chains.valid & unit.chains.ready)
+                count += moved
+            return count
+
+        ctx.set(unit.chains.ready, 1)
+        ctx.set(harness.start, 1)
+        await ctx.tick()
+        ctx.set(harness.start, 0)
+        assert await dispatched(60) == 1
+        ctx.set(unit.drained, 1)
+        await ctx.tick()
+        ctx.set(unit.drained, 0)
+        assert await dispatched(60) == 1 and ctx.get(harness.busy)
+        ctx.set(unit.drained, 1)
+        assert await dispatched(10) == 0 and not ctx.get(harness.busy)
+
+    simulate(harness, control)
 
 
 def test_comparison_notices_a_wrong_descriptor():

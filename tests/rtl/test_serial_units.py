@@ -144,6 +144,33 @@ def test_counters_count_from_the_last_clear():
     simulate(dut, bench)
 
 
+def test_events_before_a_clear_do_not_count():
+    """Not even those that still wait for the turn of their word."""
+    rng = random.Random(5)
+    names = ["often", "seldom"]
+    dut = CounterBank(names, {})
+
+    async def bench(ctx):
+        for _ in range(20):
+            ctx.set(dut.often, 1)
+            for _ in range(rng.randint(1, 2 * dut.settle)):
+                ctx.set(dut.seldom, rng.random() < 0.3)
+                await ctx.tick()
+            ctx.set(dut.often, 0)
+            ctx.set(dut.seldom, 0)
+            ctx.set(dut.clear, 1)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            ctx.set(dut.seldom, 1)
+            await ctx.tick()
+            ctx.set(dut.seldom, 0)
+            for _ in range(2 * dut.settle):
+                await ctx.tick()
+            assert [await word(ctx, dut, k) for k in range(2)] == [0, 1]
+
+    simulate(dut, bench)
+
+
 def test_overflow_is_counted():
     dut = CounterBank(["low", "high"], {"high": "low"})
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import compiled_nets
 from compiled_nets import ROOMY, check, graph_of, integers
 from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
@@ -304,3 +305,20 @@ def test_an_input_that_products_and_others_read(shape):
     ]
     compiled = check(graph_of(nodes, x=shape), rng)
     assert [port.region.name for port in compiled.image.inputs] == ["WIDE"]
+
+
+def test_the_comparison_notices_one_wrong_number(monkeypatch):
+    """The least difference there is between binary16 numbers, in one element of one sample."""
+    rng = np.random.default_rng(1)
+    graph = graph_of([conv(rng, 2, 3, (2, 2))], x=(1, 2, 4, 4))
+    check(graph, np.random.default_rng(2))
+    original = compiled_nets.run
+
+    def wrong(*args, **options):
+        found = original(*args, **options)
+        found["y"][-1, -1, -1, -1] *= 1 + 2.0**-10
+        return found
+
+    monkeypatch.setattr(compiled_nets, "run", wrong)
+    with pytest.raises(AssertionError):
+        check(graph, np.random.default_rng(2))

@@ -237,6 +237,12 @@ def test_a_batch_is_the_same_as_one_by_one(lanes):
         assert np.array_equal(emulator.memories.wide, memories.wide)
 
 
+def test_only_conversions_take_noise():
+    """A chain without a narrow destination leaves the noise for the next one."""
+    text = "set_shape rows=5\nset_quant rounding=stochastic\nv_rd wide, 0, row=1\nv_wr wide, 20, row=1\n"
+    assert_machines_agree(memories_with(text + "v_rd wide, 0, row=1\nv_wr narrow, 0, row=1\nhalt", seed=3))
+
+
 def test_floats_are_accepted_as_inputs():
     emulator = Emulator(memories_with("v_rd wide, 0\nvv_add 0\nv_wr wide, 1\nhalt"))
     values = np.arange(8, dtype=np.float16).reshape(2, 1, 4)

@@ -119,8 +119,9 @@ def test_small_programs_are_not_shared(monkeypatch):
 
 
 @pytest.mark.parametrize("loud", range(4))
-def test_flags_of_every_chunk_are_kept(loud):
+def test_flags_of_every_chunk_are_kept(loud, monkeypatch):
     """One sample raises a flag, in a chunk of its own; another instruction raises one in all but that."""
+    monkeypatch.setattr(machine, "_SHARED_VALUES", 0)
     memories = Memories(TINY)
     words = assemble("v_rd wide, 0\nvv_add 0\nv_wr wide, 1\nv_rd wide, 2\nvv_add 2\nv_wr wide, 3\nhalt")
     memories.program[: len(words)] = words
@@ -128,9 +129,10 @@ def test_flags_of_every_chunk_are_kept(loud):
     numbers[loud, 0], numbers[np.arange(4) != loud, 2] = 60000.0, -60000.0
     for count in (1, 2):
         emulator = Emulator(memories.copy(), lanes=1, workers=count)
+        emulator.memories.flags[6] = 1 << Flag.NONFINITE  # from before
         emulator.run_batch({}, [], numbers={(Mem.WIDE, 0): numbers})
-        assert emulator.memories.flags.nonzero()[0].tolist() == [0, 3]
-        assert set(emulator.memories.flags[[0, 3]]) == {1 << Flag.HALF_OVERFLOW}
+        assert emulator.memories.flags.nonzero()[0].tolist() == [0, 3, 6]
+        assert emulator.memories.flags[[0, 3, 6]].tolist() == [1 << Flag.HALF_OVERFLOW] * 2 + [1 << Flag.NONFINITE]
 
 
 def test_errors_of_a_worker_are_raised_and_blas_is_free_again():

@@ -11,6 +11,7 @@ from concord.emulator import Emulator, Memories, ReferenceMachine, product
 from concord.golden import half
 from concord.program import Span
 from concord.spec.formats import Flag
+from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from program_gen import random_memories, random_program
@@ -214,3 +215,27 @@ def test_the_accumulator_saturates_at_its_last_code(program, sign, units, over):
     results, flags = judged(columns_machine(program, config, (0, 0, -15)), mant, np.array([2, 2, -15]))
     assert results.tolist() == [sign * 512.0] * 4
     assert flags == (1 << Flag.ACC_OVERFLOW if over else 0)
+
+
+CONVERTED = "set_shape rows=3 cols=1\nv_rd wide, 8, row=1\nv_wr narrow, 0, row=1\n"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_vectors_of_zeros_that_were_converted_do_not_count(program, taken):
+    """Their exponents are the least there is, and say nothing."""
+    memories = machine_with_ones(program)
+    words = assemble(CONVERTED + "set_shape rows=1 cols=1\n" + PROGRAMS[program])
+    memories.program[: len(words)] = words
+    numbers = np.tile(np.array([[16000.0] * 4, [0.0] * 4, [-16000.0] * 4]), (LANES, 1, 1))
+    batch = Emulator(memories, workers=1).run_batch({}, [Span(RegionId.WIDE, 0)], numbers={(Mem.WIDE, 8): numbers})
+    assert not batch.outputs[0].any()
+    assert taken == ["single"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_flags_of_columns_are_their_own(program, taken):
+    """What is computed another way leaves no flag of the way that it did not go."""
+    mant, exp = cancelling([17])
+    emulator = Emulator(machine_with_ones(program), workers=1)
+    emulator.run_batch({}, [Span(RegionId.WIDE, 0)], narrow={0: (mant, exp)})
+    assert set(taken) == {"single", "columns"} and not emulator.memories.flags.any()

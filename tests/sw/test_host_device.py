@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from concord.asm import assemble
+from concord.golden import half
 from concord.host import DeviceError, TrapError, connect
 from concord.host.errors import BadRegionError
 from concord.host.tensors import check_batch
@@ -69,6 +70,17 @@ def test_more_batches_that_are_refused():
         check_batch([PORT], np.zeros((1, 2, 3), complex))
     with pytest.raises(TypeError, match="real numbers, not of <U1"):
         check_batch([PORT], [["a"]])
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_greatest_input_is_the_one_that_rounds_to_a_number(sign):
+    """Half an ulp beyond 65504 is an infinity."""
+    least = 65520.0
+    batch, _ = check_batch([SCALAR], {"s": [sign * np.nextafter(least, 0)]})
+    assert np.isfinite(half.decode(half.encode(batch["s"]))).all()
+    assert np.isinf(half.decode(half.encode(sign * least)))
+    with pytest.raises(ValueError, match="must hold finite numbers"):
+        check_batch([SCALAR], {"s": [sign * least]})
 
 
 def test_values_round_to_nearest_even():

@@ -63,6 +63,12 @@ def test_ports_encode_and_decode(region):
     assert port.elements == 18 and port.vectors(TINY) == 6
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_port_gives_the_type_it_names(dtype):
+    port = Port("x", RegionId.WIDE, 0, (4,), dtype)
+    assert port.decode(port.encode(np.arange(4.0), TINY), TINY).dtype == dtype
+
+
 def test_port_errors():
     with pytest.raises(ValueError, match="region of x must be WIDE or NARROW"):
         Port("x", RegionId.MATRIX, 0, (3,))
@@ -214,6 +220,39 @@ def test_check(tmp_path, changes, message):
         image.check()
     with pytest.raises(ImageError, match=message):
         image.save(tmp_path / "a.npz")
+
+
+def test_a_memory_may_be_filled_to_its_last_word():
+    words = tuple(range(TINY.program_depth))
+    segments = tuple(
+        Segment(region, 0, area.nbytes, bytes(area.nbytes * area.depth))
+        for region, area in regions(TINY).items()
+        if region in (RegionId.WIDE, RegionId.TABLE)
+    )
+    Image(TINY, words, segments, inputs=(Port("x", RegionId.WIDE, 0, (64, 4)),)).check()
+
+
+@pytest.mark.parametrize("bit", range(4))
+def test_every_unused_bit_must_be_zero(bit):
+    """A row of the matrix memory of ``TINY`` has 20 bits in 3 bytes."""
+    word = TINY.matrix_row.pack(mant=[1, -1], exp=3)
+    good, bad = (Segment(RegionId.MATRIX, 0, 3, w.to_bytes(3, "little")) for w in (word, word | 1 << 20 + bit))
+    Image(TINY, (1,), (good,)).check()
+    with pytest.raises(ImageError, match="word 0 of MATRIX must have zeros in its upper 4 bits"):
+        Image(TINY, (1,), (bad,)).check()
+
+
+@pytest.mark.parametrize("change", [lambda x: x.reshape(2, -1), lambda x: x.view("<i8"), lambda x: x.view("<u4")])
+def test_shape_and_type_of_an_array_are_covered_by_the_checksum(change, tmp_path):
+    """Not only its bytes."""
+    path = tmp_path / "a.npz"
+    write_file(path, {}, {"program": np.arange(4, dtype="<u8")})
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["program"] = change(arrays["program"])
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(ImageError, match="contents and checksum do not agree"):
+        read_file(path)
 
 
 def test_segment_words_have_the_width_of_the_region():

@@ -192,6 +192,23 @@ def test_depthwise_words_and_counts():
     assert (chain.depthwise_steps(), chain.dense_steps(TINY), chain.vectors) == (9, 0, 3)
 
 
+@pytest.mark.parametrize(("rows", "groups"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_steps_are_counted_by_groups_of_rows(rows, groups):
+    config = TINY.replace(engines=2)
+    text = f"set_shape rows={rows} cols=3\nset_iters inner=2\nv_rd narrow, 0\nmv_mul 0\nv_wr wide, 0\nhalt"
+    chain = trace(assemble(text), config).chains[0]
+    assert chain.dense_steps(config) == 2 * groups * 3 * config.steps
+    assert chain.matrix_words(config).shape == (groups, 1, 3, config.steps)
+
+
+def test_address_registers_have_the_bits_of_a_matrix_address():
+    """They count beyond the addresses of vectors, and begin again behind those of the matrix memory."""
+    last = (1 << isa.MATRIX_ADDR_BITS) - 1
+    text = f"set_addr 1, {last - 1}\ninc_addr 1, 1\nv_rd narrow, 0\nmv_mul 0, reg=1\nv_wr wide, 0\n"
+    text += "inc_addr 1, 3\nv_rd narrow, 0\nmv_mul 0, reg=1\nv_wr wide, 0\nhalt"
+    assert [chain.matrix for chain in trace(assemble(text), TINY).chains] == [last, 2]
+
+
 def test_builder_rejects_misplaced_instructions():
     builder = ProgramBuilder()
     builder.v_rd("wide", 3)

@@ -129,3 +129,10 @@ def test_vectors_are_padded_and_come_back(config, shape):
     first = config.wide_word.unpack(words[0])["elem"]
     last = shape[-1] if shape else 1
     assert first[min(last, config.native) :] == [0] * (config.native - min(last, config.native))
+
+
+def test_words_of_too_many_bytes_are_refused():
+    assert to_bytes([(1 << 24) - 1], 3).tolist() == [[255] * 3]
+    for word in (1 << 24, -1):
+        with pytest.raises(ValueError, match=f"words must be integers of 3 bytes, not {word}"):
+            to_bytes([word], 3)

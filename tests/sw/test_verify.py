@@ -64,6 +64,20 @@ def test_a_pooling_window_needs_a_tap():
     assert messages(text.replace("y0=2", "y0=1")) == []
 
 
+def test_a_pooling_window_needs_a_tap_at_every_position():
+    text = "set_iters inner={}\nset_pad step_x=1 height=1 width=2\nv_rd wide, 0\nv_max\nv_wr wide, 20, inner=1\nhalt"
+    assert messages(text.format(2), outputs=[]) == []
+    assert "the maximum of a window that lies outside the image" in messages(text.format(3), outputs=[])[0]
+
+
+def test_one_constant_among_others_is_found():
+    text = "set_shape rows=3\nv_rd wide, 0\nv_wr wide, {}, row=1\nhalt"
+    assert messages(text.format(7), outputs=[]) == []
+    for at in (8, 11):
+        (found,) = messages(text.format(at), outputs=[])
+        assert f"overwrites the constant wide {max(at, 10)}" in found
+
+
 def test_taps_outside_the_image_are_not_read():
     text = SOUND.replace("v_rd narrow, 0\n", "set_pad y0=-1 height=1 width=1\nv_rd narrow, 62\n")
     text = text.replace("stride_y=0", "stride_y=-62").replace("set_window", "set_window dil_x=1 dil_y=1 ")
