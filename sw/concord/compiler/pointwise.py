@@ -14,6 +14,7 @@ from concord.compiler.layers import Floats, Proven, Step
 from concord.compiler.layout import Ids, LayoutError, Storage
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.graph.ir import Node
+from concord.spec.formats import HALF_MAX
 from concord.spec.isa import Op
 
 
@@ -23,14 +24,14 @@ def relu(lowering: Lowering, node: Node) -> None:
 
 
 def clip(lowering: Lowering, node: Node) -> None:
-    """The larger of an element and a bound, the smaller of it and another one."""
+    """The larger of an element and a bound, the smaller of it and another one; no bound is beyond all numbers."""
     low, high = node.attrs["min"], node.attrs["max"]
 
     def make(ids: Ids, target: Storage) -> list[Step]:
         found = []
-        if np.isfinite(low) and low != 0:
+        if low > -HALF_MAX and low != 0:
             found.append(Step(Op.VV_MAX, steps.constant(np.array(low), ids, target)))
-        if np.isfinite(high):
+        if high < HALF_MAX:
             found.append(Step(Op.VV_MIN, steps.constant(np.array(high), ids, target)))
         return [*found, Step(Op.V_RELU)] if low == 0 else found
 
@@ -69,7 +70,7 @@ def binary(lowering: Lowering, node: Node) -> None:
     op = _OPS[node.op]
     if "constant" in node.attrs:
         op = Op.VV_RSUB if node.attrs.get("reversed") and op is Op.VV_SUB else op
-        values: Floats = node.attrs["constant"]
+        values = _within(lowering, node)
         beyond = node.attrs.get("beyond")
         lowering.elementwise(
             node, lambda ids, target: [Step(op, steps.constant(values, ids, target, beyond))], node.inputs[0]
@@ -99,6 +100,23 @@ def binary(lowering: Lowering, node: Node) -> None:
         outer(lowering, node, op)
     except LayoutError as error:
         raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
+
+
+def _within(lowering: Lowering, node: Node) -> Floats:
+    """The constant of a node, where it is beyond binary16 the greatest number that has the same effect."""
+    values: Floats = node.attrs["constant"]
+    readers = lowering.readers[node.outputs[0]]
+    if node.op == "Max":
+        return np.maximum(values, -HALF_MAX)
+    if node.op == "Min":
+        return np.minimum(values, HALF_MAX)
+    if node.op == "Add" and readers and all(_op(lowering, name) == "Softmax" for name in readers):
+        return np.maximum(values, -HALF_MAX / 2)  # a mask: nothing is left
+    return values
+
+
+def _op(lowering: Lowering, name: str) -> str:
+    return next((node.op for node in lowering.graph.nodes if node.name == name), "")
 
 
 _SWAPPED = {Op.VV_SUB: Op.VV_RSUB}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from concord.compiler import steps
 from concord.compiler.layers import Layer, Reduction, Window
 from concord.compiler.layout import LayoutError
 from concord.graph.ir import Node
@@ -58,12 +59,15 @@ def check_sum(terms: int, config: NpuConfig) -> None:
 
 
 def check_weights(node: Node, config: NpuConfig) -> None:
-    """Refuse weights that no block of the matrix memory can hold with :class:`LayoutError`."""
+    """Refuse weights that no block of the matrix memory holds, and their biases, with :class:`LayoutError`."""
     limit = config.wgt.limit
     for key in ("weight", "W", "R"):
         peak = float(np.abs(node.attrs[key]).max()) if key in node.attrs else 0.0
         if peak >= limit:
             raise LayoutError(f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model")
+    for key, what in (("B", "biases"), ("P", "peepholes"), ("initial_h", "states"), ("initial_c", "states")):
+        if isinstance(values := node.attrs.get(key), np.ndarray):
+            steps.check_constant(values, what)
 
 
 def _refuse(sizes: list[tuple[str, int, int]]) -> None:

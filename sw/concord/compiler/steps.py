@@ -7,6 +7,10 @@ import numpy as np
 from concord.compiler.layers import Floats, Operand
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.spare_lanes import filled
+from concord.spec.formats import HALF_MAX
+
+#: Numbers from here on are infinite in binary16.
+_INFINITE = HALF_MAX + 16.0
 
 
 def _parts(ids: Ids, storage: Storage) -> tuple[Ids, Ids, Ids, Ids]:
@@ -39,6 +43,13 @@ def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
     return np.asarray(target.base + vector * target.native + lanes)
 
 
+def check_constant(values: Floats, what: str = "constants") -> None:
+    """Refuse constants that are no numbers of binary16 with :class:`LayoutError`."""
+    largest = float(np.abs(values).max())
+    if not largest < _INFINITE:
+        raise LayoutError(f"{what} must be below {_INFINITE:g} in magnitude, not {largest:g}; scale them in the model")
+
+
 def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
     """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
 
@@ -47,8 +58,9 @@ def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = N
     Raises
     ------
     LayoutError
-        If an element that is in the view several times meets different values.
+        If an element that is in the view several times meets different values, or one is no number of binary16.
     """
+    check_constant(values)
     full = np.broadcast_to(values, ids.shape)
     rows, columns, tiles, lanes = _parts(ids, target)
     spread = np.full((target.height, target.width, target.tiles, target.native), np.nan)

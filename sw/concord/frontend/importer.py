@@ -25,6 +25,8 @@ HANDLERS: dict[str, Handler] = {
     **moving.HANDLERS,
     **quantization.HANDLERS,
 }
+#: Operators whose attributes may be infinite.
+_INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
@@ -86,6 +88,16 @@ def _captured(node: Any) -> set[str]:
     return {name for body in bodies for inner in body.node for name in {*inner.input, *_captured(inner)}}
 
 
+def _check_numbers(node: OnnxNode) -> None:
+    """Refuse attributes that are no numbers; only limits and padding may be infinite."""
+    for name, value in node.attrs.items():
+        numbers = [x for x in (value if isinstance(value, list) else [value]) if isinstance(x, float)]
+        if any(math.isnan(x) for x in numbers):
+            raise Refusal(f"attribute {name} must be a number, not NaN", "correct the model")
+        if any(math.isinf(x) for x in numbers) and node.op not in _INFINITE:
+            raise Refusal(f"attribute {name} must be finite, not infinite", "correct the model")
+
+
 class _Importer:
     """Takes nodes in order; goes on behind what cannot be taken, to find every reason."""
 
@@ -124,6 +136,7 @@ class _Importer:
         for node in nodes:
             start = len(self.ctx.graph.nodes)
             try:
+                _check_numbers(node)
                 if not self._known(node):
                     self._bind(node, start)
             except (Refusal, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:

@@ -8,11 +8,21 @@ from __future__ import annotations
 from types import ModuleType
 
 from concord.graph.ir import Graph
-from concord.graph.passes import dead, fold_affine, fold_pad, functions, noops, normalisations, piecewise, reshapes
+from concord.graph.passes import (
+    dead,
+    fold_affine,
+    fold_pad,
+    functions,
+    noops,
+    normalisations,
+    piecewise,
+    reshapes,
+    scales,
+)
 
 #: In this order after import. Each leaves a consistent graph.
 AFTER_IMPORT: tuple[ModuleType, ...] = (
-    dead, noops, reshapes, noops, piecewise, fold_affine, fold_pad, functions, normalisations,
+    dead, noops, reshapes, noops, piecewise, fold_affine, fold_pad, functions, normalisations, scales,
 )  # fmt: skip
 
 

@@ -1,0 +1,72 @@
+"""Bring constants into the range of binary16 and of weights, by powers of two that are taken back behind.
+
+Very small ones would lose bits or vanish, large ones are none of these numbers.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from concord.graph.ir import Graph, Node, fresh
+from concord.spec.formats import HALF_EXP_MIN, HALF_FRAC, HALF_MAX
+
+#: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
+WEIGHTS = (2.0**-10, 120.0)
+#: log2 of what the largest magnitude of scaled weights is below.
+_SCALED = -5
+#: Largest bias that is scaled with the weights: there is room for what it is added to.
+_BIAS = HALF_MAX / 4
+
+
+def run(graph: Graph) -> None:
+    """Scale weights of Conv and Dense and constants of Mul, where that is exact and they need it."""
+    for node in list(graph.nodes):
+        if node.op in ("Conv", "Dense") and node.name not in graph.weight_quantization:
+            made = _weights(graph, node)
+        elif node.op == "Mul" and "constant" in node.attrs:
+            made = _factor(graph, node)
+        else:
+            continue
+        if made:
+            index = next(k for k, other in enumerate(graph.nodes) if other.name == node.name)
+            graph.nodes[index : index + 1] = made
+
+
+def _power(exponent: int) -> int:
+    """The nearest exponent whose power of two is a binary16 number."""
+    return min(max(exponent, -HALF_FRAC), HALF_MAX.bit_length() - 1)
+
+
+def _behind(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
+    """A node, and another one that works on what it computes and has its output."""
+    name = fresh(graph, f"{node.name}/scaled")
+    graph.shapes[name] = graph.shapes[node.outputs[0]]
+    return [node.replace(outputs=(name,)), Node(op, name, (name,), node.outputs, dict(attrs))]
+
+
+def _weights(graph: Graph, node: Node) -> list[Node]:
+    largest = float(np.abs(node.attrs["weight"]).max(initial=0.0))
+    if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:
+        return []
+    back = _power(math.frexp(largest)[1] - _SCALED)
+    weight, bias = node.attrs["weight"] * 2.0**-back, node.attrs["bias"] * 2.0**-back
+    within = bool((np.abs(bias) < _BIAS).all())
+    inside = bias if within else np.zeros_like(bias)
+    made = _behind(graph, node.with_attrs(weight=weight, bias=inside), "Mul", constant=np.asarray(2.0**back))
+    if within:
+        return made
+    shape = (-1, *[1] * (node.attrs["weight"].ndim - 2)) if node.op == "Conv" else (-1,)
+    return [made[0], *_behind(graph, made[1], "Add", constant=node.attrs["bias"].reshape(shape))]
+
+
+def _factor(graph: Graph, node: Node) -> list[Node]:
+    constant = node.attrs["constant"]
+    largest = float(np.abs(constant).max(initial=0.0))
+    kept = np.float16(constant).astype(np.float64) if largest <= HALF_MAX else np.inf
+    small = 0 < largest < 2.0 ** (HALF_EXP_MIN + 1) and not np.array_equal(kept, constant)
+    if not small and largest <= HALF_MAX:
+        return []
+    back = _power(math.frexp(largest)[1])
+    return _behind(graph, node.with_attrs(constant=constant * 2.0**-back), "Mul", constant=np.asarray(2.0**back))
