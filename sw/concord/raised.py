@@ -31,7 +31,7 @@ _TEXTS = {
         f"smaller inputs or weights: values between layers must stay below {HALF_MAX:g}",
     ),
     Flag.NONFINITE: (
-        "an infinity or NaN came in and was taken for a finite number: results are meaningless",
+        f"an infinity or NaN came in and was taken for ±{HALF_MAX:g} or 0",
         f"finite inputs below {HALF_MAX:g}; look at the layers before that have HALF_OVERFLOW",
     ),
     Flag.SATURATED: (

@@ -341,6 +341,13 @@ def test_saturation_is_on_the_page():
     assert sum(attributes.get("class") == "flagged" for tag, attributes in parsed.tags if tag == "details") == 1
 
 
+def test_what_a_table_cuts_off_is_on_the_page():
+    graph = graph_of([Node("Function", "bend", ("x",), ("y",), {"functions": (("softplus", {}),)})], x=(1, 4))
+    compiled = compile_graph(graph, TINY, Formats(ranges={"x": (-1.0, 1.0)}))
+    parsed = Page(render(analyse(compiled, {"x": np.full((2, 4), 5.0)})))
+    assert "table_clamped" in parsed.texts and any("the table of softplus covers" in text for text in parsed.texts)
+
+
 def test_inputs_are_checked():
     compiled = compile_graph(residual(), TINY)
     with pytest.raises(ValueError, match="inputs must have at least one sample"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 
-from concord.asm import describe
 from concord.compiler.calibration import Inputs, largest_elements
 from concord.compiler.layers import Layer
 from concord.compiler.model import Compiled
@@ -85,10 +86,12 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, Floats], dict[
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
         outputs = compiled.run(device, inputs)
-        found = {
-            pc: Flagged(pc, describe(compiled.image.program[pc]), tuple(flag.name for flag in flags))
-            for pc, flags in device.flags().items()
-        }
+        records = compiled.package.flags(device)
+    found = {}
+    for pc, group in groupby(records, key=lambda one: one.address or 0):
+        same = list(group)
+        flags, meanings = (tuple(getattr(one, name) for one in same) for name in ("flag", "meaning"))
+        found[pc] = Flagged(pc, same[0].instruction, flags, meanings)
     return outputs, found
 
 

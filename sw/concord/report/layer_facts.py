@@ -66,11 +66,12 @@ class Error:
 
 @dataclass(frozen=True)
 class Flagged:
-    """A chain with sticky flags: address and text of its first instruction, names of the flags."""
+    """A chain with sticky flags: address and text of its first instruction, names of the flags and what each means."""
 
     address: int
     instruction: str
     flags: tuple[str, ...]
+    meanings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class LayerFacts:
     own_error : Error
         Of the tensor, if the reference computes this layer alone, from the tensors as the NPU has them.
     flagged : tuple of Flagged
-        Saturation and overflow on the samples.
+        Saturation and overflow on the samples, and what tables have cut off.
     leaves : bool
         Whether an output of the NPU is made of it.
     strips : bool

@@ -109,7 +109,7 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     figures = [
         (percent(analysis.agreement), "agreement", f"largest output as in float, {analysis.samples} samples"),
         (percent(analysis.error), "error of the result", "root mean square, relative"),
-        (str(flagged), "layers with flags", "saturation, overflow"),
+        (str(flagged), "layers with flags", "saturation, overflow, beyond tables"),
     ]
     rates = analysis.rates
     found = "measured on the RTL" if rates.measured else "estimated"
