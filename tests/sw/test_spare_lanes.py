@@ -52,6 +52,14 @@ def test_a_table_that_begins_beyond_zero(tmp_path, nodes, config):
     assert {one.flag for one in flags(compiled, x / 3)} >= {"TABLE_CLAMPED"}
 
 
+def test_samples_that_fill_the_last_run_of_a_batch(tmp_path):
+    """They would be zeros."""
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Reciprocal", ["a"], ["y"])]
+    graph = graph_of(tmp_path, nodes, (1, 4), w=np.eye(4, dtype=np.float32))
+    compiled = compile_graph(graph, TINY, Formats(ranges=dict.fromkeys(graph.shapes, (8.0, 12.0))), batch=4)
+    assert flags(compiled, np.full((5, 4), 10.0)) == []
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize("spread", [0.0, 1.0, 30.0])
 def test_softmax_stays_within_its_tables(tmp_path, axis, spread):

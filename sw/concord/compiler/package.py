@@ -114,7 +114,7 @@ class Arrangement:
                 raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
             missing = -len(values) % self.batch
             if missing:
-                values = np.concatenate([values, np.zeros((missing, *self.shapes[name]))])
+                values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
             runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
             centre = self.centres.get(name, 0.0)
             if np.array_equal(order.reshape(-1), np.arange(count)):
