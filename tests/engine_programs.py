@@ -36,7 +36,7 @@ halt
 
 
 def feedback_memories(config: NpuConfig, text: str) -> Memories:
-    """Such a program, k times the vector 1, 2, 3, 4 at narrow 1 + k, and row r of the matrix r + 1 times the unit."""
+    """Such a program, k times the vector 1, 2, 3, 4 at narrow 1 + k, and row r of the matrix r + 2 times the unit."""
     memories = Memories(config)
     words = assemble(text)
     memories.program[: len(words)] = words
@@ -47,5 +47,5 @@ def feedback_memories(config: NpuConfig, text: str) -> Memories:
         group, engine = divmod(row, config.engines)
         for element in range(config.native):
             part, lane = divmod(element, config.lanes)
-            memories.matrix_mant[group * config.steps + part, engine * config.native + element, lane] = row + 1
+            memories.matrix_mant[group * config.steps + part, engine * config.native + element, lane] = row + 2
     return memories

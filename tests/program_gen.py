@@ -49,7 +49,24 @@ def random_halves(draw, shape, wild: bool):
     exponent = np.clip(np.rint(draw.normal(13.5, 2.5, shape)), 1, 30).astype(np.int64)
     bits = draw.integers(0, 2, shape) << 15 | exponent << 10 | draw.integers(0, 1024, shape)
     corners = np.array(
-        [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7800, 0x7C00, 0xFC00, 0x7E00]
+        [
+            0,
+            0x8000,
+            1,
+            0x8001,
+            0x3FF,
+            0x400,
+            0x3C00,
+            0xBC00,
+            0x7BFF,
+            0xFBFF,
+            0x7800,
+            0x7C00,
+            0xFC00,
+            0x7E00,
+            0xFE01,
+            0x7C01,
+        ]
     )
     corners, chance = (corners, 0.08) if wild else (corners[:8], 0.03)
     return np.where(draw.random(shape) < chance, draw.choice(corners, shape), bits).astype(np.uint16)

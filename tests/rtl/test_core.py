@@ -14,7 +14,7 @@ from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from core_bench import contents, execute, read
-from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
+from engine_programs import FEEDBACK, feedback_memories
 from program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
@@ -46,9 +46,8 @@ def test_two_engines(seed):
     check(TWO_ENGINES, seed)
 
 
-@pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
-def test_what_the_rows_of_a_group_of_two_read(text):
-    memories = feedback_memories(TWO_ENGINES, text)
+def test_what_the_rows_of_a_group_of_two_read():
+    memories = feedback_memories(TWO_ENGINES, FEEDBACK)
     _, after = execute(memories)
     ReferenceMachine(memories).run()
     assert memories.differences(after) == []

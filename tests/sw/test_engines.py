@@ -27,8 +27,9 @@ def config(request):
 def test_rows_of_a_group_read_their_source_before_any_of_them_writes(machine, config):
     memories = feedback_memories(config, FEEDBACK)
     machine(memories).run()
-    # Rows 0 and 1 are 1 and 2 times the vector 1, 2, 3, 4 that was there; row 0 then takes its place.
-    assert half.decode(memories.wide[4:6]).tolist() == [[1, 2, 3, 4], [2, 4, 6, 8]]
+    # Rows 0 and 1 are 2 and 3 times the vector 1, 2, 3, 4 that was there; row 0 then takes its place.
+    assert half.decode(memories.wide[4:6]).tolist() == [[2, 4, 6, 8], [3, 6, 9, 12]]
+    assert memories.narrow_mant[2, 3] * 2.0 ** memories.narrow_exp[2] == 8
 
 
 @pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
@@ -36,9 +37,17 @@ def test_operands_of_a_group_have_seen_the_row_before(machine, config):
     memories = feedback_memories(config, SOURCE_AND_OPERAND)
     memories.wide[8] = half.encode([100.0] * 4)
     machine(memories).run()
-    rows = [[100 + k for k in (1, 2, 3, 4)]]
-    rows.append([a + 2 * k for a, k in zip(rows[0], (1, 2, 3, 4), strict=True)])
-    assert half.decode(memories.wide[9:11]).tolist() == rows
+    assert half.decode(memories.wide[9:11]).tolist() == [[100 + f * x for x in (1, 2, 3, 4)] for f in (2, 2 + 3)]
+
+
+@pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
+def test_the_last_row_of_a_group_reads_what_another_group_has_written(machine, config):
+    rows = 2 * config.engines
+    text = f"set_shape rows={rows}\nv_rd narrow, 2\nmv_mul 0\nvv_add 20, row=1\nv_wr wide, {19 + rows}, row=1\nhalt"
+    memories = feedback_memories(config, text)
+    machine(memories).run()
+    first, last = half.decode(memories.wide[[19 + rows, 18 + 2 * rows]]).tolist()
+    assert first == [2, 4, 6, 8] and last == [(rows + 1 + 2) * x for x in (1, 2, 3, 4)]
 
 
 @pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
@@ -47,7 +56,7 @@ def test_a_group_reads_the_source_of_its_first_row(machine, config):
     machine(memories).run()
     for row, values in enumerate(half.decode(memories.wide[16:24]).tolist()):
         k = row // config.engines * config.engines + 1
-        assert values == [(row + 1) * k * x for x in (1, 2, 3, 4)]
+        assert values == [(row + 2) * k * x for x in (1, 2, 3, 4)]
 
 
 def test_the_next_group_reads_what_the_one_before_has_written():
@@ -55,9 +64,41 @@ def test_the_next_group_reads_what_the_one_before_has_written():
     memories = feedback_memories(ENGINES[0], text)
     twin = memories.copy()
     ReferenceMachine(memories).run()
-    assert half.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (1, 2, 6, 8)]
+    assert half.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (2, 3, 12, 15)]
     Emulator(twin).run()
     assert twin.differences(memories) == []
+
+
+@pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
+@pytest.mark.parametrize("product", ["", "mv_mul 0, mode=depthwise"], ids=["copy", "depthwise"])
+def test_only_dense_products_have_groups(machine, config, product):
+    """Every vector reads what the one before has written."""
+    text = f"set_shape rows=5\nv_rd narrow, 2, row=1\n{product}\nvv_add 40\nv_wr narrow, 3, row=1\nhalt"
+    memories = feedback_memories(config, text)
+    memories.narrow_mant[2] = [1, 0, 0, 0]
+    memories.matrix_mant[:, :, 0] = 1
+    memories.wide[40] = half.encode([1.0, 0.0, 0.0, 0.0])
+    machine(memories).run()
+    exact = memories.narrow_mant[2:8, 0] * 2.0 ** memories.narrow_exp[2:8]
+    assert exact.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_batch_is_the_same_as_one_by_one(config):
+    batch = 9
+    for text in (FEEDBACK, SOURCE_AND_OPERAND, *range(3)):
+        rng = random.Random(f"batch {text}")
+        made = random_program(config, rng, 8)[1] if isinstance(text, int) else feedback_memories(config, text)
+        draw = np.random.default_rng(rng.getrandbits(32))
+        mant, exp = draw.integers(-100, 101, (batch, 3, 4)), draw.integers(-6, -2, (batch, 3))
+        spans = [Span(RegionId.WIDE, 0, 64), Span(RegionId.NARROW, 0, 64)]
+        found = Emulator(made.copy()).run_batch({}, spans, narrow={2: (mant, exp)})
+        for k in range(batch):
+            single = made.copy()
+            single.narrow_mant[2:5], single.narrow_exp[2:5] = mant[k], exp[k]
+            ReferenceMachine(single).run()
+            assert np.array_equal(found.outputs[0][k], single.wide)
+            assert np.array_equal(found.outputs[1][0][k], single.narrow_mant)
+            assert np.array_equal(found.outputs[1][1][k], single.narrow_exp)
 
 
 def test_random_programs_agree(config):
