@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from bench import simulate
-from concord.golden import table
+from concord.golden import half, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.shapes import shape_of
 from concord_rtl.table import TableBank
@@ -114,6 +114,44 @@ def test_written_contents_and_host_reads(config):
         compare(*await look_up(ctx, dut, which, xs), entries, descriptors, which, xs)
 
     simulate(dut, bench)
+
+
+def near_the_ends(slot):
+    """All binary16 patterns within a code of the ends, on both sides of the borders, and special ones."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    with np.errstate(all="ignore"):
+        codes = np.ldexp(half.decode(every), slot["scale"])
+    near = np.minimum(np.abs(codes - slot["low"]), np.abs(codes - slot["high"])) <= 1
+    return np.concatenate([every[near], half.encode([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504])])
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("settled", [0, 1, 2, 3])
+def test_numbers_at_the_ends(settled, held):
+    """Where a code is the last one, where it is beyond it, and whether that is told; one lane, inputs held or not."""
+    slot = {"low": -20, "high": 11, "offset": 100, "scale": 3, "settled_low": settled & 1, "settled_high": settled >> 1}
+    entries = np.random.default_rng(4).integers(0, 1 << 16, UP5K.table_depth, dtype=np.uint16)
+    dut = TableBank(UP5K, entries.tolist(), [UP5K.table_slot.pack(**slot)], held=held)
+    xs = near_the_ends(slot)[:: 4 if held else 1]
+    want = table.lookup(xs, entries, slot)
+    assert set(want.clamped.tolist()) == ({False} if settled == 3 else {False, True})
+
+    async def bench(ctx):
+        if not held:
+            got, flags = await look_up(ctx, dut, np.zeros(len(xs), dtype=int), xs[:, None])
+        else:
+            got, flags = [], []
+            for x in xs.tolist():
+                ctx.set(dut.i, [x])
+                for _ in range(dut.SLOT_LEAD + dut.LATENCY):
+                    await ctx.tick()
+                got.append(ctx.get(dut.o[0]))
+                flags.append((ctx.get(dut.nonfinite), ctx.get(dut.clamped)))
+        check(np.ravel(got), want.entries, xs)
+        check(np.array(flags)[:, 0], want.nonfinite, xs)
+        check(np.array(flags)[:, 1], want.clamped, xs)
+
+    simulate(dut, bench, cycles=20 * len(xs) + 100)
 
 
 def test_the_comparison_can_fail():
