@@ -121,7 +121,6 @@ class ChainPipe(wiring.Component):
             m.d.comb += [
                 gate.entries[index].eq(tracker.entries),
                 gate.head[index].eq(tracker.head),
-                gate.pop[index].eq(tracker.pop),
             ]
         step = source.step
         m.d.comb += [
@@ -161,12 +160,13 @@ class ChainPipe(wiring.Component):
                 tracker.push.eq(getattr(walker, f"push_{name}")),
                 tracker.addr.eq(getattr(walker, f"{name}_addr")),
                 getattr(walker, f"{name}_tail").eq(tracker.tail),
-                tracker.pop.eq(getattr(writeback, f"{name}_done")),
+                tracker.pop.eq(getattr(writeback, f"{name}_done")[0]),
             ]
         m.d.comb += [
             operands.entries.eq(wide_tracker.entries),
             operands.head.eq(wide_tracker.head),
-            operands.pop.eq(wide_tracker.pop),
+            operands.pop.eq(writeback.wide_done[2]),
+            gate.pop.eq(Cat(writeback.narrow_done[1], writeback.wide_done[1])),
         ]
 
     def _memories(self, m, source, operands, writeback):
@@ -215,14 +215,13 @@ class ChainPipe(wiring.Component):
         nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
-        valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
-        first = register(m, reduce.o_first, "reduced_first")
+        first, soon = register(m, reduce.o_first, "reduced_first"), reduce.o_valid
         for number, unit in enumerate(self.units):
             m.submodules[f"mfu{number}"] = unit
-            self._controls(m, number, unit, launcher, valid)
+            self._controls(m, number, unit, launcher, soon)
             m.d.comb += [
                 unit.i.eq(beats),
-                unit.valid.eq(valid),
+                unit.soon.eq(soon),
                 unit.first.eq(first),
                 unit.mul_operand.eq(operands.beat[2 * number]),
                 unit.add_operand.eq(operands.beat[2 * number + 1]),
@@ -234,7 +233,7 @@ class ChainPipe(wiring.Component):
             acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}")
             nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             clamped = delay(m, clamped, unit.LATENCY, f"clamped_{number + 1}") | unit.table_clamped
-            beats, valid, first = unit.o, unit.o_valid, unit.o_first
+            beats, soon, valid, first = unit.o, unit.o_soon, unit.o_valid, unit.o_first
         m.d.comb += [
             writeback.beat.eq(beats),
             writeback.valid.eq(valid),
@@ -245,18 +244,18 @@ class ChainPipe(wiring.Component):
             writeback.table_clamped.eq(clamped),
         ]
 
-    def _controls(self, m, number, unit, launcher, valid):
-        """Controls of a unit wait in a queue for their vector; its head is stable for all beats."""
+    def _controls(self, m, number, unit, launcher, soon):
+        """Controls of a unit wait in a queue for their vector; its head goes a cycle ahead of every beat."""
         queue = SyncFIFOBuffered(width=MFU_CTRL.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
         beat = Signal(range(self.config.beats), name=f"controls{number}_beat")
         last = beat == self.config.beats - 1
-        with m.If(valid):
+        with m.If(soon):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
         m.d.comb += [
             queue.w_en.eq(launcher.emitted),
             queue.w_data.eq(launcher.token[f"unit{number}"]),
-            queue.r_en.eq(valid & last),
+            queue.r_en.eq(soon & last),
             unit.ctrl.eq(queue.r_data),
         ]
 
