@@ -27,7 +27,7 @@ mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only li
 	$(RUN) tests/mutation.py $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
-bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough)
+bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) --seeds $(SEEDS) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation
 	$(VENV)/bin/concord bench $(ARGS)

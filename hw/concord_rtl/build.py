@@ -14,7 +14,7 @@ from rich.console import Console
 import concord.spec
 import concord_boards
 import concord_rtl
-from concord.spec.boards import BOARD_SPECS
+from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
@@ -22,12 +22,13 @@ from concord.spec.presets import PRESETS, preset
 from .core import Contents
 from .flow import contents as memories
 from .flow import report
-from .flow.bitstream import Flow
-from .flow.board_top import BoardTop, divisor_of
+from .flow.bitstream import Flow, Goal
+from .flow.board_top import BoardTop, divisor_of, reachable
 from .flow.bram import BlockRams
 from .flow.cache import Stage, digest, sources
-from .flow.clocking import clock_of
+from .flow.clocking import clock_of, tunable
 from .flow.tools import ToolError
+from .flow.tuning import tuned, tuning
 from .top import NpuTop
 
 CONSOLE = Console()
@@ -116,7 +117,14 @@ def verilog(preset_name: str, build: Path) -> None:
     help="Of place and route, tried until one is fast enough.",
 )
 @click.option("--every-seed", is_flag=True, help="Try all seeds and keep the best one.")
-@click.option("--clock", "clock_mhz", type=float, help="Clock in MHz; default: the preset's.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="After that time no other seed is tried if there is a result.",
+)
+@click.option("--clock", "clock_mhz", type=float, help="Clock in MHz that must be reached; default: what is possible.")
 @click.option("--baud", type=int, help="Bit rate of the serial port; default: the board's.")
 @partial_option
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
@@ -127,6 +135,7 @@ def bitstream(
     build: Path,
     seeds: list[int],
     every_seed: bool,
+    minutes: float,
     clock_mhz: float | None,
     baud: int | None,
     jobs: int,
@@ -134,7 +143,8 @@ def bitstream(
 ) -> None:
     """Make a bitstream and a report.
 
-    Fails if the clock is not reached.
+    Without --clock the bitstream of an ECP5 runs at the clock that place and route reached. Fails if --clock is not
+    reached, or, on other devices, the preset's clock.
     """
     board = concord_boards.board_named(board_name)
     config = _config(board, preset_name, image)
@@ -149,7 +159,9 @@ def bitstream(
     given = _given(image, config, flow)
     fixed = memories.fixed(config, board.family, given)
 
-    CONSOLE.print(f"{board.name}, preset {config.name}, {hz / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
+    tunes = tunable(board, wanted) and not clock_mhz
+    aim = BOARD_SPECS[board.name].aim_hz if tunes and preset_of(config.name) == board.preset else hz
+    CONSOLE.print(f"{board.name}, preset {config.name}, target {aim / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
     flow.generate(
         lambda: BoardTop(
             NpuTop(config, memories.marked(config, board.family, given)), board, clock_hz=wanted, baud=baud
@@ -157,7 +169,9 @@ def bitstream(
         digest(_source_key(), config.to_dict(), fixed, wanted, baud),
     )
     flow.synthesize()
-    runs = flow.place(seeds, hz, jobs, every_seed)
+    runs = flow.place(seeds, Goal(aim, hz, tunes), jobs, every_seed, minutes)
+    if tunes:
+        hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, baud)
     summary = _summary(board, config, hz, baud, runs)
     summary["fixed"] = fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
@@ -204,6 +218,17 @@ def patch(
     _fill(flow, config, given, output, partial)
 
 
+def _tune(flow: Flow, reached_hz: float, baud: int) -> float:
+    """Set the PLL of the placed design to the greatest clock within reach, and return it as the design has it."""
+    oscillator, text = flow.board.oscillator_hz, flow.placed.read_text()
+    hz, pll = reachable(flow.board, reached_hz, baud)
+    flow.placed.write_text(tuned(text, pll, oscillator))
+    made = tuning(flow.placed.read_text(), oscillator).hz
+    if not made == hz <= reached_hz:
+        raise ToolError(f"the clock must be {hz:g} Hz and at most {reached_hz:g}, not {made:g}")
+    return made
+
+
 def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """What report.json says."""
     best = max(runs, key=lambda seed: report.score(runs[seed]))
@@ -219,7 +244,12 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
         "utilisation": report.utilisation(runs[best], board.family),
         "seed": best,
         "seeds": {
-            str(seed): {"mhz": round(report.score(run), 2), "seconds": run["seconds"]} for seed, run in runs.items()
+            str(seed): {
+                "mhz": round(report.score(run), 2),
+                "aim_mhz": run["aim_hz"] / report.MHZ,
+                "seconds": run["seconds"],
+            }
+            for seed, run in runs.items()
         },
     }
 

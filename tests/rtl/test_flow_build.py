@@ -11,10 +11,12 @@ from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
 from concord_rtl.core import Contents
 from concord_rtl.flow import contents, report
-from concord_rtl.flow.bitstream import Flow
-from concord_rtl.flow.board_top import BoardTop
+from concord_rtl.flow.bitstream import Flow, Goal
+from concord_rtl.flow.board_top import BoardTop, reachable
 from concord_rtl.flow.bram import BlockRams
+from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.tools import Job, run_jobs
+from concord_rtl.flow.tuning import tuned, tuning
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.top import NpuTop
 from flow_design import Echo, random_store
@@ -35,7 +37,7 @@ def build(folder, board, seed, make, hz=None):
     hz = hz or board.oscillator_hz
     flow.generate(lambda: BoardTop(make(), board, clock_hz=hz, baud=1_000_000), seed)
     flow.synthesize()
-    return flow, flow.place([1], hz)
+    return flow, flow.place([1], Goal(hz, hz))
 
 
 def check_filled(flow, fresh, old, new):
@@ -88,6 +90,22 @@ def test_weights_in_instantiated_block_rams(tmp_path):
     check_filled(flow, fresh, *(contents.stores(WEIGHTS, Contents(matrix=rows), regions) for rows in given))
     # Of a row of 20 bits, 2048 words take three block RAMs 9 bits wide, and 512 words one 36 bits wide.
     assert report.utilisation(runs[1], board.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
+
+
+@pytest.mark.slow
+def test_a_clock_set_afterwards_equals_one_built_with_it(tmp_path):
+    """And the target of place and route is not that of the PLL in the netlist."""
+    board, texts = board_named("ulx3s-25f"), []
+    for hz in (50e6, 87.5e6):
+        flow = Flow(board, tmp_path / f"{hz:g}", Console(quiet=True))
+        flow.generate(lambda hz=hz: BoardTop(Echo([]), board, clock_hz=hz, baud=1_000_000), f"{hz:g}")
+        flow.synthesize()
+        runs = flow.place([1], Goal(60e6, 60e6, tunable=True))
+        assert runs[1]["fmax"][NET]["constraint"] == pytest.approx(60, abs=0.01)
+        texts.append(flow.placed.read_text())
+        assert tuning(texts[-1], board.oscillator_hz).hz == hz
+    hz, pll = reachable(board, 88e6, 1_000_000)
+    assert hz == 87.5e6 and texts[0] != texts[1] == tuned(texts[0], pll, board.oscillator_hz)
 
 
 @pytest.mark.slow

@@ -1,3 +1,4 @@
+import io
 import json
 
 import pytest
@@ -5,6 +6,7 @@ from rich.console import Console
 
 from concord_boards import board_named
 from concord_rtl.flow import bitstream
+from concord_rtl.flow.bitstream import Goal
 from concord_rtl.flow.cache import Stage, digest
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
 
@@ -58,12 +60,20 @@ def test_digest_tells_parts_apart(tmp_path):
     assert len({digest("ab"), digest("a", "b"), digest(tmp_path / "a"), digest()}) == 4
 
 
-class Routed:
-    """A flow whose seeds reach the given frequencies (MHz) without a tool being run; ``ran`` are the seeds in order."""
+FAST_ENOUGH = Goal(50e6, 50e6)
 
-    def __init__(self, folder, monkeypatch, reached):
-        self.folder, self.reached, self.ran = folder, reached, []  # None: the router makes no end of it
+
+class Routed:
+    """A flow whose seeds reach the given frequencies (MHz) without a tool being run; ``ran`` are the seeds in order.
+
+    ``aims`` are the targets in MHz. The router makes no end of a target above ``end``, nor of a seed that reaches None.
+    """
+
+    def __init__(self, folder, monkeypatch, reached, end=1e9):
+        self.folder, self.reached, self.end, self.ran, self.aims = folder, reached, end, [], []
+        self.now = 0.0
         monkeypatch.setattr(bitstream, "run_jobs", self.route)
+        monkeypatch.setattr(bitstream.time, "monotonic", lambda: self.now)
         self.flow = bitstream.Flow(board_named("ulx3s-25f"), folder, Console(quiet=True))
         for name in ("json", "lpf"):
             self.flow.file(name).write_text("")
@@ -72,8 +82,10 @@ class Routed:
         for job in jobs:
             seed = int(job.label.split()[-1])
             self.ran.append(seed)
-            job.seconds = 1.0
-            job.gave_up = self.reached[seed] is None
+            self.aims.append(float(job.args[job.args.index("--freq") + 1]))
+            job.seconds = 600.0
+            self.now += job.seconds
+            job.gave_up = self.reached[seed] is None or self.aims[-1] > self.end or job.hopeless("")
             if job.gave_up:
                 continue
             (self.folder / f"seed{seed}.config").write_text(str(seed))
@@ -87,19 +99,51 @@ class Routed:
 )
 def test_seeds_are_tried_until_one_is_fast_enough(tmp_path, monkeypatch, jobs, every, tried, best):
     routed = Routed(tmp_path, monkeypatch, {4: 40.0, 2: 51.0, 7: 60.0})
-    reports = routed.flow.place([4, 2, 7], 50e6, jobs, every)
+    reports = routed.flow.place([4, 2, 7], FAST_ENOUGH, jobs, every)
     assert routed.ran == list(reports) == tried
     assert routed.flow.placed.read_text() == str(best)
-    assert routed.flow.place([4, 2, 7], 50e6, jobs, every) == reports
+    assert routed.flow.place([4, 2, 7], FAST_ENOUGH, jobs, every) == reports
     assert routed.ran == tried  # nothing is done again
 
 
 def test_seeds_without_a_route_are_passed_over(tmp_path, monkeypatch):
     routed = Routed(tmp_path, monkeypatch, {4: None, 2: 51.0})
-    assert list(routed.flow.place([4, 2], 50e6)) == [2]
+    assert list(routed.flow.place([4, 2], FAST_ENOUGH)) == [2]
     assert routed.ran == [4, 2] and routed.flow.placed.read_text() == "2"
     with pytest.raises(ToolError, match="none of the seeds 4 could be routed; try other --seeds"):
-        routed.flow.place([4], 50e6)
+        routed.flow.place([4], FAST_ENOUGH)
+
+
+def test_a_target_out_of_reach_is_lowered_for_all_seeds(tmp_path, monkeypatch):
+    """And what is known not to end is not tried again."""
+    routed = Routed(tmp_path, monkeypatch, {1: 94.0, 2: 97.0}, end=101.0)
+    goal = Goal(110e6, 96e6, tunable=True)
+    reports = routed.flow.place([1, 2], goal)
+    assert routed.ran == [1, 1, 1, 2] and routed.aims == [110.0, 105.0, 100.0, 100.0]
+    assert [report["aim_hz"] for report in reports.values()] == [100e6, 100e6]
+    assert 'FREQUENCY NET "clocking.clk" 100.000000 MHZ;' in (tmp_path / "seed2.lpf").read_text()
+    assert routed.flow.place([1, 2], goal) == reports and len(routed.ran) == 4
+    with pytest.raises(ToolError, match="none of the seeds 1 could be routed"):
+        routed.flow.place([1], Goal(110e6, 110e6))
+
+
+def test_a_time_budget_ends_the_search_when_there_is_a_result(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {1: None, 2: 40.0, 3: 45.0, 4: 60.0})
+    assert list(routed.flow.place([1, 2, 3, 4], FAST_ENOUGH, minutes=15)) == [2]  # the first one is not too late
+    assert routed.ran == [1, 2] and routed.flow.placed.read_text() == "2"
+    assert list(routed.flow.place([2, 3, 4], FAST_ENOUGH, minutes=15)) == [2, 3]
+    assert routed.flow.placed.read_text() == "3"
+    assert list(routed.flow.place([2, 4], FAST_ENOUGH, minutes=5)) == [2]  # ended while it ran
+    assert not list(tmp_path.glob("seed4*.endless"))
+
+
+def test_the_best_so_far_is_shown_and_kept(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {1: 40.0, 2: 45.0, 3: 42.0})
+    routed.flow.console = Console(record=True, file=io.StringIO())
+    routed.flow.place([1, 2, 3], FAST_ENOUGH)
+    text = routed.flow.console.export_text()
+    assert "seed 3: 42.00 MHz; best so far: seed 2, 45.00 MHz" in text
+    assert routed.flow.placed.read_text() == "2"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +152,9 @@ def test_seeds_without_a_route_are_passed_over(tmp_path, monkeypatch):
         ("iter=48 wires=819301 overused=0 overuse=0 archfail=NA", False),
         ("iter=200 wires=819301 overused=7 overuse=7 archfail=NA", False),
         ("iter=201 wires=819301 overused=7 overuse=7 archfail=NA", True),
+        ("iter=80 wires=819301 overused=0 overuse=0 tmgfail=560 archfail=NA", False),
+        ("iter=81 wires=819301 overused=0 overuse=0 tmgfail=101 archfail=NA", True),
+        ("iter=81 wires=819301 overused=0 overuse=0 tmgfail=100 archfail=NA", False),
         ("at iteration #250: temp = 0.000000, timing cost = 5, wirelen = 9", False),
     ],
 )
@@ -127,5 +174,5 @@ def test_a_hopeless_tool_is_ended(tmp_path):
 
 def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):
     routed = Routed(tmp_path, monkeypatch, {3: 37.0, 1: 39.0, 2: 38.0})
-    assert list(routed.flow.place([3, 1, 2], 50e6)) == [3, 1, 2]
+    assert list(routed.flow.place([3, 1, 2], FAST_ENOUGH)) == [3, 1, 2]
     assert routed.flow.placed.read_text() == "1"

@@ -41,7 +41,11 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
     summary = {
         "board": "ulx3s-85f",
         "preset": "tiny",
-        "clocks": [{"clock": "clk", "mhz": 76.69, "target_mhz": 50.0, "met": True}],
+        "hz": 75e6,
+        "clocks": [
+            {"clock": "start", "mhz": 297.18, "target_mhz": 75.0, "met": True},
+            {"clock": "clk", "mhz": 76.69, "target_mhz": 75.0, "met": True},
+        ],
         "utilisation": {"LUT4": {"used": 15049, "available": 83640, "percent": 18.0}},
     }
     (tmp_path / "a").mkdir()
@@ -49,7 +53,8 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
     results = Results("")
     synthesis(TINY, results, tmp_path)
     assert not results.skipped
-    assert [(figure.name, figure.value) for figure in results.figures] == [("clock clk", 76.69), ("LUT4", 15049.0)]
+    assert [(figure.name, figure.value) for figure in results.figures] == [("clock", 75.0), ("LUT4", 15049.0)]
+    assert results.figures[0].unit == "MHz (paths allow 76.69)"
 
 
 def test_emulator_speed():

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from .cache import Stage, digest
-from .report import clocks, score
+from .clocking import NET
+from .report import MHZ, score
 from .tools import Job, ToolError, run_jobs, tool_version
 
 NAME = "npu"
@@ -20,10 +23,15 @@ SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
 CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
 PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
 SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
-#: The first router of nextpnr goes on without an end on a full ECP5; the second one negotiates all nets at once.
-ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2"], "ice40": []}
-#: Rounds of the router after which a seed is given up: a design that can be routed took 50.
+#: The first router of nextpnr goes on without an end on a full ECP5; the second one negotiates all nets at once, and
+#: takes those up again that miss the target.
+ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2", "--tmg-ripup"], "ice40": []}
+#: Rounds of the router after which a seed is given up: a design that can be routed took 80.
 ROUNDS = 200
+#: The same for a target that is out of reach: so many rounds, and still so many connections too late.
+LATE_ROUNDS, LATE = 80, 100
+#: Steps by which the target goes down when the router makes no end of it.
+STEP_HZ = 5e6
 
 #: Before synthesis: block RAMs, all named *store*, need no emulation of reads that collide with writes, which are
 #: undefined (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
@@ -34,8 +42,30 @@ PREPARE = (
 
 def is_endless(line: str) -> bool:
     """Whether a line of nextpnr's log tells that its ``router2`` turns in circles."""
-    found = re.match(r"iter=(\d+) .*overused=", line)
-    return found is not None and int(found[1]) > ROUNDS
+    found = re.match(r"iter=(\d+) .*overused=\d+(?:.* tmgfail=(\d+))?", line)
+    if found is None:
+        return False
+    rounds, late = int(found[1]), int(found[2] or 0)
+    return rounds > ROUNDS or (rounds > LATE_ROUNDS and late > LATE)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What place and route is to reach.
+
+    Parameters
+    ----------
+    aim_hz : float
+        Target of place and route.
+    enough_hz : float
+        Frequency at which no other seed is tried.
+    tunable : bool
+        Whether the clock follows from what is reached: then a target that the router makes no end of is lowered.
+    """
+
+    aim_hz: float
+    enough_hz: float
+    tunable: bool = False
 
 
 class Flow:
@@ -101,57 +131,99 @@ class Flow:
         run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], self.folder, log)])
         stage.keep()
 
-    def place(self, seeds: list[int], hz: float, jobs: int = 1, every: bool = False) -> dict[int, dict[str, Any]]:
-        """Place and route until a seed reaches ``hz``, or with every seed; keep the result of the best one.
+    def place(
+        self, seeds: list[int], goal: Goal, jobs: int = 1, every: bool = False, minutes: float | None = None
+    ) -> dict[int, dict[str, Any]]:
+        """Place and route until a seed reaches ``goal``, or with every seed; keep the result of the best one.
 
         ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
-        are returned, tell. A seed that the router makes no end of is given up; :class:`ToolError` if none is left.
+        are returned, tell, with the target of each as ``aim_hz``. Seeds that the router makes no end of are given up,
+        or, if the clock is tunable and all were, tried again with a lower target, which is that of the seeds after
+        them, too. After ``minutes`` nothing new is begun and what runs is ended, if there is a result.
+        :class:`ToolError` if there is none in the end.
         """
+        until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
         reports: dict[int, dict[str, Any]] = {}
-        stages: dict[int, Stage] = {}
-        for first in range(0, len(seeds), jobs):
-            stages |= self._place_some(seeds[first : first + jobs], hz, jobs)
-            reports = {seed: json.loads(stage.outputs[1].read_text()) for seed, stage in stages.items()}
-            if not every and any(all(clock["met"] for clock in clocks(report, hz)) for report in reports.values()):
+        best, aim, waiting = None, goal.aim_hz, list(seeds)
+        while waiting:
+            now, waiting = waiting[:jobs], waiting[jobs:]
+            stages = self._place_some(now, aim, goal.tunable, jobs, until if reports else float("inf"))
+            for seed, stage in stages.items():
+                reports[seed] = json.loads(stage.outputs[1].read_text()) | {"aim_hz": aim}
+                if best is None or score(reports[seed]) > score(reports[best]):
+                    best = seed
+                    self.placed.write_bytes(stage.outputs[0].read_bytes())
+                self._say(reports, seed, best)
+            if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
                 break
+            if goal.tunable and not stages and aim - STEP_HZ >= goal.aim_hz / 2:
+                aim -= STEP_HZ
+                waiting = now + waiting
+                self.console.print(f"        the target is out of reach; next {aim / MHZ:g} MHz")
         if not reports:
             raise ToolError(f"none of the seeds {', '.join(map(str, seeds))} could be routed; try other --seeds")
-        best = max(reports, key=lambda seed: score(reports[seed]))
-        self.placed.write_bytes(stages[best].outputs[0].read_bytes())
         return reports
 
-    def _place_some(self, seeds: list[int], hz: float, jobs: int) -> dict[int, Stage]:
+    @staticmethod
+    def _is_enough(reports: dict[int, dict[str, Any]], goal: Goal) -> bool:
+        return any(score(report) * MHZ >= goal.enough_hz for report in reports.values())
+
+    def _say(self, reports: dict[int, dict[str, Any]], seed: int, best: int) -> None:
+        """Tell what a seed has reached."""
+        mhz = {key: f"{score(report):.2f} MHz" for key, report in reports.items()}
+        self.console.print(f"        seed {seed}: {mhz[seed]}; best so far: seed {best}, {mhz[best]}")
+
+    def _place_some(self, seeds: list[int], hz: float, tunable: bool, jobs: int, until: float) -> dict[int, Stage]:
         """Place and route with some seeds at a time, as far as that has not been done."""
         waiting, stages = [], {}
         for seed in seeds:
-            stage, job = self._seed(seed, hz)
+            stage, job = self._seed(seed, hz, tunable, until)
+            endless = self.folder / f"seed{seed}-{hz / MHZ:g}.endless"
+            if endless.exists() and endless.read_text() == stage.key:
+                self.console.print(f"        {job.label}: had no end")
+                continue
             stages[seed] = stage
             if not stage.fresh:
                 stage.clear()
-                waiting.append((seed, stage, job))
-        run_jobs(self.console, [job for *_, job in waiting], jobs)
-        for seed, stage, job in waiting:
+                waiting.append((seed, stage, job, endless))
+        run_jobs(self.console, [job for _, _, job, _ in waiting], jobs)
+        for seed, stage, job, endless in waiting:
             if job.gave_up:
                 del stages[seed]
+                if time.monotonic() < until:
+                    endless.write_text(stage.key)
                 continue
             found = json.loads(stage.outputs[1].read_text())
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
         return stages
 
-    def _seed(self, seed: int, hz: float) -> tuple[Stage, Job]:
+    def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
         family = self.board.family
         suffix, option = PLACED[family]
         outputs = [self.folder / f"seed{seed}.{suffix}", self.folder / f"seed{seed}.json"]
         pins, pins_option = CONSTRAINTS[family]
         log = self.folder / f"seed{seed}.log"
-        target = ["--freq", f"{hz / 1e6:.6f}", "--seed", str(seed), "--timing-allow-fail"]
+        target = ["--freq", f"{hz / MHZ:.6f}", "--seed", str(seed), "--timing-allow-fail"]
         fixed = [*self.board.place, *ROUTER[family], *target]
         tool = f"nextpnr-{family}"
-        key = digest(self.file("json"), self.file(pins), fixed, tool_version(tool))
-        files = ["--json", self.file("json"), pins_option, self.file(pins), option, outputs[0], "--report", outputs[1]]
+        constraints = self._constraints(hz, seed) if tunable else self.file(pins)
+        key = digest(self.file("json"), constraints, fixed, tool_version(tool))
+        files = ["--json", self.file("json"), pins_option, constraints, option, outputs[0], "--report", outputs[1]]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
-        return Stage(outputs, key), Job(f"place and route, seed {seed}", tool, args, self.folder, log, is_endless)
+
+        def hopeless(line: str) -> bool:
+            return is_endless(line) or time.monotonic() >= until
+
+        label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
+        return Stage(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
+
+    def _constraints(self, hz: float, seed: int) -> Path:
+        """Pins, and the target of the clock instead of the one that follows from the PLL in the netlist."""
+        suffix = CONSTRAINTS[self.board.family][0]
+        file = self.folder / f"seed{seed}.{suffix}"
+        file.write_text(f'{self.file(suffix).read_text()}\nFREQUENCY NET "{NET}" {hz / MHZ:.6f} MHZ;\n')
+        return file
 
     def pack(self, placed: Path, output: Path) -> None:
         """Make the bitstream of a placed and routed design, a file in the folder."""

@@ -4,7 +4,9 @@ from amaranth import *
 from amaranth.lib import io, wiring
 
 from ..link.uart import Uart
-from .clocking import Clocking
+from .clocking import Clocking, clock_of
+from .meter import BitMeter
+from .pll import ECP5_OUT_MAX
 
 #: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
 BAUD_ERROR = 0.02
@@ -19,10 +21,29 @@ def divisor_of(hz: float, baud: int) -> int:
     return divisor
 
 
+def reachable(board, most_hz, baud):
+    """The greatest clock up to ``most_hz`` that the board can make and that gives the bit rate; settings of its PLL.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    while True:
+        hz, pll = clock_of(board, most_hz)
+        try:
+            divisor_of(hz, baud)
+        except ValueError:
+            most_hz = hz - 1
+        else:
+            return hz, pll
+
+
 class BoardTop(wiring.Component):
     """Core, serial port, clock and LEDs on a board.
 
-    Has no ports of its own: pins are requested from the platform.
+    Has no ports of its own: pins are requested from the platform. Where the clock can be changed after routing the
+    serial port measures it, else its divisor is a constant.
 
     Parameters
     ----------
@@ -46,6 +67,7 @@ class BoardTop(wiring.Component):
         self.board = board
         self.clocking = Clocking(board, clock_hz)
         self.hz = self.clocking.hz
+        self.baud = baud
         self.divisor = divisor_of(self.hz, baud)
         super().__init__({})
 
@@ -57,7 +79,7 @@ class BoardTop(wiring.Component):
         if clocking.has_reset:
             m.d.comb += ResetSignal().eq(clocking.rst)
         m.submodules.core = core = self.core
-        m.submodules.uart = uart = Uart(self.divisor)
+        m.submodules.uart = uart = self._uart(m)
         wiring.connect(m, uart.o, core.rx)
         wiring.connect(m, core.tx, uart.i)
 
@@ -71,6 +93,17 @@ class BoardTop(wiring.Component):
             m.submodules[f"led_{name}{number}"] = led = io.FFBuffer("o", platform.request(name, number, dir="-"))
             m.d.comb += led.o.eq(state)
         return m
+
+    def _uart(self, m):
+        """The serial port with its bit rate."""
+        if not self.clocking.tunable:
+            return Uart(self.divisor)
+        m.domains.oscillator = ClockDomain(reset_less=True)
+        m.d.comb += ClockSignal("oscillator").eq(self.clocking.start_clk)
+        uart = Uart(int(ECP5_OUT_MAX / self.baud))
+        m.submodules.meter = meter = BitMeter(self.board.oscillator_hz, self.baud, uart.divisor.init)
+        m.d.comb += [meter.run.eq(self.clocking.runs), uart.divisor.eq(meter.divisor)]
+        return uart
 
     @staticmethod
     def _unused(platform):

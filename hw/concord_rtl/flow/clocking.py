@@ -6,6 +6,8 @@ from amaranth.lib.wiring import Out
 
 from .pll import ecp5_pll, ice40_pll
 
+#: Net of the clock that the PLL of ECP5 makes, in the netlist; settings of the PLL can be replaced after routing.
+NET = "clocking.clk"
 #: Cycles the reset stays after the PLL has locked: block RAM of iCE40 is not readable at once after configuration.
 RESET_CYCLES = 256
 
@@ -16,6 +18,11 @@ def clock_of(board, wanted_hz):
         return wanted_hz, None
     pll = (ecp5_pll if board.family == "ecp5" else ice40_pll)(board.oscillator_hz, wanted_hz)
     return pll.hz, pll
+
+
+def tunable(board, wanted_hz):
+    """Whether the clock of the placed and routed design can be changed (:mod:`concord_rtl.flow.tuning`)."""
+    return board.family == "ecp5" and wanted_hz != board.oscillator_hz
 
 
 class Clocking(wiring.Component):
@@ -38,6 +45,10 @@ class Clocking(wiring.Component):
         The clock.
     rst : Out(1)
         Reset of its domain, synchronous to it, if ``has_reset``.
+    start_clk : Out(1)
+        The clock of the start: the oscillator itself unless its pin belongs to the PLL, as on iCE40.
+    runs : Out(1)
+        ``clk`` runs and ``rst`` is over; synchronous to ``start_clk``.
 
     Attributes
     ----------
@@ -45,13 +56,16 @@ class Clocking(wiring.Component):
         The frequency made: the greatest one possible that is not above ``wanted_hz``.
     has_reset : bool
         Whether ``rst`` is used.
+    tunable : bool
+        As :func:`tunable`.
     """
 
     def __init__(self, board, wanted_hz):
         self.board = board
         self.hz, self.pll = clock_of(board, wanted_hz)
-        self.has_reset = board.family == "ice40" or self.pll is None
-        super().__init__({"clk": Out(1), "rst": Out(1)})
+        self.tunable = tunable(board, wanted_hz)
+        self.has_reset = not self.tunable
+        super().__init__({name: Out(1) for name in ("clk", "rst", "start_clk", "runs")})
 
     def elaborate(self, platform):
         m = Module()
@@ -77,6 +91,7 @@ class Clocking(wiring.Component):
         with m.Elif(wait != 0):
             m.d.start += wait.eq(wait - 1)
         m.d.start += waiting.eq(wait != 0)
+        m.d.comb += [self.start_clk.eq(ClockSignal("start")), self.runs.eq(~waiting)]
         if self.has_reset:
             m.d.comb += [self.clk.eq(clk), self.rst.eq(waiting)]
         else:

@@ -9,6 +9,7 @@ from itertools import product
 ECP5_VCO = (400e6, 800e6)
 ECP5_PFD_MIN = 10e6
 ECP5_DIVIDERS = 128
+ECP5_OUT_MAX = 400e6
 
 #: Limits of the iCE40 SB_PLL40 in Hz, and of its dividers.
 ICE40_VCO = (533e6, 1066e6)

@@ -43,15 +43,15 @@ def utilisation(report: dict[str, Any], family: str) -> dict[str, dict[str, floa
 def render(summary: dict[str, Any]) -> list[Table]:
     """Readable tables of a summary."""
     title = f"{summary['board']}, preset {summary['preset']}, best of seeds {', '.join(map(str, summary['seeds']))}"
-    timing = Table("clock", "MHz", "target", "met", title=title, title_justify="left")
+    timing = Table("clock", "MHz possible", "MHz", "met", title=title, title_justify="left")
     for clock in summary["clocks"]:
         row = (clock["clock"], f"{clock['mhz']:.2f}", f"{clock['target_mhz']:.2f}")
         timing.add_row(*row, "yes" if clock["met"] else "[red]no")
     area = Table("resource", "used", "available", "%")
     for name, entry in summary["utilisation"].items():
         area.add_row(name, f"{entry['used']:,}", f"{entry['available']:,}", f"{entry['percent']:.1f}")
-    runs = Table("seed", "MHz", "seconds")
+    runs = Table("seed", "target", "MHz", "seconds")
     for seed, run in summary["seeds"].items():
         best = " (best)" if int(seed) == summary["seed"] else ""
-        runs.add_row(f"{seed}{best}", f"{run['mhz']:.2f}", f"{run['seconds']:.0f}")
+        runs.add_row(f"{seed}{best}", f"{run['aim_mhz']:g}", f"{run['mhz']:.2f}", f"{run['seconds']:.0f}")
     return [timing, area, runs]

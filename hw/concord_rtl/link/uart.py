@@ -10,13 +10,13 @@ DATA_BITS = 8
 class _Transmitter(wiring.Component):
     """Send bytes as start bit, eight bits (the least significant first) and stop bit. Ten bit times per byte."""
 
-    def __init__(self, divisor):
-        self.divisor = divisor
-        super().__init__({"i": In(stream.Signature(DATA_BITS)), "tx": Out(1, init=1)})
+    def __init__(self, most):
+        self.most = most
+        super().__init__({"i": In(stream.Signature(DATA_BITS)), "tx": Out(1, init=1), "divisor": In(range(most + 1))})
 
     def elaborate(self, platform):
         m = Module()
-        timer = Signal(range(self.divisor))
+        timer = Signal(range(self.most))
         shift = Signal(DATA_BITS + 1)  # what follows the bit on the wire; 1 when only stop bits are left
         left = Signal(range(DATA_BITS + 2))  # bits until the line is free, the one on the wire included
         m.d.comb += self.i.ready.eq(left == 0)
@@ -39,15 +39,22 @@ class _Transmitter(wiring.Component):
 class _Receiver(wiring.Component):
     """Receive bytes, each bit sampled in its middle. Drops bytes without stop bit and those that find ``o`` full."""
 
-    def __init__(self, divisor):
-        self.divisor = divisor
-        super().__init__({"o": Out(stream.Signature(DATA_BITS)), "rx": In(1), "dropped": Out(1)})
+    def __init__(self, most):
+        self.most = most
+        super().__init__(
+            {
+                "o": Out(stream.Signature(DATA_BITS)),
+                "rx": In(1),
+                "dropped": Out(1),
+                "divisor": In(range(most + 1)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
         line = Signal(init=1)
         m.submodules.synchronizer = cdc.FFSynchronizer(self.rx, line, init=1)
-        timer = Signal(range(self.divisor))
+        timer = Signal(range(self.most))
         shift = Signal(DATA_BITS)
         left = Signal(range(DATA_BITS + 1))
         sample = Signal()
@@ -58,7 +65,7 @@ class _Receiver(wiring.Component):
 
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [timer.eq(self.divisor // 2 - 1), left.eq(DATA_BITS)]
+                m.d.sync += [timer.eq((self.divisor >> 1) - 1), left.eq(DATA_BITS)]
                 with m.If(~line):
                     m.next = "START"
             with m.State("START"):
@@ -98,10 +105,12 @@ class Uart(wiring.Component):
     Parameters
     ----------
     divisor : int
-        Clock cycles per bit, at least ``LEAST_DIVISOR``.
+        Clock cycles per bit, at least ``LEAST_DIVISOR``; the greatest number of them if they are set by the member.
 
     Members
     -------
+    divisor : In
+        Clock cycles per bit, at least ``LEAST_DIVISOR``; those of the parameter unless driven.
     rx : In(1)
         Pin; synchronised here.
     tx : Out(1)
@@ -119,9 +128,9 @@ class Uart(wiring.Component):
     def __init__(self, divisor: int):
         if not isinstance(divisor, int) or divisor < self.LEAST_DIVISOR:
             raise ValueError(f"divisor must be an integer of at least {self.LEAST_DIVISOR}, not {divisor!r}")
-        self.divisor = divisor
         super().__init__(
             {
+                "divisor": In(range(divisor + 1), init=divisor),
                 "rx": In(1, init=1),
                 "tx": Out(1, init=1),
                 "i": In(stream.Signature(DATA_BITS)),
@@ -132,9 +141,11 @@ class Uart(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.transmitter = transmitter = _Transmitter(self.divisor)
-        m.submodules.receiver = receiver = _Receiver(self.divisor)
+        most = self.divisor.init
+        m.submodules.transmitter = transmitter = _Transmitter(most)
+        m.submodules.receiver = receiver = _Receiver(most)
         wiring.connect(m, wiring.flipped(self.i), transmitter.i)
         wiring.connect(m, receiver.o, wiring.flipped(self.o))
         m.d.comb += [self.tx.eq(transmitter.tx), receiver.rx.eq(self.rx), self.dropped.eq(receiver.dropped)]
+        m.d.comb += [unit.divisor.eq(self.divisor) for unit in (transmitter, receiver)]
         return m

@@ -18,29 +18,37 @@ class BoardSpec:
         Name of the configuration that fills the board.
     clock_hz : int
         Clock of the bitstream that ``make bitstream`` makes of it: measured, and the base of all rates.
+    aim_hz : int
+        Target that place and route of the preset begins with.
     baud : int
         Bits per second of its serial port.
     """
 
     preset: str
     clock_hz: int
+    aim_hz: int
     baud: int = BAUD
 
 
 #: Boards by name.
 BOARD_SPECS: dict[str, BoardSpec] = {
-    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
-    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
-    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, baud=3_000_000),
-    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, baud=3_000_000),
-    "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000),
+    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=113_000_000, baud=3_000_000),
+    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=113_000_000, baud=3_000_000),
+    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=113_000_000, baud=3_000_000),
+    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, aim_hz=90_000_000, baud=3_000_000),
+    "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000, aim_hz=18_000_000),
 }
 
 #: Preset of every board for which there is a bitstream.
 BOARD_PRESETS: dict[str, str] = {name: board.preset for name, board in BOARD_SPECS.items()}
 
 
+def preset_of(name: str) -> str:
+    """Name of the preset that a configuration with this name, maybe one of other mantissas, was made from."""
+    return re.sub(r"-m\d+$", "", name)
+
+
 def baud_of(preset: str) -> int:
     """Bits per second of the board with a configuration of this name, or one of other mantissas; else the default."""
-    name = re.sub(r"-m\d+$", "", preset)
+    name = preset_of(preset)
     return next((board.baud for board in BOARD_SPECS.values() if board.preset == name), BAUD)

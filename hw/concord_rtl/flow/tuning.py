@@ -1,0 +1,49 @@
+"""The clock of a placed and routed design for ECP5: read from the settings of its PLL, and replaced."""
+
+from __future__ import annotations
+
+import re
+
+from .pll import ECP5_DIVIDERS, Ecp5Pll
+
+#: Settings in the text that nextpnr writes, and what each holds: a divider, or the phase that goes with it, minus 1.
+WORDS = {
+    "CLKI_DIV": "ref_div",
+    "CLKOP_DIV": "out_div",
+    "CLKOP_CPHASE": "out_div",
+    "CLKOS_DIV": "fb_div",
+    "CLKOS_CPHASE": "fb_div",
+}
+WIDTH = (ECP5_DIVIDERS - 1).bit_length()
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?m)^(word: {name} )([01]{{{WIDTH}}})$")
+
+
+def tuning(text: str, input_hz: float) -> Ecp5Pll:
+    """Settings of the PLL in ``text``.
+
+    Raises
+    ------
+    ValueError
+        If there is not exactly one PLL, or one that :class:`concord_rtl.flow.clocking.Clocking` does not make.
+    """
+    found: dict[str, int] = {}
+    for name, part in WORDS.items():
+        words = _pattern(name).findall(text)
+        if len(words) != 1:
+            raise ValueError(f"the design must have one {name} of a PLL, not {len(words)}")
+        value = int(words[0][1], 2) + 1
+        if found.setdefault(part, value) != value:
+            raise ValueError(f"{name} must be that of divider {found[part]}, not of {value}")
+    hz = input_hz / found["ref_div"] * found["fb_div"] / found["out_div"]
+    return Ecp5Pll(hz, **found)
+
+
+def tuned(text: str, pll: Ecp5Pll, input_hz: float) -> str:
+    """``text`` with the settings ``pll``; :class:`ValueError` as from :func:`tuning`."""
+    tuning(text, input_hz)
+    for name, part in WORDS.items():
+        text = _pattern(name).sub(rf"\g<1>{getattr(pll, part) - 1:0{WIDTH}b}", text)
+    return text
