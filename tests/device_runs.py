@@ -16,9 +16,9 @@ WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 
 
-def load(device, memories):
-    """Fill all memories of a device."""
-    for region in LOADED:
+def load(device, memories, regions=LOADED):
+    """Fill memories of a device, all of them if not said otherwise."""
+    for region in regions:
         device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
 
 

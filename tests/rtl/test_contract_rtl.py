@@ -7,7 +7,7 @@ from concord.host.rtl import find_library
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
-from device_runs import compare, load
+from device_runs import WRITTEN, compare, load
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +15,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
 def device(request):
     with connect("rtl", request.param, library=find_library(request.param)) as device:
+        load(device, contract_memories(request.param, "halt"))
         yield device
+
+
+def fill(device, program):
+    """Weights and tables are those of all programs."""
+    memories = contract_memories(device.config, program)
+    load(device, memories, (RegionId.PROGRAM, *WRITTEN))
+    return memories
 
 
 def wide(device, address):
@@ -26,8 +34,7 @@ def wide(device, address):
 @pytest.mark.parametrize("name", RESULTS)
 def test_what_programs_leave(device, name):
     text, want = RESULTS[name]
-    memories = contract_memories(device.config, text)
-    load(device, memories)
+    memories = fill(device, text)
     device.start(0)
     device.wait()
     assert [wide(device, 8 + k) for k in range(len(want))] == want
@@ -37,8 +44,7 @@ def test_what_programs_leave(device, name):
 @pytest.mark.parametrize("name", TRAPS)
 def test_how_programs_trap(device, name):
     words, trap, pc = TRAPS[name]
-    memories = contract_memories(device.config, words)
-    load(device, memories)
+    memories = fill(device, words)
     device.start(0)
     with pytest.raises(TrapError) as caught:
         device.wait()
@@ -47,7 +53,7 @@ def test_how_programs_trap(device, name):
 
 
 def test_every_start_begins_with_the_initial_state(device):
-    load(device, contract_memories(device.config, STATE))
+    fill(device, STATE)
     for pc in (0, SECOND):
         device.start(pc)
         device.wait()
@@ -59,9 +65,20 @@ def test_every_start_begins_with_the_initial_state(device):
 def test_every_start_begins_with_the_same_noise(device):
     if not device.config.stochastic:
         pytest.skip("the configuration has no noise")
-    load(device, contract_memories(device.config, NOISE.format(8, 9) + NOISE.format(10, 11)))
+    fill(device, NOISE.format(8, 9) + NOISE.format(10, 11))
     for pc in (0, 6):
         device.start(pc)
         device.wait()
     first, second, again, other = device.read(RegionId.NARROW, 8, 4)
     assert first == again and second == other and first != second
+
+
+def test_bits_above_a_word_are_ignored(device):
+    """The driver never sends any."""
+    for region in (RegionId.MATRIX, RegionId.FLAGS):
+        found = device.regions[region]
+        assert found.word.width % 8
+        before = device.read(region, 0)
+        device.link.write(found, 0, b"\xff" * found.nbytes)
+        assert device.read(region, 0) == [(1 << found.word.width) - 1]
+        device.write(region, 0, before)
