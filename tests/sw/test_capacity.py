@@ -1,6 +1,7 @@
 """Networks that are too large: which memory lacks how much, why bands do not help, and what would do."""
 
 import re
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -178,3 +179,41 @@ def test_sums_of_recurrent_layers_are_checked():
         compile_graph(graph, TINY)
     with pytest.raises(CapacityError):
         compile_graph(graph, UP5K.replace(matrix_depth=16))
+
+
+def attention_of(tokens, heads, width):
+    nodes = [
+        node("MatMul", ["q", "k"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": (1, heads, tokens, width), "k": (1, heads, width, tokens), "v": (1, heads, tokens, width)}
+    return model(nodes, shapes)
+
+
+def one_layer(shape, *weight, op="Gemm", **attrs):
+    return model(
+        [node(op, ["x", "w"], ["y"], name="fc", **attrs)], {"x": shape}, constants={"w": np.zeros(weight, "f")}
+    )
+
+
+FAR_TOO_LARGE = {
+    "rows": (one_layer((65536, 64), 64, 16), "Dense 'fc': native vectors of x must be at most 16384, not 262144"),
+    "line": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 22)}), "vectors of x must be at most 16384, not 2"),
+    "dimension": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 31)}),
+                  "input 'x': must have at most 16777216 elements, not 2147483648; make it smaller"),
+    "result": (model([node("Expand", ["x", "s"], ["y"])], {"x": (1, 8)}, constants={"s": np.array([1 << 30, 8])}),
+               "Expand 'y': "),
+    "products": (attention_of(128, 4, 32), "the elements [1, 4, 128, 128, 32] must be at most 262144, not 2097152"),
+    "attention": (attention_of(64, 2, 16), "narrow memory has 2048 vectors, but 8704 are needed"),
+    "weights": (one_layer((1, 4096), 4096, 1024), "memory has 2560 words, but 4194304 weights need at least 32768"),
+    "maps": (one_layer((1, 16, 512, 512), 16, 16, 3, 3, op="Conv", pads=[1] * 4), "memory has 1024 vectors, but 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("proto", "message"), FAR_TOO_LARGE.values(), ids=FAR_TOO_LARGE)
+def test_what_is_far_too_large_is_told_within_seconds(tmp_path, proto, message):
+    begin = time.process_time()
+    lines = compiled_by_command(tmp_path, proto)
+    assert any(message in line for line in lines[:2]), lines
+    assert time.process_time() - begin < 5

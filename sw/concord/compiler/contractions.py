@@ -22,7 +22,7 @@ from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.compiler.meeting import meet, own_indices, side, spreading, summable
 from concord.compiler.reductions import apart, form, masked
 from concord.graph.ir import Node
-from concord.spec.isa import Op
+from concord.spec.isa import VECTOR_ADDR_BITS, Op
 
 #: Exponentials that a softmax takes for zero have a sum below exp of minus this, beside 1 for the largest.
 _NEGLIGIBLE = 5.5
@@ -70,6 +70,8 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
     rows, columns = graph.shapes[y][-2:]
     inner = graph.shapes[first][-1]
     full = (*graph.shapes[y][:-2], rows, columns, inner)
+    if math.prod(full) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
+        raise LayoutError(f"products of the elements {list(full)} must be at most {limit}, not {math.prod(full)}")
     rank = len(graph.shapes[second])
     a = lowering.part(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
     turned = lowering.part(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))

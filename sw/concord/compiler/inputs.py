@@ -120,6 +120,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, 
     best = min((u for u in Unfold if u.value <= lowering.unfold.value), key=lambda u: (choices[u], u.value))
     if best is Unfold.NONE:
         return None
+    lowering.done.unfolded = max(lowering.done.unfolded, best, key=lambda u: u.value)
     rank = node.attrs["weight"].ndim - 2
     pads = node.attrs["pads"] if rank == 2 else (0, node.attrs["pads"][0], 0, node.attrs["pads"][1])
     (sy, sx), (dy, dx) = (

@@ -157,7 +157,10 @@ class Storages:
 
     def of(self, ids: Ids) -> list[Storage]:
         """The storages a view has elements in."""
-        numbers = np.unique(ids[ids != PAD] // _SPACING)
+        there = ids[ids != PAD]
+        if there.size and there.min() // _SPACING == there.max() // _SPACING:
+            return [self._by_number[int(there.flat[0] // _SPACING)]]
+        numbers = np.unique(there // _SPACING)
         return [self._by_number[int(number)] for number in numbers]
 
     @staticmethod

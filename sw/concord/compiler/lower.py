@@ -22,6 +22,8 @@ from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
 from concord.spec.config import NpuConfig
 
+_NOWHERE: Ids = np.empty(0, dtype=np.int64)
+
 
 class Unsupported(ValueError):
     """What cannot be lowered; ``reasons`` names every node."""
@@ -60,6 +62,8 @@ class Lowered:
         Where the elements of every tensor lie.
     inputs : dict
         By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
+    unfolded : Unfold
+        How much it has unfolded indeed: with any limit that is not below it would be the same.
     norms : Norms
         How normalisations are computed of which no samples tell the variance.
     movable : set of str
@@ -81,6 +85,7 @@ class Lowered:
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)
     norms: Norms = Norms.ANY
+    unfolded: Unfold = Unfold.NONE
 
 
 class Lowering:
@@ -113,6 +118,11 @@ class Lowering:
         while index < len(self.graph.nodes):
             node = self.graph.nodes[index]
             index += 1
+            if failed.intersection(node.inputs):  # only to find every reason
+                failed.update(node.outputs)
+                if not _can_be(node):
+                    reasons.append(f"{node.op} '{node.name}': {_NOT_SUPPORTED}")
+                continue
             try:
                 if (parts := EXPANSIONS[node.op](self, node) if node.op in EXPANSIONS else None) is not None:
                     index -= 1
@@ -121,13 +131,9 @@ class Lowering:
                 else:
                     self._node(node)
             except LayoutError as error:
-                if node.op not in HANDLERS or not failed.intersection(node.inputs):
-                    reasons.append(f"{node.op} '{node.name}': {error}")
+                reasons.append(f"{node.op} '{node.name}': {error}")
                 failed.update(node.outputs)
-                self._give_up(node)
-            if failed.intersection(node.inputs):
-                failed.update(node.outputs)
-        for name in self.graph.outputs:
+        for name in filter(lambda name: name not in failed, self.graph.outputs):
             try:
                 self._output(name)
             except LayoutError as error:
@@ -152,15 +158,8 @@ class Lowering:
         if node.op in HANDLERS:
             HANDLERS[node.op](self, node)
             reach.check_weights(node, self.config)
-        elif OPS[node.op].kind is not Kind.MOVING:  # what only moves elements is looked up by those who read them
-            raise LayoutError("operator is not supported on the NPU")
-
-    def _give_up(self, node: Node) -> None:
-        """Go on behind a node that cannot be lowered, to find every reason."""
-        for name in filter(None, node.outputs):
-            shape = self.graph.shapes[name]
-            storage = self.done.storages.new(name, 1, 1, int(np.prod(shape, dtype=int)))
-            self.done.views[name] = storage.view(int(np.prod(shape, dtype=int))).reshape(shape)
+        elif not _can_be(node):  # what only moves elements is looked up by those who read them
+            raise LayoutError(_NOT_SUPPORTED)
 
     # Tensors -----------------------------------------------------------------------------------
 
@@ -189,6 +188,7 @@ class Lowering:
     def store_input(self, tensor: str, order: Ids) -> Storage:
         """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
         storage = self.done.storages.new(tensor, *order.shape)
+        reach.check_storage(storage)
         storage.fixed = True
         ids = storage.view(order.shape[2])
         shape = self.graph.shapes[tensor]
@@ -239,11 +239,12 @@ class Lowering:
         """
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
-        ids = view(target).reshape(self.graph.shapes[tensor])
         layer = Layer(
-            node.name, source, reduction, weight, window, out, tensor, target, ids, node.inputs[0], [], [node.name]
+            node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0], [], [node.name]
         )
         reach.check(layer, self.config)
+        reach.check_storage(target)
+        layer.ids = ids = view(target).reshape(self.graph.shapes[tensor])
         self.done.layers.append(layer)
         self.done.views[tensor] = ids
         return layer
@@ -298,6 +299,14 @@ class Lowering:
         """Whether the tensors that steps read are computed before ``layer``."""
         targets = [la.target for la in self.done.layers[self.done.layers.index(layer) :]]
         return not any(step.operand is not None and step.operand.storage in targets for step in more)
+
+
+_NOT_SUPPORTED = "operator is not supported on the NPU"
+
+
+def _can_be(node: Node) -> bool:
+    """Whether there is a way to lower an operator."""
+    return node.op in HANDLERS or node.op in EXPANSIONS or OPS[node.op].kind is Kind.MOVING
 
 
 def _readers(graph: Graph) -> dict[str, list[str]]:

@@ -47,6 +47,16 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
+def _distinct(*columns: Ids) -> tuple[Ids, Ids]:
+    """The rows that there are, sorted, as ``[rows, columns]``, and by row of the arguments the index of it there."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    if math.prod(sizes) >= 1 << 63:
+        rows, where = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        return rows, where.reshape(-1)
+    keys, where = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
+    return np.stack(np.unravel_index(keys, sizes), axis=1), where.reshape(-1)
+
+
 def _rows(groups: Ids) -> int | None:
     """How many rows of a sorted array follow each other in every group of equal ones; ``None`` if that differs."""
     _, counts = np.unique(groups, axis=0, return_counts=True)
@@ -101,12 +111,11 @@ def meet(a: Side, b: Side) -> Meeting:
     if not (a.storage.uniform or b.storage.uniform or np.array_equal(a.lane, b.lane)):
         raise LayoutError("elements that meet must be in the same lanes")
     lane = b.lane if a.storage.uniform else a.lane
-    keys = np.stack([a.position, b.position, a.vector, b.vector], axis=1)
-    pairs, where = np.unique(keys, axis=0, return_inverse=True)
+    pairs, where = _distinct(a.position, b.position, a.vector, b.vector)
     rows = _rows(pairs[:, :2]) or 1
     choices = sorted(_divisors(len(pairs)), key=lambda n: (n != rows, n % rows > 0, n))  # whole positions, if possible
     size, (first, second) = _loops(choices, pairs[:, 2], pairs[:, 3])
-    return Meeting(size, first, second, (where.reshape(-1), lane))
+    return Meeting(size, first, second, (where, lane))
 
 
 @dataclass(frozen=True)
@@ -143,8 +152,7 @@ def spreading(a: Side, like: Side, own: Ids) -> Spreading:
         If elements are not in the same places of every position, or positions not evenly spaced.
     """
     native, tiles = a.storage.native, a.storage.tiles
-    keys, where = np.unique(np.stack([a.position, own, like.vector], axis=1), axis=0, return_inverse=True)
-    where = where.reshape(-1)
+    keys, where = _distinct(a.position, own, like.vector)
     rows = _rows(keys[:, :1])
     if rows is None:
         raise LayoutError("every position must meet as many vectors as the others")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from concord.compiler.banded import in_bands
 from concord.compiler.bands import Bands
 from concord.compiler.bounds import with_ranges
 from concord.compiler.emit import Emitter, whole
+from concord.compiler.footprint import check_weights_fit
 from concord.compiler.inputs import Unfold
 from concord.compiler.inventory import inventory
 from concord.compiler.layout import BORDER, PAD
@@ -135,14 +136,16 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         If a mantissa width is not possible, or for a layer that is not there or has no weights; if a range is not
         possible, or of no input.
     """
+    check_weights_fit(graph, config)
     given, formats = formats, with_ranges(graph, formats)
     for norms in Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]:
         failures: list[CapacityError] = []
+        known: list[Lowered] = []
         for banded in (False, True):
             tried = []
-            for unfold in reversed(Unfold):
+            for lowered in known if banded else _lowered(graph, config, formats, batch, norms, known):
                 try:
-                    compiled = _compile(graph, config, unfold, formats, batch, banded, norms)
+                    compiled = _compile(graph, config, lowered, formats, batch, banded)
                     taken = assumptions(graph, given, formats, compiled.lowered.layers)
                     return replace(compiled, assumptions=taken)
                 except CapacityError as error:
@@ -151,14 +154,22 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     raise CapacityError("; ".join(map(str, failures)), failures[0].short)
 
 
-def _compile(
-    graph: Graph, config: NpuConfig, unfold: Unfold, formats: Formats, batch: int, banded: bool, norms: Norms
-) -> Compiled:
-    npu, host = split(graph)
-    shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
+def _lowered(
+    graph: Graph, config: NpuConfig, formats: Formats, batch: int, norms: Norms, known: list[Lowered]
+) -> Iterator[Lowered]:
+    """The ways to lower a network, more and less unfolded by the host; those that are taken are ``known`` then."""
+    npu, _ = split(graph)
     if batch != 1:
         npu = with_batch(npu, batch)
-    lowered = Lowering(npu, config, unfold, formats, norms).run()
+    for unfold in reversed(Unfold):
+        if not known or unfold.value < known[-1].unfolded.value:
+            known.append(Lowering(npu, config, unfold, formats, norms).run())
+            yield known[-1]
+
+
+def _compile(graph: Graph, config: NpuConfig, lowered: Lowered, formats: Formats, batch: int, banded: bool) -> Compiled:
+    npu, host = split(graph)
+    shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)

@@ -6,10 +6,10 @@ import numpy as np
 
 from concord.compiler import steps
 from concord.compiler.layers import Layer, Reduction, Window
-from concord.compiler.layout import LayoutError
+from concord.compiler.layout import LayoutError, Storage
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
-from concord.spec.isa import FORMS, Op
+from concord.spec.isa import FORMS, VECTOR_ADDR_BITS, Op
 
 
 def greatest(op: Op, name: str) -> int:
@@ -56,6 +56,12 @@ def check(layer: Layer, config: NpuConfig) -> None:
 def check_sum(terms: int, config: NpuConfig) -> None:
     """Refuse a sum of more native products than an accumulator takes with :class:`LayoutError`."""
     _refuse([(f"native products in a sum on {config.name}", terms, config.max_terms)])
+
+
+def check_storage(storage: Storage) -> None:
+    """Refuse a tensor that no addresses suffice for with :class:`LayoutError`; one with rows may be there in bands."""
+    if storage.height == 1:
+        _refuse([(f"native vectors of {storage.name}", storage.vectors, 1 << VECTOR_ADDR_BITS)])
 
 
 def check_weights(node: Node, config: NpuConfig) -> None:

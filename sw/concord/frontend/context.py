@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.frontend.errors import Refusal
+from concord.frontend.load import LARGEST_TENSOR
 from concord.graph.ir import Floats, Graph, Node, Quantization, Shape
 from concord.graph.ops import OPS
 
@@ -98,6 +100,8 @@ class Context:
             shapes = OPS[op].shape(made, [self.graph.shapes[name] if name else None for name in inputs])
         except ValueError as error:
             raise Refusal(str(error), "correct the model") from error
+        if (largest := max(map(prod, shapes))) > LARGEST_TENSOR:
+            raise Refusal(f"result must have at most {LARGEST_TENSOR} elements, not {largest}", "make it smaller")
         self.graph.nodes.append(made)
         self.graph.shapes.update(zip(outputs, shapes, strict=True))
         return outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
                 if open_dims
                 else None
             )
+            if reason is None and prod(shapes[value.name]) > LARGEST_TENSOR:
+                reason = f"must have at most {LARGEST_TENSOR} elements, not {prod(shapes[value.name])}; make it smaller"
             if 0 in sizes:
                 reason = f"dimension {sizes.index(0)} must be at least 1, not 0; there is nothing to compute"
         if reason is not None:
@@ -156,5 +159,7 @@ def _given(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
     return tuple(int(size) for size in shape)
 
 
+#: Elements of a tensor, far beyond what an NPU can have.
+LARGEST_TENSOR = 1 << 24
 #: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.
 FLOAT_TYPES = (1, 10, 11, 16)
