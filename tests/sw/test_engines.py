@@ -5,9 +5,12 @@ import random
 import numpy as np
 import pytest
 
+from compiled_nets import ROOMY, attention, gru, residual
 from concord.asm import assemble
+from concord.compiler.model import compile_graph
 from concord.emulator import Emulator, ReferenceMachine
 from concord.golden import half
+from concord.host import connect
 from concord.program import Span, trace, verify
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
@@ -125,6 +128,20 @@ def test_random_programs_are_full_of_groups_that_feed_back(config):
         words, _ = random_program(config, random.Random(seed), 8)
         count += any(feeds_back(chain, config) for chain in trace(words, config).chains)
     assert count >= 8, count
+
+
+@pytest.mark.parametrize("make", [residual, gru, attention])
+def test_compiled_networks_have_the_same_bits_with_any_number_of_engines(make):
+    graph = make()
+    rng = np.random.default_rng(5)
+    x = {name: rng.normal(0, 1, (3, *graph.sample_shape(name))) for name in graph.inputs}
+    results = set()
+    for engines in (1, 2, 4):
+        package = compile_graph(graph, ROOMY.replace(engines=engines)).package
+        with connect("emulator", package.config) as device:
+            device.load(package.image)
+            results.add(b"".join(values.tobytes() for values in package.run(device, x).values()))
+    assert len(results) == 1
 
 
 @pytest.mark.parametrize(("engines", "found"), [(1, "narrow 5, 7, 9"), (2, "narrow 7"), (4, "")])
