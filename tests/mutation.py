@@ -195,6 +195,11 @@ def _files(mutants: list[Mutant]) -> dict[str, list[str]]:
     return {file: list(tests) for file, tests in found.items()}
 
 
+def _known(results: Path | None) -> dict[str, str]:
+    """Outcomes by key that earlier runs have left."""
+    return json.loads(results.read_text()) if results is not None and results.exists() else {}
+
+
 def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, root: Path = ROOT, say=print):
     """Outcomes of mutants.
 
@@ -216,7 +221,7 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
     list of Result
         One for each.
     """
-    known = json.loads(results.read_text()) if results and results.exists() else {}
+    known = _known(results)
     keys = {mutant: mutant.key(root) for mutant in mutants}
     texts = {mutant: mutant.describe(root) for mutant in mutants}  # sources may be edited meanwhile
     todo = [mutant for mutant in mutants if keys[mutant] not in known]
@@ -268,7 +273,7 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
             result = future.result()
             done.append(result)
             if results and result.outcome in (Outcome.NOTICED, Outcome.TIMEOUT):
-                known[keys[result.mutant]] = str(result.outcome)
+                known = _known(results) | {keys[result.mutant]: str(result.outcome)}  # others may have written, too
                 results.parent.mkdir(parents=True, exist_ok=True)
                 results.write_text(json.dumps(known, indent=1))
     return done

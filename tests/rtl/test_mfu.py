@@ -136,6 +136,19 @@ def test_mfu(config, gap):
     assert next(got, None) is None
 
 
+def test_relu_of_numbers_that_nothing_has_touched():
+    """NaNs of both signs and every pattern become the one NaN, zeros of both signs +0."""
+    entries = np.zeros(TINY.table_depth, dtype=np.uint16)
+    ctrl = {"mul": 0, "add": AddOp.NONE, "act": Act.RELU, "slot": 0}
+    none = np.zeros(4, dtype=np.uint16)
+    special = np.array(
+        [0x7E00, 0xFE00, 0x7C01, 0xFFFF, 0x7C00, 0xFC00, 0x8000, 0, 0x8001, 1, 0xBC00, 0x3C00], np.uint16
+    )
+    work = [(ctrl, x, none, none) for x in special.reshape(-1, 4)]
+    want = [w for v in work for w in by_beats(TINY, *expected(entries, *v))]
+    assert run(TINY, entries, work) == want
+
+
 def test_the_comparison_can_fail():
     rng = np.random.default_rng(2)
     entries = rng.integers(0, 1 << 16, TINY.table_depth, dtype=np.uint16)

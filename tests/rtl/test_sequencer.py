@@ -248,14 +248,20 @@ def test_start_elsewhere_and_start_beyond_the_end():
 
 def test_a_start_finds_nothing_of_the_run_before():
     """No address register, no open chain, no loop: the first run traps in the middle of all of them."""
-    read, write = ({"mem": Mem.WIDE, "addr": 3, "areg": 1}, {"mem": Mem.WIDE, "addr": 5, "areg": 1, "last": 1})
-    names = [field.name for field in isa.FORMS[Op.V_RD].fields.fields]
-    register = next(name for name in names if name in ("areg", "reg"))
-    read, write = ({register if key == "areg" else key: value for key, value in f.items()} for f in (read, write))
-    first = [isa.encode(Op.SET_ADDR, **{"reg": 1, "value": 7}), isa.encode(Op.LOOP, count=3), isa.encode(Op.V_RD)]
-    words = [*first, 0, isa.encode(Op.V_RD, **read), isa.encode(Op.V_WR, **write), isa.encode(Op.END_LOOP)]
+    read, write = ({"mem": Mem.WIDE, "addr": at, "reg": 1} for at in (3, 5))
+    first = [isa.encode(Op.SET_ADDR, reg=1, value=7), isa.encode(Op.LOOP, count=3), isa.encode(Op.V_RD)]
+    words = [*first, 0, isa.encode(Op.V_RD, **read), isa.encode(Op.V_WR, **write, last=1), isa.encode(Op.END_LOOP)]
     want = check(words, before=0, pc=4)
     assert len(want.chains) == 1 and want.chains[0].source.base == 3 and want.trap != Trap.NONE
+
+
+def test_a_register_is_added_to_every_address():
+    """That of a source, a matrix, an operand and a destination."""
+    words = [isa.encode(Op.SET_ADDR, reg=2, value=7), isa.encode(Op.INC_ADDR, reg=2, step=4)]
+    words += [isa.encode(Op.V_RD, mem=Mem.NARROW, addr=1, reg=2), isa.encode(Op.MV_MUL, matrix=30, reg=2)]
+    words += [isa.encode(Op.VV_ADD, addr=3, reg=2), isa.encode(Op.V_WR, mem=Mem.WIDE, addr=5, reg=2, last=1)]
+    (chain,) = check([*words, isa.encode(Op.HALT)]).chains
+    assert (chain.source.base, chain.matrix, chain.destinations[0].address.base) == (12, 41, 16)
 
 
 def test_rounding_that_is_not_there_traps():

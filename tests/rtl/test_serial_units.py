@@ -3,6 +3,8 @@
 import random
 
 import numpy as np
+import pytest
+from amaranth.hdl import signed
 
 from bench import simulate
 from concord.golden import half
@@ -11,6 +13,7 @@ from concord_rtl.arith.half_mul import HalfMul
 from concord_rtl.control import AddOp
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.serial.counters import CounterBank
+from concord_rtl.serial.dot_product import DotProduct
 from concord_rtl.serial.grid_adder import GridAdder
 from halves import CORNERS, SUMS, check, pairs
 
@@ -105,6 +108,42 @@ def test_columns_are_written_alone():
             ctx.set(dut.read.addr, addr)
             await ctx.tick()
             assert ctx.get(dut.read.data) == words[addr]
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_products_of_either_kind(lanes):
+    """Steps of dense and depthwise products in random order, some that do not count, and sums begun anew."""
+    config, rng = UP5K.replace(lanes=lanes), random.Random(6)
+    dut = DotProduct(config, term=signed(12), shift=range(8))
+    act, wgt = config.act, config.wgt
+
+    async def bench(ctx):
+        for _ in range(40):
+            ctx.set(dut.clear, 1)
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            want = 0
+            for _ in range(rng.randint(1, 5)):
+                mant = [rng.randint(-act.q_max, act.q_max) for _ in range(config.native)]
+                weight = [rng.randint(-wgt.q_max, wgt.q_max) for _ in range(lanes)]
+                exp, stored = rng.randint(act.exp_min, act.exp_max), rng.randint(0, wgt.exp_max - wgt.exp_min)
+                depthwise, valid = rng.random() < 0.5, rng.random() < 0.8
+                lane, part, own = rng.randrange(lanes), rng.randrange(config.steps), rng.choice(mant)
+                ctx.set(dut.x, {"mant": mant, "exp": exp})
+                ctx.set(dut.w, {"mant": weight, "exp": stored})
+                fields = {"depthwise": depthwise, "lane": lane, "half": part, "own": own, "valid": valid}
+                for name, value in fields.items():
+                    ctx.set(getattr(dut, name), int(value))
+                await ctx.tick()
+                mine = mant[part * lanes : (part + 1) * lanes]
+                dot = weight[lane] * own if depthwise else sum(a * b for a, b in zip(weight, mine, strict=True))
+                want += valid * dot << exp - act.exp_min + stored
+            ctx.set(dut.valid, 0)
+            for _ in range(dut.LATENCY):
+                await ctx.tick()
+            assert ctx.get(dut.acc) == want
 
     simulate(dut, bench)
 

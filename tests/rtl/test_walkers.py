@@ -121,7 +121,7 @@ def random_chain(rng):
 
 
 def expected_steps(chain, config):
-    """(memory, address, outside, matrix word, lane, first, last) of every tile step."""
+    """(memory, address, outside, matrix word, lane, part, (first, last), vectors) of every tile step."""
     sources, inside = chain.sources(config) & MASK, chain.inside()
     words = chain.matrix_words(config)
     group = config.engines if chain.dense else 1
@@ -139,7 +139,8 @@ def expected_steps(chain, config):
                 word, lane = words[r, tap // config.lanes], tap % config.lanes
             ends = (n == 0, n == count - 1)
             outside = not inside[o, i, tap]
-            yield int(chain.mem), sources[o, i, r, tap, col], outside, word, lane, half, ends
+            vectors = min(group, chain.rows - r)
+            yield int(chain.mem), sources[o, i, r, tap, col], outside, word, lane, half, ends, vectors
 
 
 def expected_vectors(chain):
@@ -184,12 +185,13 @@ def walk(config, chains, *, stall=0.0, seed=0):
 
 def compare(config, chains, steps, vectors):
     want_steps = [step for chain in chains for step in expected_steps(chain, config)]
-    for got, (memory, addr, outside, word, lane, half, (first, last)) in zip(steps, want_steps, strict=True):
+    for got, (memory, addr, outside, word, lane, half, (first, last), count) in zip(steps, want_steps, strict=True):
         p = got.payload
         assert (got.memory, got.addr, p.outside, p.first, p.last) == (memory, addr, outside, first, last)
         assert got.check == (not outside)
         if word is not None:
             assert p.matrix == word % config.matrix_depth
+            assert config.engines == 1 or p.vectors == count - 1
         if lane is not None:
             assert p.lane == lane
         if config.steps > 1:

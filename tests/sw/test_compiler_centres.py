@@ -108,6 +108,14 @@ def test_calibration_finds_the_middle(most, scale):
     assert abs(centre / scale - most / 2) <= 0.51
 
 
+def test_pixels_that_begin_above_zero():
+    """The middle of a range, not half its width."""
+    graph = network()
+    x = {name: values / 2 + 120 for name, values in pixels(graph, 40).items()}
+    (centre,) = input_centres(compile_graph(graph, TINY), x).values()
+    assert abs(centre - (120 + 254 / 4)) <= 0.51
+
+
 def test_inputs_around_zero_stay():
     graph = network()
     x = {"x": np.random.default_rng(6).normal(0, 1, (40, *graph.sample_shape("x")))}

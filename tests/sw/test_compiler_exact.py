@@ -307,6 +307,16 @@ def test_an_input_that_products_and_others_read(shape):
     assert [port.region.name for port in compiled.image.inputs] == ["WIDE"]
 
 
+def test_what_a_window_still_reads_is_not_replaced():
+    """A maximum of windows plus the tensor itself: the sum must not lie where later windows read."""
+    rng = np.random.default_rng(3)
+    first = conv(rng, 2, 4, (1, 1), y="a", name="first")
+    pool = Node("MaxPool", "pool", ("a",), ("b",), SAME)
+    join = Node("Add", "join", ("b", "a"), ("c",))
+    last = Node("Relu", "last", ("c",), ("y",))
+    check(graph_of([first, pool, join, last], x=(1, 2, 5, 6)), rng)
+
+
 def test_the_comparison_notices_one_wrong_number(monkeypatch):
     """The least difference there is between binary16 numbers, in one element of one sample."""
     rng = np.random.default_rng(1)

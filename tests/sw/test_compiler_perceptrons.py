@@ -94,6 +94,17 @@ def test_static_exponents():
     assert forms == ["static exponent -4", "dynamic exponent"]
 
 
+def test_an_exponent_of_zero_is_static():
+    """Not the dynamic one that an instruction has where nothing is said."""
+    graph = perceptron(7, 9, 5)
+    x = {"x": 20 * np.random.default_rng(3).normal(0, 1, (4, 7))}
+    compiled = check(graph, x, 0.05, {"relu0.out": 0})
+    (hidden,), _ = next(results(compiled, x))
+    codes = hidden.values[Mem.NARROW]
+    assert np.array_equal(codes, np.rint(codes)) and (codes % 2).any()
+    assert compiled.image.metadata["layers"][0]["output"] == "static exponent 0"
+
+
 def test_everything_that_does_not_fit_is_named():
     with pytest.raises(CapacityError) as caught:
         compile_graph(perceptron(64, 400, 400, 10), TINY.replace(max_terms=128))

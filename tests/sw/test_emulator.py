@@ -261,6 +261,36 @@ def test_the_device_can_be_changed_between_runs():
     assert emulator.run(pc=100).trap is Trap.BAD_OPCODE
 
 
+def test_every_memory_can_be_changed_between_runs():
+    """Weights, tables and descriptors that were prepared for a run are not used for the next one."""
+    text = "v_rd narrow, 0\nmv_mul 0\nv_wr wide, 1\nv_rd wide, 0\nv_tbl 0\nv_wr wide, 2\nhalt"
+    emulator, memories = Emulator(memories_with(text, seed=4)), random_memories(TINY, random.Random(5))
+    emulator.run()
+    for region in (RegionId.MATRIX, RegionId.TABLE, RegionId.SLOTS, RegionId.NARROW, RegionId.WIDE):
+        twin = emulator.memories.copy()
+        words = memories.read(region, 0, memories.region(region).depth)
+        emulator.write(region, 0, words)
+        twin.write(region, 0, words)
+        emulator.run()
+        ReferenceMachine(twin).run()
+        assert emulator.memories.differences(twin) == []
+
+
+@pytest.mark.parametrize("mem", ["narrow", "wide"])
+def test_maxima_of_negative_numbers_at_a_border(mem):
+    """What lies outside the image is less than anything inside."""
+    text = (
+        f"set_iters inner=4\nset_window kh=1 kw=3 stride_x=1\nset_pad x0=-1 height=1 width=4\n"
+        f"v_rd {mem}, 9, inner=1\nv_max\nv_wr wide, 40, inner=1\nhalt"
+    )
+    memories = memories_with(text)
+    memories.wide[8:16] |= 0x8000
+    memories.wide[8:16] &= 0xBFFF
+    memories.narrow_mant[8:16] = -np.abs(memories.narrow_mant[8:16]) - (memories.narrow_mant[8:16] == 0)
+    assert_machines_agree(memories)
+    assert (half.decode(memories.wide[40:44]) < 0).all()
+
+
 @pytest.mark.parametrize(
     ("wide", "outputs", "message"),
     [

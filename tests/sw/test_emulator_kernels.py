@@ -128,6 +128,20 @@ def test_conversion(mant, rounding, mode):
         assert np.array_equal(x, out)
 
 
+@pytest.mark.parametrize("rounding", Rounding, ids=lambda rounding: rounding.name.lower())
+@pytest.mark.parametrize("sign", [1, -1])
+def test_saturation_at_either_end(sign, rounding):
+    """One element beyond the greatest mantissa, of one sign alone, raises the flag; the greatest itself does not."""
+    act, quant, pool = TINY.act, Quant(ExponentMode.STATIC, 0, rounding), Pool()
+    noise = np.zeros((1, 4), dtype=np.uint16)
+    for value, flags in ((127, 0), (128, 1 << Flag.SATURATED), (30000, 1 << Flag.SATURATED)):
+        x = np.zeros((1, 4, 2), dtype=np.float32)
+        x[0, 1, 1] = sign * value
+        out, scale = np.empty_like(x), np.empty((1, 2), dtype=np.float32)
+        assert quantize(x, act, quant, noise, out, scale, pool) == flags
+        assert out[0, 1, 1] == sign * 127 and np.count_nonzero(out) == 1
+
+
 def test_conversion_needs_noise():
     x = np.ones((1, 4, 2), dtype=np.float32)
     scale = np.empty((1, 2), dtype=np.float32)

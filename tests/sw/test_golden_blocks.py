@@ -81,6 +81,15 @@ def test_greatest_exponent_of_a_foreign_format_saturates_with_a_flag():
     assert got.saturated.tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_greatest_mantissa_itself_is_no_saturation(sign):
+    """With a static exponent: up to what rounds to it."""
+    values = sign * np.array([[126.0, 0], [127.0, 0], [127.25, 0], [127.5, 0], [128.0, 0]])
+    got = blocks.quantize(half.encode(values), fmt_of(8, 2), ExponentMode.STATIC, 0)
+    assert got.mant[:, 0].tolist() == [sign * q for q in (126, 127, 127, 127, 127)]
+    assert got.saturated.tolist() == [False, False, False, True, True]
+
+
 def test_ordinary_saturation_is_not_flagged():
     got = blocks.quantize(half.encode([[0.9995, 0.25]]), fmt_of(8, 2))
     assert got.exp == [-7] and got.mant.tolist() == [[127, 32]] and not got.saturated.any()

@@ -330,3 +330,13 @@ def test_tables_that_do_not_fit_are_refused_and_leave_no_trace():
     with pytest.raises(ValueError, match="table_slots=2: relu does not, beside tanh, exp"):
         tables.add(standard_table("relu", UP5K, 16))
     assert tables.stored == 2 and len(tables.slots()) == 2
+
+
+def test_the_memory_is_filled_to_its_last_entry():
+    tables = TableSet(TINY)
+    tables.add(build_table("tanh", TINY, low=-100, high=99, scale=5))
+    tables.add(build_table("sigmoid", TINY, low=-28, high=27, scale=2))
+    assert tables.used == TINY.table_depth == len(tables.memory())
+    with pytest.raises(ValueError, match="needs 1 entries, 0 are left"):
+        tables.add(build_table("exp", TINY, low=0, high=0, scale=0))
+    assert tables.used == TINY.table_depth and len(tables.tables) == 2
