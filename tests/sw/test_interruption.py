@@ -20,10 +20,14 @@ main()
 """
 
 
-def begin(*words):
-    """The command, as far as its first own line."""
+def begin(*words, on_interrupt=signal.default_int_handler):
+    """The command, as far as its first own line; it inherits whether interruptions are ignored, as behind ``&``."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], **pipes)
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stdout.readline() == b"ready\n"
     return process
 
@@ -43,11 +47,7 @@ def test_one_line_at_any_time(tmp_path, delay):
 
 def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
     model = two_products(tmp_path) / "net.onnx"
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        process = begin("compile", model)
-    finally:
-        signal.signal(signal.SIGINT, ignored)
+    process = begin("compile", model, on_interrupt=signal.SIG_IGN)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 0 and not errors
