@@ -80,6 +80,13 @@ def test_an_image_without_layers_has_instructions_and_tables():
     ]
 
 
+def test_the_command_shows_instructions_of_an_image(tmp_path):
+    softmax(TINY).image().save(tmp_path / "softmax.npz")
+    np.savez(tmp_path / "x.npz", x=np.linspace(-60_000, 60_000, 10)[None])
+    code, output = run("run", tmp_path / "softmax.npz", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--strict")
+    assert code == 3 and "HALF_OVERFLOW" in output and "v_rd wide" in output
+
+
 @pytest.mark.parametrize("flag", list(Flag))
 def test_every_flag_has_words(folder, flag):
     net = Package.load(folder / "net")
