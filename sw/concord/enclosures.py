@@ -42,9 +42,13 @@ def _softplus(x: Interval) -> Interval:
     return Interval(np.where(x.low >= limit, x.low, curve.low), np.where(x.high >= limit, above, curve.high))
 
 
-def _gelu_tanh(x: Interval) -> Interval:
+def _normal_cdf(x: Interval) -> Interval:
+    return (_ONE + erf(x / _SQRT_TWO)) * _HALF
+
+
+def _gelu_tanh_gate(x: Interval) -> Interval:
     inner = _GELU_FACTOR * (x + constant(Fraction("0.044715")) * (x * x * x))
-    return x * ((_ONE + _tanh(inner)) * _HALF)
+    return (_ONE + _tanh(inner)) * _HALF
 
 
 def _positive(curve: Enclosure, pole: float) -> Enclosure:
@@ -73,6 +77,19 @@ def _elu(alpha: float | Fraction = 1.0) -> Enclosure:
     return lambda x: choose(x, constant(alpha) * (exp(x) - _ONE), x)
 
 
+def _celu(alpha: float | Fraction = 1.0) -> Enclosure:
+    return lambda x: choose(x, constant(alpha) * (exp(x / constant(alpha)) - _ONE), x)
+
+
+def _celu_ratio(alpha: float | Fraction = 1.0) -> Enclosure:
+    curve = _celu(alpha)
+    return lambda x: choose(x, curve(x) / x, _ONE)
+
+
+def _linear(slope: float | Fraction = 1.0, offset: float | Fraction = 0.0) -> Enclosure:
+    return lambda x: constant(slope) * x + constant(offset)
+
+
 def _hardsigmoid(alpha: float | Fraction = 0.2, beta: float | Fraction = 0.5) -> Enclosure:
     return lambda x: clip(constant(alpha) * x + constant(beta), 0, 1)
 
@@ -94,8 +111,15 @@ ENCLOSURES: dict[str, Callable[..., Enclosure]] = {
     "tanh": _plain(_tanh),
     "exp": _plain(exp),
     "erf": _plain(erf),
-    "gelu": _plain(lambda x: x * ((_ONE + erf(x / _SQRT_TWO)) * _HALF)),
-    "gelu_tanh": _plain(_gelu_tanh),
+    "gelu": _plain(lambda x: x * _normal_cdf(x)),
+    "gelu_tanh": _plain(lambda x: x * _gelu_tanh_gate(x)),
+    "normal_cdf": _plain(_normal_cdf),
+    "gelu_tanh_gate": _plain(_gelu_tanh_gate),
+    "tanh_ratio": _plain(lambda x: _tanh(x) / x),
+    "erf_ratio": _plain(lambda x: erf(x) / x),
+    "celu": _celu,
+    "celu_ratio": _celu_ratio,
+    "linear": _linear,
     "silu": _plain(lambda x: x * _sigmoid(x)),
     "softplus": _plain(_softplus),
     "sqrt": _plain(_root),

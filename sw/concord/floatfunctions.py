@@ -32,17 +32,31 @@ def elu(x: Floats, alpha: float = 1.0) -> Floats:
     return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0.0)))
 
 
+def celu(x: Floats, alpha: float = 1.0) -> Floats:
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0.0) / alpha))
+
+
+def _ratio(function: Callable[..., Floats], slope: float) -> Callable[..., Floats]:
+    """A function divided by x, and its slope where x is zero."""
+
+    def ratio(x: Floats, **parameters: float) -> Floats:
+        return np.divide(function(x, **parameters), x, out=np.full_like(x, slope), where=x != 0)
+
+    return ratio
+
+
 def hardsigmoid(x: Floats, alpha: float = 0.2, beta: float = 0.5) -> Floats:
     """``clamp(alpha * x + beta, 0, 1)``."""
     return np.clip(alpha * x + beta, 0.0, 1.0)
 
 
-def _gelu(x: Floats) -> Floats:
-    return np.asarray(x * 0.5 * (1.0 + _erf(x / math.sqrt(2.0))))
+def _normal_cdf(x: Floats) -> Floats:
+    return np.asarray(0.5 * (1.0 + _erf(x / math.sqrt(2.0))))
 
 
-def _gelu_tanh(x: Floats) -> Floats:
-    return np.asarray(x * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))))
+def _gelu_tanh_gate(x: Floats) -> Floats:
+    return np.asarray(0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))))
 
 
 def _where_positive(function: Callable[[Floats], Floats], pole: float) -> Callable[[Floats], Floats]:
@@ -68,8 +82,15 @@ FLOAT_FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "tanh": np.tanh,
     "exp": np.exp,
     "erf": _erf,
-    "gelu": _gelu,
-    "gelu_tanh": _gelu_tanh,
+    "gelu": lambda x: x * _normal_cdf(x),
+    "gelu_tanh": lambda x: x * _gelu_tanh_gate(x),
+    "normal_cdf": _normal_cdf,
+    "gelu_tanh_gate": _gelu_tanh_gate,
+    "tanh_ratio": _ratio(np.tanh, 1.0),
+    "erf_ratio": _ratio(_erf, 2.0 / math.sqrt(math.pi)),
+    "celu": celu,
+    "celu_ratio": _ratio(celu, 1.0),
+    "linear": lambda x, slope=1.0, offset=0.0: slope * x + offset,
     "silu": lambda x: x * sigmoid(x),
     "softplus": lambda x: np.logaddexp(0.0, x),
     "sqrt": lambda x: np.sqrt(np.maximum(x, 0.0)),

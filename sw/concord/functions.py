@@ -85,8 +85,13 @@ def _softplus(x: Decimal) -> Decimal:
     return (_ONE + _exp(x)).ln() if x < 60 else x
 
 
-def _gelu_tanh(x: Decimal) -> Decimal:
-    return x * (_ONE + _tanh((2 / _pi()).sqrt() * (x + Decimal("0.044715") * x**3))) / 2
+def _gelu_tanh_gate(x: Decimal) -> Decimal:
+    return (_ONE + _tanh((2 / _pi()).sqrt() * (x + Decimal("0.044715") * x**3))) / 2
+
+
+def _ratio(function: Callable[[Decimal], Decimal], slope: Callable[[], Decimal]) -> Function:
+    """A function divided by x, and its slope where x is zero."""
+    return _precise(lambda x: function(x) / x if x else +slope())
 
 
 def _where_positive(function: Callable[[Decimal], Decimal], pole: float) -> Function:
@@ -110,6 +115,26 @@ def elu(alpha: float = 1.0) -> Function:
     factor = _exact(alpha)
     curve = _precise(lambda x: _decimal(factor) * (_exp(x) - 1))
     return lambda x: x if x >= 0 else curve(x)
+
+
+def celu(alpha: float = 1.0) -> Function:
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    factor = _exact(alpha)
+    curve = _precise(lambda x: _decimal(factor) * (_exp(x / _decimal(factor)) - 1))
+    return lambda x: x if x >= 0 else curve(x)
+
+
+def celu_ratio(alpha: float = 1.0) -> Function:
+    """:func:`celu` divided by ``x``."""
+    curve = celu(alpha)
+    whole = _precise(lambda x: _decimal(Fraction(curve(Fraction(x)))) / x)
+    return lambda x: Fraction(1) if x >= 0 else whole(x)
+
+
+def linear(slope: float = 1.0, offset: float = 0.0) -> Function:
+    """``slope * x + offset``."""
+    factor, term = _exact(slope), _exact(offset)
+    return lambda x: factor * x + term
 
 
 def hardsigmoid(alpha: float = 0.2, beta: float = 0.5) -> Function:
@@ -145,7 +170,14 @@ FUNCTIONS: dict[str, Callable[..., Function]] = {
     "exp": _plain(_precise(_exp)),
     "erf": _plain(_precise(_erf)),
     "gelu": _plain(_precise(lambda x: x * _normal_cdf(x))),
-    "gelu_tanh": _plain(_precise(_gelu_tanh)),
+    "gelu_tanh": _plain(_precise(lambda x: x * _gelu_tanh_gate(x))),
+    "normal_cdf": _plain(_precise(_normal_cdf)),
+    "gelu_tanh_gate": _plain(_precise(_gelu_tanh_gate)),
+    "tanh_ratio": _plain(_ratio(_tanh, lambda: _ONE)),
+    "erf_ratio": _plain(_ratio(_erf, lambda: 2 / _pi().sqrt())),
+    "celu": celu,
+    "celu_ratio": celu_ratio,
+    "linear": linear,
     "silu": _plain(_precise(lambda x: x * _sigmoid(x))),
     "softplus": _plain(_precise(_softplus)),
     "sqrt": _plain(_precise(lambda x: max(x, Decimal(0)).sqrt())),

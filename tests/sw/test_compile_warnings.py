@@ -16,34 +16,45 @@ from concord.spec.presets import TINY
 from onnx_models import model, node
 
 
-@pytest.fixture
-def net(tmp_path):
-    """Two products and a function of the first."""
+def saved(path, between):
+    """Two products and what is between them."""
     w = (np.eye(4) * 2).astype(np.float32)
     nodes = [
-        node("MatMul", ["x", "w"], ["a"], name="first"), node("Softplus", ["a"], ["b"], name="bend"),
-        node("MatMul", ["b", "w"], ["y"], name="last"),
+        node("MatMul", ["x", "w"], ["p"], name="first"), *between, node("MatMul", ["b", "w"], ["y"], name="last"),
     ]  # fmt: skip
-    proto = model(nodes, {"x": (1, 4)}, constants={"w": w})
-    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
-    return tmp_path / "net.onnx"
+    proto = model(nodes, {"x": (1, 4)}, constants={"w": w, "three": np.full(4, 3, dtype=np.float32)})
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+@pytest.fixture
+def net(tmp_path):
+    """With a function that is one table, of numbers from 1 to 5 if inputs are from -1 to 1."""
+    between = [node("Add", ["p", "three"], ["a"]), node("Sqrt", ["a"], ["c"])]
+    return saved(tmp_path / "net.onnx", [*between, node("Sigmoid", ["c"], ["b"], name="bend")])
+
+
+@pytest.fixture
+def growing(tmp_path):
+    """With a function that goes on."""
+    return saved(tmp_path / "net.onnx", [node("Softplus", ["p"], ["b"])])
 
 
 def samples(scale):
     return np.random.default_rng(1).uniform(-scale, scale, (40, 4))
 
 
-def test_overflow_on_the_samples_is_refused(net, tmp_path):
+def test_overflow_on_the_samples_is_refused(growing, tmp_path):
     np.savez(tmp_path / "x.npz", x=samples(60_000))
-    code, output = run("compile", net, "--preset", "tiny", "--calibrate", tmp_path / "x.npz")
+    code, output = run("compile", growing, "--preset", "tiny", "--calibrate", tmp_path / "x.npz")
     assert code == 1 and "numbers must be finite on the samples" in output and "Traceback" not in output
     assert "first: HALF_OVERFLOW" in output
     assert not (tmp_path / "net").exists()
 
 
-def test_overflow_is_refused_from_python_too(net):
+def test_overflow_is_refused_from_python_too(growing):
     with pytest.raises(NotFiniteError, match="first: HALF_OVERFLOW, a result is beyond 65504"):
-        choose_formats(import_model(net), TINY, {"x": samples(60_000)})
+        choose_formats(import_model(growing), TINY, {"x": samples(60_000)})
 
 
 def clamping(graph, x):
@@ -84,14 +95,18 @@ def test_what_is_assumed_without_samples(net):
     code, output = run("compile", net, "--preset", "tiny")
     text = " ".join(output.split())
     assert code == 0 and "Assumed, as no samples say it" in text
-    assert "normal, deviation 1, within -8 to 8" in text and "the table of softplus covers" in text
+    assert "normal, deviation 1, within -8 to 8" in text and "the table of sqrt+sigmoid covers" in text
 
 
 def test_assumptions_from_python(net):
     compiled = compile_graph(import_model(net), TINY, Formats(inputs={"x": (-1.0, 1.0)}))
     source, table = compiled.assumptions
     assert (source.layer, source.range, source.reason) == ("x", (-1.0, 1.0), "given")
-    assert (table.layer, table.reason) == ("first", "from the inputs") and table.range[0] < -2 < 2 < table.range[1]
+    assert (
+        (table.layer, table.reason) == ("first", "from the inputs")
+        and 0 < table.range[0] < 1
+        and 5 < table.range[1] < 6
+    )
     assert compiled.warnings == [source.text, table.text]
 
 

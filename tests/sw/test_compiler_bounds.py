@@ -105,7 +105,7 @@ def test_tables_without_samples_cover_what_bounds_say(tmp_path):
         assert code == 1 and message in output
     command("compile", path, "--input-range", "x=3,100", "-o", tmp_path / "net")
     formats = Package.load(tmp_path / "net").formats
-    low, high = formats.ranges["a"]
+    low, high = formats.bounds["a"]
     assert formats.inputs == {"x": (3.0, 100.0)} and low == 24 and high == 800
     recompile(tmp_path / "net")
 
@@ -113,6 +113,6 @@ def test_tables_without_samples_cover_what_bounds_say(tmp_path):
 def test_ranges_of_samples_come_first():
     graph = graph_of([function("sqrt", "x", "y")], x=(1, 4))
     assert compile_graph(graph, ECP5_85F, Formats(ranges={"x": (0, 2)})).package.formats.ranges == {"x": (0, 2)}
-    assert compile_graph(graph, ECP5_85F, Formats(inputs={"x": (1, 5)})).package.formats.ranges == {"x": (1, 5)}
+    assert compile_graph(graph, ECP5_85F, Formats(inputs={"x": (1, 5)})).package.formats.bounds == {"x": (1, 5)}
     with pytest.raises(ValueError, match="must be one of x"):
         compile_graph(graph, ECP5_85F, Formats(inputs={"z": (1, 5)}))

@@ -8,7 +8,14 @@ import pytest
 from concord.floatfunctions import FLOAT_FUNCTIONS, evaluate
 from concord.functions import FUNCTIONS, function
 
-PARAMETERS = {"leaky_relu": {"alpha": 0.3}, "elu": {"alpha": 1.7}, "hardsigmoid": {"alpha": 0.4, "beta": 0.1}}
+PARAMETERS = {
+    "leaky_relu": {"alpha": 0.3},
+    "elu": {"alpha": 1.7},
+    "hardsigmoid": {"alpha": 0.4, "beta": 0.1},
+    "celu": {"alpha": 0.6},
+    "celu_ratio": {"alpha": 2.5},
+    "linear": {"slope": 0.5, "offset": -1.0},
+}
 POINTS = np.concatenate(
     [
         np.random.default_rng(1).normal(0, 4, 60),

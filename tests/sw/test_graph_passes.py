@@ -153,12 +153,16 @@ def test_chains_of_transpositions_are_one():
 
 
 def test_functions_that_follow_each_other_are_one():
-    steps = [("Function", {"functions": (("sigmoid", {}),)}), ("Function", {"functions": (("log", {}), ("tanh", {}))})]
+    steps = [("Function", {"functions": (("sigmoid", {}),)}), ("Function", {"functions": (("log", {}), ("sqrt", {}))})]
     graph = chain((2, 3), *steps)
     assert rewritten(functions, graph) == ["Function"]
-    assert [name for name, _ in graph.nodes[0].attrs["functions"]] == ["sigmoid", "log", "tanh"]
+    assert [name for name, _ in graph.nodes[0].attrs["functions"]] == ["sigmoid", "log", "sqrt"]
     assert rewritten(functions, chain((2, 3), *steps, *steps)) == ["Function"]
     assert rewritten(functions, chain((2, 3), *steps, outputs=["t0", "t1"])) == ["Function", "Function"]
+    alone = {"functions": (("tanh", {}),)}
+    assert rewritten(functions, chain((2, 3), steps[0], ("Function", alone))) == ["Function", "Function"]
+    gate = [("Function", {"functions": (("softplus", {}),)}), ("Function", alone)]
+    assert rewritten(functions, chain((2, 3), *gate)) == ["Function"]
 
 
 def test_padding_joins_a_convolution():

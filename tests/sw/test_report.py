@@ -342,10 +342,11 @@ def test_saturation_is_on_the_page():
 
 
 def test_what_a_table_cuts_off_is_on_the_page():
-    graph = graph_of([Node("Function", "bend", ("x",), ("y",), {"functions": (("softplus", {}),)})], x=(1, 4))
+    functions = (("sqrt", {}), ("sigmoid", {}))
+    graph = graph_of([Node("Function", "bend", ("x",), ("y",), {"functions": functions})], x=(1, 4))
     compiled = compile_graph(graph, TINY, Formats(ranges={"x": (-1.0, 1.0)}))
     parsed = Page(render(analyse(compiled, {"x": np.full((2, 4), 5.0)})))
-    assert "table_clamped" in parsed.texts and any("the table of softplus covers" in text for text in parsed.texts)
+    assert "table_clamped" in parsed.texts and any("the table of sqrt+sigmoid covers" in text for text in parsed.texts)
 
 
 def test_inputs_are_checked():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from concord.spec.config import NpuConfig
 
+from .functions import measure_functions
 from .hardware import RTL_MEASURES, Rtl
 from .networks import measure_networks, measure_widths
 from .results import Figure, Results
@@ -23,6 +24,7 @@ ON_RTL: dict[str, Callable[[Rtl, Results, Say], None]] = {
 #: Parts that need no RTL.
 WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "widths": measure_widths,
+    "functions": measure_functions,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
 }

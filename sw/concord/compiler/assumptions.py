@@ -10,7 +10,7 @@ from rich.table import Table
 
 from concord.compiler.activations import depends, domain_of
 from concord.compiler.bounds import assumed
-from concord.compiler.layers import AnyLayer, Curve, Domain, Proven
+from concord.compiler.layers import AnyLayer, Curve, Domain, Proven, Span
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
 from concord.parts import Part
@@ -52,19 +52,19 @@ def assumptions(graph: Graph, given: Formats, complete: Formats, layers: Sequenc
     graph : Graph
         The network.
     given, complete : Formats
-        What was asked for, and with ranges for all tables (:func:`concord.compiler.bounds.with_ranges`).
+        What was asked for, and with bounds for all tables (:func:`concord.compiler.bounds.with_bounds`).
     layers : sequence of Layer
         Of the compiled network.
     """
     carried: set[Curve] = set()
     for node in graph.nodes:
-        if node.op == "Function" and node.inputs[0] in complete.ranges and node.inputs[0] not in given.ranges:
+        if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in given.ranges:
             functions = tuple((name, tuple(sorted(found.items()))) for name, found in node.attrs["functions"])
-            carried.add((functions, domain_of(functions, complete.ranges[node.inputs[0]])))
+            carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
     found = []
     for layer in layers:
         for functions, domain in dict.fromkeys(layer.curves):
-            if isinstance(domain, Part | Proven) or not depends(functions):
+            if isinstance(domain, Part | Proven | Span) or not depends(functions):
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"
             if domain is None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from concord.compiler.activations import depends
 from concord.compiler.layers import Domain
+from concord.compiler.scaled import covers_all, is_power
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.cost import macs
@@ -138,18 +139,23 @@ def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str,
     return {name: _bound(np.nan_to_num(values[name], posinf=_HUGE, neginf=-_HUGE), worst[name]) for name in values}
 
 
-def with_ranges(graph: Graph, formats: Formats) -> Formats:
-    """Formats with ranges for all functions whose tables depend on that: samples come first, then bounds."""
-    missing = [
-        node.inputs[0]
-        for node in graph.nodes
-        if node.op == "Function" and node.inputs[0] not in formats.ranges and depends(node.attrs["functions"])
-    ]
+def with_bounds(graph: Graph, formats: Formats) -> Formats:
+    """Formats with bounds on what functions read where there are no samples and their tables depend on it.
+
+    Where nothing is known of an input, powers and logarithms are to be right for numbers of any size.
+    """
+    functions = [node for node in graph.nodes if node.op == "Function" and not covers_all(node, formats)]
+    reading = {node.inputs[0]: node for node in functions if depends(node.attrs["functions"])}
+    missing = {name: node for name, node in reading.items() if formats.domain(name) is None}
+    known = not any(one.normal for one in assumed(graph, formats.inputs).values())
     if not missing:
-        assumed(graph, formats.inputs)
         return formats
     found = bounds(graph, formats.inputs)
-    return replace(formats, ranges={**formats.ranges, **{name: found[name].domain for name in missing}})
+    domains = {name: found[name].domain for name in missing}
+    for name, node in missing.items():
+        if not known and is_power(node) and node.name not in formats.plain:
+            domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(HALF_MAX), float(HALF_MAX)
+    return replace(formats, bounds={**formats.bounds, **domains})
 
 
 def _bound(values: Floats, worst: tuple[Floats, Floats]) -> Bound:

@@ -15,6 +15,7 @@ from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain
 from concord.compiler.model import Compiled, compile_graph
 from concord.compiler.normalisations import moments
+from concord.compiler.scaled import good_enough
 from concord.compiler.tensor_formats import Formats
 from concord.compiler.weights import Rounder, channel_means
 from concord.graph import execute
@@ -187,8 +188,9 @@ class Calibration:
         if Follow.WEIGHTS in follow and Follow.BIASES not in follow:
             raise ValueError(f"biases must follow where weights do, not {follow!r}")
         ranges = self.ranges if Follow.TABLES in follow else {}
+        plain = good_enough(self.graph, self.values, config) if Follow.TABLES in follow else ()
         means = self.means if Follow.BIASES in follow else {}
-        formats = replace(formats, ranges=ranges, means=means)
+        formats = replace(formats, ranges=ranges, plain=plain, means=means)
         compiled = compile_graph(self.graph, config, formats, batch=self.batch)
         weights = self.rounder.weights(compiled) if Follow.WEIGHTS in follow else {}
         centres = self._centres(compiled) if Follow.INPUTS in follow else {}

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from concord.compiler.activations import activation_table, others_share, shared
+from concord.compiler.activations import activation_table, fixed_entries, others_share, shared
 from concord.compiler.layers import RELU, Curve, Floats, Recurrent, Reduction
 from concord.compiler.plan import Plan
 from concord.compiler.spare_lanes import filled_weight
 from concord.compiler.tensor_formats import DEFAULT, Formats
-from concord.parts import Part
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 
@@ -33,14 +32,14 @@ class Contents:
         """Put down weights, constants and tables of all layers."""
         layers = self.plan.lowered.layers
         curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
-        parts = [curve for curve in curves if isinstance(curve[1], Part)]
+        parts = [curve for curve in curves if fixed_entries(curve)]
         others = [curve for curve in curves if curve not in parts]
         share = others_share(others, parts, self.config)
         held = shared(others, self.config.table_slots - len(parts)) | {curve: curve for curve in parts}
         slots: dict[Curve, int] = {}
         for curve in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in curve[0])
-            table = activation_table(*curve, self.config, share)
+            table = activation_table(curve, self.config, share)
             slots[curve] = self.sheet.table(f"table.{len(slots)}.{name}", table)
         self._tables = {curve: slots[one] for curve, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):

@@ -12,7 +12,7 @@ from rich.table import Table
 from concord.compiler.activations import domain_of
 from concord.compiler.calibration import ALL, Calibration, Candidate, Follow, Inputs, Runner, emulate
 from concord.compiler.judged import judged
-from concord.compiler.layers import Layer
+from concord.compiler.layers import AnyLayer, Layer, Proven
 from concord.compiler.model import Compiled
 from concord.compiler.parts import available, divided, sample, table_error
 from concord.compiler.tensor_formats import Formats
@@ -92,7 +92,7 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
     """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
     formats, found = best.compiled.package.formats, [best]
     functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
-    curve = functions, domain_of(functions, formats.ranges.get(node.inputs[0]))
+    curve = functions, domain_of(functions, formats.domain(node.inputs[0]))
     layers = best.compiled.lowered.layers
     if not any(curve in layer.curves for layer in layers):  # the host computes it
         return []
@@ -129,14 +129,16 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
         others["weights to the nearest"] = ALL & ~Follow.WEIGHTS
     if dynamic.compiled.package.formats.centres:
         others["inputs as they are"] = ALL & ~Follow.INPUTS
-    if calibration.ranges:
+    if any(_follows(layer) for layer in dynamic.compiled.lowered.layers):
         others["tables as they are"] = ALL & ~Follow.TABLES
     found = [dynamic]
     for what, follow in others.items():
         found.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
+    with_tables = [candidate for candidate in found if Follow.TABLES in candidate.follow]
     for node in calibration.graph.nodes:
         if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
-            found += by_tables(calibration, config, min(found, key=_rank), node)
+            more = by_tables(calibration, config, min(with_tables, key=_rank), node)
+            found, with_tables = found + more, with_tables + more
     best = min(found, key=_rank)
     for margin, suffix in enumerate(("", ", one bit tighter")):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
@@ -144,6 +146,11 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
         label = best.label.replace("dynamic", "static", 1) + suffix
         found.append(calibration.measure(label, config, formats, best.follow))
     return Evidence(tuple(sorted(found, key=_rank)))
+
+
+def _follows(layer: AnyLayer) -> bool:
+    """Whether a table of a layer covers what its function reads."""
+    return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.curves)
 
 
 def _rank(candidate: Candidate) -> float:

@@ -33,8 +33,28 @@ class Proven(tuple[float, float]):
         return hash(("proven", *self))
 
 
+@dataclass(frozen=True)
+class Span:
+    """The inputs of a table whose entries at the ends are right for all inputs beyond, by what is done with them.
+
+    Parameters
+    ----------
+    low, high : float
+        Inputs covered, [low, high); (low, 0] if high is 0.
+    ends : pair of float or None
+        What the entries at the ends are instead of the function.
+    scale : int or None
+        log2 of codes per unit of the input; ``None``: the finest one for the entries there are.
+    """
+
+    low: float
+    high: float
+    ends: tuple[float | None, float | None] = (None, None)
+    scale: int | None = None
+
+
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-Curve = tuple[Functions, Domain | Part | None]
+Curve = tuple[Functions, Domain | Part | Span | None]
 #: What the multifunction units compute without a table.
 RELU: Curve = ((("relu", ()),), None)
 

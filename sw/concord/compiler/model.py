@@ -17,7 +17,7 @@ from concord.compiler import recurrent as recurrent
 from concord.compiler.assumptions import Assumed, assumptions
 from concord.compiler.banded import in_bands
 from concord.compiler.bands import Bands
-from concord.compiler.bounds import with_ranges
+from concord.compiler.bounds import with_bounds
 from concord.compiler.emit import Emitter, whole
 from concord.compiler.footprint import check_weights_fit
 from concord.compiler.inputs import Unfold
@@ -27,7 +27,7 @@ from concord.compiler.lower import Lowered, Lowering, Norms
 from concord.compiler.package import MODEL, NETWORK_FOLDER, Arrangement, Grid, Package, PackageError
 from concord.compiler.plan import Plan
 from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
-from concord.compiler.tail import split
+from concord.compiler.scaled import on_npu, replaced
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
 from concord.graph.ir import Floats, Graph, Shape
@@ -137,7 +137,7 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         possible, or of no input.
     """
     check_weights_fit(graph, config)
-    given, formats = formats, with_ranges(graph, formats)
+    given, formats = formats, with_bounds(graph, formats)
     for norms in Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]:
         failures: list[CapacityError] = []
         known: list[Lowered] = []
@@ -151,14 +151,20 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
                 except CapacityError as error:
                     tried.append(error)
             failures.append(min(tried, key=lambda error: error.excess))
-    raise CapacityError("; ".join(map(str, failures)), failures[0].short)
+    lacking = CapacityError("; ".join(map(str, failures)), failures[0].short)
+    if not (names := replaced(graph, formats)):
+        raise lacking
+    try:  # one table each takes less of everything
+        return compile_graph(graph, config, replace(given, plain=(*given.plain, *names)), batch=batch)
+    except CapacityError:
+        raise lacking from None
 
 
 def _lowered(
     graph: Graph, config: NpuConfig, formats: Formats, batch: int, norms: Norms, known: list[Lowered]
 ) -> Iterator[Lowered]:
     """The ways to lower a network, more and less unfolded by the host; those that are taken are ``known`` then."""
-    npu, _ = split(graph)
+    npu, _ = on_npu(graph, config, formats)
     if batch != 1:
         npu = with_batch(npu, batch)
     for unfold in reversed(Unfold):
@@ -168,17 +174,16 @@ def _lowered(
 
 
 def _compile(graph: Graph, config: NpuConfig, lowered: Lowered, formats: Formats, batch: int, banded: bool) -> Compiled:
-    npu, host = split(graph)
+    npu, host = on_npu(graph, config, formats)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     formats.check(lowered.layers, config)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)
     centres = {name: centre for name, centre in formats.centres.items() if name in lowered.movable}
     compiled = _compiled(graph, emitter, arranged(lowered, shapes, batch, grids_of(graph, config), centres), host)
-    if batch != 1:  # there are only nodes that become layers as they are
-        return compiled
-    nodes = [*lowered.graph.nodes, *(host.nodes if host is not None else [])]
-    return replace(compiled, graph=replace(graph, nodes=nodes, shapes=graph.shapes | lowered.graph.shapes))
+    made = lowered.graph if batch == 1 else npu  # of a batch there are only nodes that become layers as they are
+    nodes = [*made.nodes, *(host.nodes if host is not None else [])]
+    return replace(compiled, graph=replace(graph, nodes=nodes, shapes=graph.shapes | made.shapes))
 
 
 def _compiled(graph: Graph, emitter: Emitter, arrangement: Arrangement, host: Graph | None) -> Compiled:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.activations import others_share, shared
+from concord.compiler.activations import codes_of, fixed_entries, others_share, shared
 from concord.compiler.layers import RELU, AnyLayer, Curve, Floats, Functions
 from concord.floatfunctions import evaluate
 from concord.golden import half
 from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
-from concord.tables import SCALES, standard_range
+from concord.tables import SCALES
 
 #: Values of a tensor that decide; more of them change nothing.
 _SAMPLE = 4096
 #: Part of the greatest value that is covered beyond it.
-_MARGIN = 0.125
+MARGIN = 0.125
 #: log2 of codes per unit at which all positive binary16 numbers differ.
 _FINEST = 24
 
@@ -95,7 +96,7 @@ def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[
         From small inputs to large ones, with scales that are evenly spaced as far as possible; ``None`` if inputs are
         below zero, the function does not rise or fall all the way, or entries are too few.
     """
-    room, greatest = entries // count, float(x[-1]) * (1 + _MARGIN)
+    room, greatest = entries // count, float(x[-1]) * (1 + MARGIN)
     direction = _direction(functions, greatest) if x[0] >= 0 and greatest > 0 else 0
     if not direction or room < 4:
         return None
@@ -104,6 +105,8 @@ def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[
     for first in range(last + count - 1, _FINEST + 1):
         scales = np.rint(np.linspace(first, last, count)).astype(int).tolist()
         parts = _laid_out(scales, room, greatest, direction < 0)
+        if parts is not None and np.abs(_values(functions, np.zeros(1))[0]) == HALF_MAX:
+            parts = replace(parts[0], low=1), *parts[1:]  # a pole, which is far from what the least numbers have
         if parts is not None:
             choices.append((table_error(functions, parts, x), first, parts))
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
@@ -127,16 +130,15 @@ def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tup
         The table itself.
     """
     used = [curve for layer in layers for curve in layer.curves if curve != RELU]
-    fixed = list(dict.fromkeys(curve for curve in used if isinstance(curve[1], Part)))
+    fixed = list(dict.fromkeys(curve for curve in used if fixed_entries(curve)))
     curves = [curve for curve in dict.fromkeys(used) if curve not in fixed]
     share = others_share(curves, fixed, config)
     held = shared(curves, config.table_slots - len(fixed))
 
     def table(curve: Curve) -> Part:
-        assert not isinstance(curve[1], Part)
-        return Part(*standard_range(curve[0][0][0], config, share, curve[1]))
+        return Part(*codes_of(curve, config, share))
 
     others = {held[curve] for curve in curves if curve != mine or used.count(mine) > 1}
     largest = max((table(curve).entries for curve in others), default=0)
-    taken = len(others) * largest + sum(curve[1].entries for curve in fixed if isinstance(curve[1], Part))
+    taken = len(others) * largest + sum(fixed_entries(curve) or 0 for curve in fixed)
     return config.table_slots - len(others) - len(fixed), config.table_depth - taken, table(held[mine])

@@ -10,7 +10,7 @@ import numpy as np
 from concord.compiler import steps
 from concord.compiler.activations import domain_of
 from concord.compiler.contractions import outer
-from concord.compiler.layers import Floats, Proven, Step
+from concord.compiler.layers import Floats, Proven, Span, Step
 from concord.compiler.layout import Ids, LayoutError, Storage
 from concord.compiler.lower import EXPANSIONS, HANDLERS, Lowering
 from concord.graph.ir import Node
@@ -41,9 +41,10 @@ def clip(lowering: Lowering, node: Node) -> None:
 def function(lowering: Lowering, node: Node) -> None:
     """Functions of one variable, all by one table [transfer-lut], or by a part of it."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    domain = node.attrs.get("part") or domain_of(functions, lowering.formats.ranges.get(node.inputs[0]))
+    domain = node.attrs.get("part") or domain_of(functions, lowering.formats.domain(node.inputs[0]))
     if "domain" in node.attrs:
-        domain = Proven(node.attrs["domain"])
+        given = node.attrs["domain"]
+        domain = given if isinstance(given, Span) else Proven(given)
     curve = (functions, domain)
     lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
 

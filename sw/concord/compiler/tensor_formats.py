@@ -21,9 +21,11 @@ class Formats:
     exponents : mapping of str to int
         Static exponents by tensor; of narrow tensors that are not there exponents are dynamic.
     ranges : mapping of str to pair of floats
-        Least and greatest values of tensors that functions read: what their tables have to cover. Where they are
-        missing, bounds are carried through the network (:mod:`concord.compiler.bounds`). Of a normalisation, ``/mean``
-        and ``/variance`` behind its name; without them it is made for numbers of any size.
+        Least and greatest values that functions read in samples, by tensor: what their tables have to cover. Of a
+        normalisation, ``/mean`` and ``/variance`` behind its name; without them it is made for numbers of any size.
+    bounds : mapping of str to pair of floats
+        The same of functions where there are no samples, from bounds that are carried through the network
+        (:mod:`concord.compiler.bounds`).
     inputs : mapping of str to pair of floats
         Ranges of inputs that are known: where such bounds begin.
     mantissas : mapping of str to int
@@ -34,6 +36,9 @@ class Formats:
         rounding of the weights changes in the mean of the result.
     parts : mapping of str to tuple of Part
         Tables of functions that have several, by node; all others have one.
+    plain : tuple of str
+        Functions, by node, that are one table although :mod:`concord.compiler.scaled` knows something better: it is
+        good enough for what they read.
     centres : mapping of str to float
         What the host takes off all elements of an input, by name, where the convolution that reads it can make up for
         that (:attr:`concord.compiler.lower.Lowered.movable`).
@@ -44,12 +49,18 @@ class Formats:
 
     exponents: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, Domain] = field(default_factory=dict)
+    bounds: Mapping[str, Domain] = field(default_factory=dict)
     inputs: Mapping[str, Domain] = field(default_factory=dict)
     mantissas: Mapping[str, int] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    plain: tuple[str, ...] = ()
     centres: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+
+    def domain(self, tensor: str) -> Domain | None:
+        """Least and greatest value of a tensor that a function reads, from samples or else from bounds."""
+        return self.ranges.get(tensor, self.bounds.get(tensor))
 
     def mantissa(self, layer: AnyLayer, config: NpuConfig) -> int:
         """Bits of the mantissas of the weights of a layer."""
@@ -70,18 +81,21 @@ class Formats:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values of everything but the weights."""
-        names = ("exponents", "ranges", "inputs", "mantissas", "means", "centres")
-        plain = {name: dict(getattr(self, name)) for name in names}
-        return plain | {"parts": {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}}
+        names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means", "centres")
+        parts = {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}
+        return {name: dict(getattr(self, name)) for name in names} | {"parts": parts, "plain": list(self.plain)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
         """Inverse of :meth:`to_dict`."""
-        ranges, inputs = ({name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "inputs"))
+        ranges, bounds, inputs = (
+            {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
+        )
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
         mantissas, centres = values["mantissas"], values["centres"]
-        return cls(values["exponents"], ranges, inputs, mantissas, means, parts, centres, weights or {})
+        plain = tuple(values["plain"])
+        return cls(values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, centres, weights or {})
 
 
 #: Everything as the configuration has it, exponents dynamic.

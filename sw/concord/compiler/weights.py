@@ -20,7 +20,7 @@ from concord.compiler.layers import Layer, Reduction
 from concord.compiler.layout import Ids
 from concord.compiler.lower import Lowering
 from concord.compiler.model import Compiled
-from concord.compiler.tail import split
+from concord.compiler.scaled import on_npu
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops.windows import windows
 from concord.graph.passes.batch import with_batch
@@ -84,13 +84,13 @@ def _places(graph: Graph, compiled: Compiled, names: set[str]) -> list[Ids]:
     The graph is lowered once more, with these numbers as weights.
     """
     scale = 2.0**-32  # exact, and below what a block can hold
-    nodes = []
-    for node in split(graph)[0].nodes:
+    mine, nodes = on_npu(graph, compiled.image.config, compiled.package.formats)[0], []
+    for node in mine.nodes:
         if node.name in names:
             weight = node.attrs["weight"]
             node = node.with_attrs(weight=scale * np.arange(1.0, weight.size + 1).reshape(weight.shape))
         nodes.append(node)
-    npu = replace(split(graph)[0], nodes=nodes)
+    npu = replace(mine, nodes=nodes)
     if (batch := compiled.package.arrangement.batch) != 1:
         npu = with_batch(npu, batch)
     formats = replace(compiled.package.formats, means={}, weights={})

@@ -79,9 +79,8 @@ def selu(ctx: Context, node: OnnxNode) -> str:
 
 
 def celu(ctx: Context, node: OnnxNode) -> str:
-    """``alpha * elu(x / alpha)``."""
-    alpha = float(node.attrs.get("alpha", 1.0))
-    return times(ctx, node, apply(ctx, node, times(ctx, node, ctx.tensor(node.input(0)), 1 / alpha), "elu"), alpha)
+    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    return apply(ctx, node, ctx.tensor(node.input(0)), "celu", alpha=float(node.attrs.get("alpha", 1.0)))
 
 
 def negate(ctx: Context, node: OnnxNode) -> str:

@@ -111,7 +111,7 @@ ELEMENTWISE_OPS = {
         Kind.PRECISE,
         {
             "functions": _FUNCTIONS,
-            "domain": "least and greatest input there is, as far as that is known; may be absent",
+            "domain": "least and greatest input there is, as far as that is known, or a Span; may be absent",
             "part": "the inputs for which this is the function (Part), for others the least number; may be absent",
         },
         _same_shape,
@@ -120,7 +120,7 @@ ELEMENTWISE_OPS = {
     "Add": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add)),
     "Sub": Operator(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),
     "Mul": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.multiply)),
-    "Max": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.maximum)),
+    "Max": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.maximum)),
     "Min": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.minimum)),
     "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
     "Normalise": Operator(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
-from concord.graph.ir import Graph, Node, fresh
-from concord.graph.ops import OPS
+from concord.graph.ir import Graph
+from concord.graph.rewriting import Emit, rewrite
 
 #: Room around the corners of a steep function, beyond which its inputs are cut off: nothing overflows behind it.
 _ROOM = 0.01
-Emit = Callable[..., str]
 
 
 def run(graph: Graph) -> None:
@@ -21,25 +20,8 @@ def run(graph: Graph) -> None:
     for node in list(graph.nodes):
         functions: tuple[tuple[str, dict[str, float]], ...] = node.attrs["functions"] if node.op == "Function" else ()
         if len(functions) == 1 and functions[0][0] in LINES:
-            _rewrite(graph, node, *functions[0])
-
-
-def _rewrite(graph: Graph, node: Node, name: str, parameters: Mapping[str, float]) -> None:
-    found: list[Node] = []
-
-    def emit(op: str, *inputs: str, **attrs: Any) -> str:
-        stem = fresh(graph, f"{node.name}/{op.lower()}", [made.name for made in found])
-        made = Node(op, stem, inputs, (stem,), attrs)
-        (graph.shapes[stem],) = OPS[op].shape(made, [graph.shapes[tensor] for tensor in inputs])
-        found.append(made)
-        return stem
-
-    LINES[name](emit, node.inputs[0], **parameters)
-    last = found.pop()
-    del graph.shapes[last.outputs[0]]
-    found.append(last.replace(name=node.name, outputs=node.outputs))
-    at = graph.nodes.index(node)
-    graph.nodes[at : at + 1] = found
+            name, parameters = functions[0]
+            rewrite(graph, node, partial(LINES[name], x=node.inputs[0], **parameters))
 
 
 def _times(emit: Emit, x: str, factor: float) -> str:
@@ -69,7 +51,7 @@ def hardswish(emit: Emit, x: str) -> str:
     return emit("Mul", hardsigmoid(emit, x, 1 / 6, 0.5), x)
 
 
-#: What makes nodes for a function: ``rule(emit, tensor, **parameters)``; the last node has the result.
+#: What makes nodes for a function: ``rule(emit, x, **parameters)``; the last node has the result.
 LINES: dict[str, Callable[..., str]] = {
     "leaky_relu": leaky_relu,
     "hardsigmoid": hardsigmoid,
