@@ -212,12 +212,21 @@ def test_two_inputs_need_the_same_samples(tmp_path):
 
 @pytest.mark.parametrize("name", ["tiny", "up5k", "ecp5-85f"])
 def test_weights_up_to_the_limit_are_taken(name):
-    """The limit that is told is the one of the blocks."""
+    """The limit that is told is the one of the blocks, for weights that no pass has scaled."""
     config = PRESETS[name]
     below = np.nextafter(np.float32(config.wgt.limit), np.float32(0))
-    compile_graph(import_model(product(with_one(below))), config)
+    compile_graph(with_weight(below), config)
     with pytest.raises(Unsupported, match=f"weights must be below {config.wgt.limit:g} in magnitude"):
-        compile_graph(import_model(product(with_one(-config.wgt.limit))), config)
+        compile_graph(with_weight(-config.wgt.limit), config)
+
+
+def with_weight(value):
+    """A graph with one weight changed after all passes."""
+    graph = import_model(product(WEIGHT))
+    weight = graph.nodes[0].attrs["weight"].copy()
+    weight.flat[0] = value
+    graph.nodes[0] = graph.nodes[0].with_attrs(weight=weight)
+    return graph
 
 
 def test_recurrent_weights_are_checked():

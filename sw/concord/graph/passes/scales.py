@@ -51,6 +51,8 @@ def _weights(graph: Graph, node: Node) -> list[Node]:
     if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:
         return []
     back = _power(math.frexp(largest)[1] - _SCALED)
+    if largest * 2.0**-back >= WEIGHTS[1]:  # refused later, with the numbers of the model
+        return []
     weight, bias = node.attrs["weight"] * 2.0**-back, node.attrs["bias"] * 2.0**-back
     within = bool((np.abs(bias) < _BIAS).all())
     inside = bias if within else np.zeros_like(bias)
