@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 from .functions import measure_functions
 from .hardware import RTL_MEASURES, Rtl
 from .networks import measure_networks, measure_widths
+from .rates import measure_rates
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
 
@@ -23,6 +24,7 @@ ON_RTL: dict[str, Callable[[Rtl, Results, Say], None]] = {
 }
 #: Parts that need no RTL.
 WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
+    "rates": measure_rates,
     "widths": measure_widths,
     "functions": measure_functions,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
