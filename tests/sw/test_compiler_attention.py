@@ -169,6 +169,38 @@ def test_sums_and_maxima(op, axes, shape):
     check(graph_of(nodes, x=shape), rng, ROOMY)
 
 
+def test_lanes_that_are_no_elements_are_no_maximum():
+    """Of some channels of an input, where the others are greater and all are less than zero."""
+    nodes = [
+        Node("Slice", "some", ("x",), ("a",), {"axes": (1,), "starts": (0,), "stops": (3,), "steps": (1,)}),
+        Node("ReduceMax", "reduce", ("a",), ("b",), {"axes": (1,), "keepdims": True}),
+        Node("Add", "join", ("x", "b"), ("y",)),
+    ]
+    x = -np.random.default_rng(7).integers(2, 9, (5, 6, 2, 3)).astype(float)
+    x[:, 3:] = -1
+    y = emulate(compile_graph(graph_of(nodes, x=(1, 6, 2, 3)), ROOMY), {"x": x})["y"]
+    np.testing.assert_array_equal(y, x + x[:, :3].max(axis=1, keepdims=True))
+
+
+def test_a_sum_of_lanes_meets_every_lane():
+    """It is there in all lanes, not only in the first."""
+    nodes = [
+        Node("ReduceSum", "sum", ("x",), ("a",), {"axes": (1,), "keepdims": True}),
+        Node("Mul", "scale", ("x", "a"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 6)), np.random.default_rng(8), ROOMY)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_sums_of_rows_meet_sums_of_columns(swapped):
+    nodes = [
+        Node("ReduceSum", "rows", ("x",), ("a",), {"axes": (1,), "keepdims": True}),
+        Node("ReduceSum", "columns", ("x",), ("b",), {"axes": (0,), "keepdims": True}),
+        Node("Mul", "table", ("b", "a") if swapped else ("a", "b"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(5, 6)), np.random.default_rng(9), ROOMY, limit=1)
+
+
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Max"])
 @pytest.mark.parametrize("seed", range(6))
 def test_both_operands_are_broadcast(op, seed):

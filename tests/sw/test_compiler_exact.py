@@ -307,6 +307,59 @@ def test_an_input_that_products_and_others_read(shape):
     assert [port.region.name for port in compiled.image.inputs] == ["WIDE"]
 
 
+def sliced(x, y, axis, start, stop):
+    return Node(
+        "Slice", f"{y}/slice", (x,), (y,), {"axes": (axis,), "starts": (start,), "stops": (stop,), "steps": (1,)}
+    )
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_a_part_of_a_map_is_copied_from_where_it_lies(axis):
+    """Rows or columns from the middle, which meet others of the same map."""
+    rng = np.random.default_rng(4)
+    nodes = [
+        conv(rng, 2, 4, (1, 1), y="a", name="first"),
+        sliced("a", "b", axis, 2, 5),
+        Node("Relu", "relu", ("b",), ("c",)),
+        sliced("a", "d", axis, 0, 3),
+        Node("Add", "join", ("c", "d"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 2, 6, 6)), rng)
+
+
+def test_parts_of_a_product_with_gaps_between_them_meet():
+    """Every part begins with a native vector of its own, also one that no other part ends in front of."""
+    rng = np.random.default_rng(5)
+    product = Node(
+        "Dense", "dense", ("x",), ("a",), {"weight": integers(rng, (12, 3), 1), "bias": integers(rng, 12, 3)}
+    )
+    nodes = [product, sliced("a", "b", 1, 0, 3), sliced("a", "c", 1, 5, 8), Node("Mul", "join", ("b", "c"), ("y",))]
+    compiled = check(graph_of(nodes, x=(1, 3)), rng)
+    assert len(compiled.lowered.layers) == 2
+
+
+def test_what_a_later_layer_reads_is_not_replaced():
+    rng = np.random.default_rng(6)
+    nodes = [
+        conv(rng, 2, 4, (1, 1), y="a", name="first"),
+        Node("Clip", "clip", ("a",), ("b",), {"min": -1.0, "max": 1.0}),
+        Node("MaxPool", "pool", ("b",), ("c",), SAME),
+        Node("Add", "join", ("c", "a"), ("y",)),
+    ]
+    check(graph_of(nodes, x=(1, 2, 5, 6)), rng)
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (1, 3), (3, 1)])
+@pytest.mark.parametrize("strides", [(1, 1), (2, 1), (1, 2)])
+@pytest.mark.parametrize("dilations", [(1, 1), (1, 2), (2, 1)])
+def test_windows_of_an_input_that_the_host_writes_out(kernel, strides, dilations):
+    """Different steps and pads along both axes and at both ends."""
+    rng = np.random.default_rng(7)
+    node = conv(rng, 1, 3, kernel, strides=strides, pads=(0, 1, 1, 2), dilations=dilations)
+    compiled = check(graph_of([node], x=(1, 1, 6, 7)), rng)
+    assert compiled.lowered.layers[0].window.kernel == (1, 1)
+
+
 def test_what_a_window_still_reads_is_not_replaced():
     """A maximum of windows plus the tensor itself: the sum must not lie where later windows read."""
     rng = np.random.default_rng(3)

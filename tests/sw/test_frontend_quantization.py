@@ -115,6 +115,20 @@ def test_a_transposed_weight_keeps_its_axis():
     assert np.array_equal(graph.nodes[0].attrs["weight"], constants["w"] * [[1.0], [2.0], [4.0]])
 
 
+def test_a_permuted_weight_keeps_its_axis():
+    """Where a permutation is not its own inverse: windows first, outputs last."""
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["d"], axis=3),
+        node("Transpose", ["d"], ["t"], perm=[3, 2, 0, 1]),
+        node("Conv", ["x", "t"], ["y"], name="m"),
+    ]
+    constants = {"w": codes(3, 1, 2, 4), "s": np.array([1, 2, 4, 8], np.float32)}
+    graph = import_model(model(nodes, {"x": [1, 2, 5, 5]}, constants=constants))
+    assert graph.weight_quantization["m"].axis == 0
+    want = constants["w"].transpose(3, 2, 0, 1) * constants["s"].reshape(-1, 1, 1, 1)
+    assert np.array_equal(graph.nodes[0].attrs["weight"], want)
+
+
 def refused(nodes, constants, outputs=("y",), inputs=None):
     with pytest.raises(UnsupportedModel) as caught:
         import_model(model(nodes, inputs or {"x": [1, 3]}, outputs, constants))

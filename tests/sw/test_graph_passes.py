@@ -59,6 +59,13 @@ def test_constants_join_a_convolution(op, attrs, shape):
     assert rewritten(fold_affine, chain((1, 3, 5, 6), conv(), (op, attrs | constant(*shape)))) == ["Conv"]
 
 
+def test_constants_join_along_the_last_axis():
+    """Not along the second one, whatever its length."""
+    assert rewritten(fold_affine, chain((1, 4, 3), dense(), ("Mul", constant(4)))) == ["Dense"]
+    assert rewritten(fold_affine, chain((1, 5, 3), dense(), ("Add", constant(1, 1, 4)))) == ["Dense"]
+    assert rewritten(fold_affine, chain((1, 4, 3), dense(), ("Mul", constant(4, 1)))) == ["Dense", "Mul"]
+
+
 def test_several_constants_join():
     steps = [
         dense(),

@@ -245,3 +245,18 @@ def test_another_image_after_a_batch(device):
     device.load(replace(other, inputs=(port,)))
     outputs = device.run(np.ones((3, 2, 3)))
     assert np.array_equal(outputs["y"][0], outputs["y"][2])
+
+
+@pytest.mark.parametrize("flag", Flag)
+def test_every_flag_alone(flag, device):
+    device.write("flags", 3, [1 << flag])
+    assert device.flags() == {3: (flag,)}
+
+
+def test_the_last_word_of_a_memory(device):
+    for name in ("wide", "program", "flags"):
+        last = device.regions[RegionId[name.upper()]].depth - 1
+        device.write(name, last, [1])
+        assert device.read(name, last - 1, 2) == [0, 1]
+        with pytest.raises(ValueError, match=f"must lie in 0..{last}, not {last}..{last + 1}"):
+            device.read(name, last, 2)

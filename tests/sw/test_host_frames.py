@@ -7,7 +7,7 @@ from zlib import crc32
 import pytest
 
 from concord.host.frames import Frame, FrameError, FrameReader, enclose
-from concord.spec.link import ESCAPE, FLAG, Kind, Status
+from concord.spec.link import CRC_BYTES, ESCAPE, FLAG, HEADER, Kind, Status
 from concord.spec.memmap import RegionId
 
 CORNERS = [FLAG, ESCAPE, FLAG ^ 0x20, ESCAPE ^ 0x20, 0, 255]
@@ -85,3 +85,16 @@ def test_the_frames_shown_in_the_documentation():
     read = bytes([RegionId.WIDE, FLAG, 0, 0, 2, 0])
     for frame in (Frame(0, Kind.PING), Frame(1, Kind.READ, read), Frame(1, Status.BAD_ADDR)):
         assert f"    {frame.encode().hex(' ')}\n" in text
+
+
+@pytest.mark.parametrize("more", [-2, -1, 1, 2])
+def test_another_length_with_a_good_checksum(more):
+    """Longer and shorter than what is there."""
+    data = HEADER.pack(seq=1, kind=2, length=5 + more).to_bytes(HEADER.nbytes, "little") + b"abcde"
+    with pytest.raises(FrameError, match=f"payload must have {5 + more} bytes, not 5"):
+        Frame.from_body(data + crc32(data).to_bytes(CRC_BYTES, "little"))
+
+
+def test_every_byte_survives_the_line():
+    body = bytes(range(256)) + bytes([FLAG, ESCAPE, FLAG, FLAG ^ 0x20, ESCAPE ^ 0x20, ESCAPE, ESCAPE])
+    assert list(FrameReader().feed(enclose(body))) == [body]

@@ -52,6 +52,14 @@ def test_synchronise_ends_what_was_on_the_line():
     assert link.repeated == 0
 
 
+def test_synchronise_forgets_what_was_begun():
+    """The beginning of a reply that another request was for, byte by byte."""
+    link, _ = linked(piece=1)
+    assert not list(link._reader.feed(b"begun"))
+    assert link.synchronise().fingerprint == TINY.fingerprint
+    assert link.repeated == 0
+
+
 @pytest.mark.parametrize("piece", [1, 3, 4096])
 def test_words_are_split_into_frames(piece):
     link, model = linked(piece=piece)
@@ -61,6 +69,7 @@ def test_words_are_split_into_frames(piece):
     link.write(WIDE, 0, data, seen.append)
     assert link.read(WIDE, 0, 64) == data
     assert link.read(WIDE, 5, 7) == data[5 * 8 : 12 * 8]
+    assert link.read(WIDE, 3, 37) == data[3 * 8 : 40 * 8]  # the last frame is a short one
     assert sum(seen) == len(data)
     assert max(len(frame) for frame in link.transport.sent) <= 2 * (TINY.max_payload + 10)
     assert len(seen) == -(-64 // ((TINY.max_payload - 4) // 8))

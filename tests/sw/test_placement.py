@@ -71,6 +71,10 @@ def test_a_room_is_kept_to_or_refused(seed):
 def test_the_last_copy_counts_too():
     assert place_within([copy(4, 0, 1), copy(3, 0, 1)], 7, 3) == 1
     assert place_within([copy(4, 0, 1), copy(3, 0, 1)], 6, 3) == 4
+    copies = [copy(4, 0, 1), copy(3, 0, 1), copy(2, 2, 3)]
+    assert place_within(copies, 7, 3) == 1
+    words(copies)
+    assert all(0 <= one.addr <= 7 - one.vectors for one in copies)
 
 
 def test_another_order_may_fit_where_the_first_does_not():
