@@ -8,6 +8,7 @@ from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
+from concord.graph.passes import piecewise
 from concord.host import connect
 from concord.spec.presets import TINY
 
@@ -85,6 +86,17 @@ def perceptron(*widths, functions=None, seed=0):
             nodes.append(Node("Function", f"{function}{k}", (f"fc{k}.out",), (f"{function}{k}.out",), attrs))
         value = nodes[-1].outputs[0]
     return graph_of(nodes, x=(1, widths[0]))
+
+
+def scaled_functions():
+    """Functions in whose place there are tables and arithmetic."""
+    names = ("leaky_relu", "gelu", "elu", "tanh", "softplus")
+    nodes = [
+        Node("Function", name, (f"t{k}",), (f"t{k + 1}",), {"functions": ((name, {}),)}) for k, name in enumerate(names)
+    ]
+    graph = graph_of(nodes, t0=(1, 6))
+    piecewise.run(graph)
+    return graph
 
 
 def residual():

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from banded_nets import separable
-from compiled_nets import attention, grouped_softmax, gru, large_windows, magnitudes, perceptron, residual
+from compiled_nets import (
+    attention,
+    grouped_softmax,
+    gru,
+    large_windows,
+    magnitudes,
+    perceptron,
+    residual,
+    scaled_functions,
+)
 from concord.compiler.model import compile_graph
 from concord.compiler.parts import divided, sample
 from concord.compiler.tensor_formats import DEFAULT, Formats
@@ -42,8 +51,8 @@ def two_functions():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [residual, gru, attention, grouped_softmax, lambda: separable(24)],
-    ids=["residual", "gru", "attention", "softmax", "bands"],
+    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions],
+    ids=["residual", "gru", "attention", "softmax", "bands", "functions"],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)

@@ -27,6 +27,38 @@ def test_gelu(attrs):
     assert ops(agrees(unary("Gelu", opset=20, **attrs))) == ["Function"]
 
 
+def written_out(order, factor=0.5, root=2**0.5, more=()):
+    """A Gelu as exporters write it: ``a`` is 1 + erf(x / sqrt(2))."""
+    products = {
+        "x, then half": [("x", "a", "b"), ("b", "half", "y")],
+        "half, then x": [("a", "half", "b"), ("b", "x", "y")],
+        "half of x first": [("x", "half", "b"), ("a", "b", "y")],
+        "x twice": [("x", "a", "b"), ("b", "x", "y")],
+    }[order]
+    nodes = [node("Div", ["x", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["a"])]
+    nodes += [node("Mul", [a, b], [c]) for a, b, c in products]
+    constants = {"root": np.float32(root), "one": np.float32(1), "half": np.float32(factor)}
+    return model(
+        [*nodes, *more], {"x": (1, 3, 5)}, outputs=("y", *(one.output[0] for one in more)), constants=constants
+    )
+
+
+@pytest.mark.parametrize("order", ["x, then half", "half, then x", "half of x first"])
+def test_a_gelu_that_is_written_out(order):
+    graph = agrees(written_out(order))
+    assert ops(graph) == ["Function"] and graph.nodes[0].attrs["functions"] == (("gelu", {}),)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"order": "x twice"}, {"factor": 0.4}, {"root": 1.5}, {"more": [node("Neg", ["a"], ["z"])]}],
+    ids=["another product", "another factor", "another root", "read by others"],
+)
+def test_what_is_no_gelu(other):
+    graph = agrees(written_out(**({"order": "x, then half"} | other)))
+    assert not any(("gelu", {}) in item.attrs.get("functions", ()) for item in graph.nodes)
+
+
 @pytest.mark.parametrize("op", ["Sqrt", "Log", "Reciprocal"])
 def test_function_of_positive_numbers(op):
     x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}

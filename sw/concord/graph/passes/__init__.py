@@ -13,6 +13,7 @@ from concord.graph.passes import (
     fold_affine,
     fold_pad,
     functions,
+    gelu,
     noops,
     normalisations,
     piecewise,
@@ -22,7 +23,7 @@ from concord.graph.passes import (
 
 #: In this order after import. Each leaves a consistent graph.
 AFTER_IMPORT: tuple[ModuleType, ...] = (
-    dead, noops, reshapes, noops, piecewise, fold_affine, fold_pad, functions, normalisations, scales,
+    dead, noops, reshapes, noops, gelu, piecewise, fold_affine, fold_pad, functions, normalisations, scales,
 )  # fmt: skip
 
 

@@ -1,0 +1,68 @@
+"""Find a Gelu in what exporters make of it: ``x * (1 + erf(x / sqrt(2))) / 2``, products in any order."""
+
+from __future__ import annotations
+
+import math
+
+from concord.graph.ir import Graph, Node
+from concord.graph.passes import dead
+
+#: Relative error of constants, which exporters round.
+_TOLERANCE = 1e-3
+
+
+def run(graph: Graph) -> None:
+    """Put a Function in the place of the last product; what nothing reads any more goes."""
+    for node in list(graph.nodes):
+        found = _last_product(graph, node) if node.op == "Function" else None
+        if found is not None:
+            last, x = found
+            gelu = Node("Function", last.name, (x,), last.outputs, {"functions": (("gelu", {}),)})
+            graph.nodes = [gelu if one.name == last.name else one for one in graph.nodes]
+            dead.run(graph)
+
+
+def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
+    """The product that a Gelu ends with, and what the Gelu reads, if ``node`` is the error function of one."""
+    scaled = graph.producer(node.inputs[0])
+    if [name for name, _ in node.attrs["functions"]] != ["erf"] or not _constant(scaled, "Mul", math.sqrt(0.5)):
+        return None
+    assert scaled is not None
+    x, sum_ = scaled.inputs[0], _reader(graph, node)
+    if sum_ is None or node.inputs[0] in graph.quantization or not _constant(sum_, "Add", 1.0):
+        return None
+    halved, times, value = False, False, sum_
+    while not (halved and times):
+        following = _reader(graph, value)
+        if following is None or following.op != "Mul":
+            return None
+        if _constant(following, "Mul", 0.5) and not halved:
+            halved = True
+        elif len(following.inputs) == 2 and not times:
+            (other,) = {*following.inputs} - {value.outputs[0]} or {""}
+            half = graph.producer(other)
+            if other != x:
+                if halved or half is None or not _constant(half, "Mul", 0.5) or half.inputs[0] != x:
+                    return None
+                halved = True
+            times = True
+        else:
+            return None
+        value = following
+    return (value, x) if graph.shapes[value.outputs[0]] == graph.shapes[x] else None
+
+
+def _constant(node: Node | None, op: str, value: float) -> bool:
+    """Whether a node is this operation with this number."""
+    if node is None or node.op != op or "constant" not in node.attrs or node.attrs["constant"].size != 1:
+        return False
+    return math.isclose(float(node.attrs["constant"].reshape(-1)[0]), value, rel_tol=_TOLERANCE)
+
+
+def _reader(graph: Graph, node: Node) -> Node | None:
+    """The only node that reads what a node computes."""
+    (output,) = node.outputs
+    readers = graph.consumers(output)
+    return (
+        readers[0] if len(readers) == 1 and output not in graph.outputs and output not in graph.quantization else None
+    )
