@@ -6,7 +6,7 @@ import pytest
 from compiled_nets import graph_of, residual
 from concord.compiler.activations import domain_of
 from concord.compiler.calibration import emulate, relative_error
-from concord.compiler.formats import GAIN, Evidence, choose_formats, static_exponent, static_exponents
+from concord.compiler.formats import GAIN, Evidence, choose_formats, rank, static_exponent, static_exponents
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Arrangement
 from concord.compiler.tensor_formats import Formats
@@ -61,7 +61,7 @@ def test_a_static_exponent_that_is_far_too_small_saturates():
 def test_the_candidate_with_the_least_error_is_chosen():
     graph = residual()
     evidence = choose_formats(graph, TINY, inputs())
-    ranks = [c.error / (GAIN if c.compiled.package.formats.weights else 1) for c in evidence.candidates]
+    ranks = [rank(candidate) for candidate in evidence.candidates[1:]]
     assert ranks == sorted(ranks) and evidence.chosen.error < 0.05
     dynamic, static = "dynamic exponents", "static exponents"
     assert {candidate.label for candidate in evidence.candidates} == {
@@ -133,12 +133,11 @@ def test_weights_for_samples_have_to_be_worth_it(share, chosen):
     """They were made for these samples, so that some of what they gain is not there for others."""
     graph, rng = residual(), np.random.default_rng(8)
     alike = {"x": rng.normal(0, 1, (40, 1, 1, 1)) + rng.normal(0, 0.1, (40, 2, 4, 4))}
-    want = execute.run(graph, alike)
 
-    def run(compiled, _):
+    def run(compiled, given):
         formats = compiled.package.formats
         error = (share if formats.weights else 1.0) * (0.1 if formats.means and not formats.exponents else 0.5)
-        return {name: values * (1 + error) for name, values in want.items()}
+        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}
 
     evidence = choose_formats(graph, TINY, alike, run)
     assert evidence.chosen.label == chosen

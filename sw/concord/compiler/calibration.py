@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 
@@ -18,6 +20,7 @@ from concord.compiler.normalisations import moments
 from concord.compiler.scaled import good_enough
 from concord.compiler.tensor_formats import Formats
 from concord.compiler.weights import Rounder, channel_means
+from concord.floatfunctions import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
@@ -44,6 +47,8 @@ class Follow(Flag):
     INPUTS = auto()
 
 
+#: Functions from 0 to 1.
+_SQUASHED = ("sigmoid", "hardsigmoid")
 ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
 
 
@@ -66,13 +71,13 @@ class Candidate:
         The network with these formats.
     error : float
         Root mean square error of the outputs of the NPU, relative to the reference; of several outputs the largest.
-        Before a softmax of the host, because behind it only samples that are undecided would count.
+        Before a final softmax or sigmoid, because behind it only samples that are undecided would count.
     agreement : float
-        Share of samples whose largest element of the first output is where it is in the reference.
+        Share of samples that the first output decides as the reference does (:meth:`Calibration.decided`).
     accuracy : float or None
-        Share of samples whose largest element of the first output is the label, where there are labels.
+        Share of samples that the first output decides as the label says, where there are labels.
     outputs : dict
-        Results on the calibration data.
+        Results on the calibration data, those of a final sigmoid from what the NPU computes in front of it.
     follow : Follow
         What follows that data.
     """
@@ -129,6 +134,29 @@ def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple
     }
 
 
+def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The network without the sigmoids at its end, and what they compute by what they read."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        last = node.outputs[0] in graph.outputs and not graph.consumers(node.outputs[0])
+        if last and node.op == "Function" and [name for name, _ in node.attrs["functions"]] == ["sigmoid"]:
+            if node.inputs[0] not in (*graph.inputs, *graph.outputs, *found):
+                found[node.inputs[0]] = node.outputs[0]
+    names = {computed: read for read, computed in found.items()}
+    nodes = [node for node in graph.nodes if node.outputs[0] not in names]
+    batched = graph.batched | {read for read, computed in found.items() if computed in graph.batched}
+    outputs = [names.get(name, name) for name in graph.outputs]
+    shapes = {name: shape for name, shape in graph.shapes.items() if name not in names}
+    return replace(graph, nodes=nodes, outputs=outputs, shapes=shapes, batched=batched), found
+
+
+def threshold(graph: Graph) -> float:
+    """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
+    node = graph.producer(graph.outputs[0])
+    squashed = node is not None and node.op == "Function" and node.attrs["functions"][-1][0] in _SQUASHED
+    return 0.5 if squashed else 0.0
+
+
 def largest_elements(values: Floats) -> Classes:
     """Where the largest element of every sample is."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
@@ -169,16 +197,51 @@ class Calibration:
         self.values = execute.run(graph, self.inputs, keep="all")
         self.ranges = function_ranges(graph, self.values)
         self.means = product_means(graph, self.values)
-        self.best = largest_elements(self.values[graph.outputs[0]])
+        self.best = self.decided(self.values[graph.outputs[0]])
         self.rounder = Rounder(graph, self.values)
         self._found_centres: dict[Hashable, dict[str, float]] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return len(next(iter(self.inputs.values())))
+
+    @property
+    def single(self) -> bool:
+        """Whether a single number is all that decides."""
+        return math.prod(self.graph.sample_shape(self.graph.outputs[0])) == 1
+
+    def decided(self, values: Floats) -> Classes:
+        """What the first output decides: its largest element, or if it is one number, whether that is above 0.
+
+        Behind a sigmoid, whether it is above 0.5.
+        """
+        if self.single:
+            return np.asarray(values.reshape(-1) > threshold(self.graph), dtype=np.int64)
+        return largest_elements(values)
+
+    def some(self, start: int, step: int, most: int | None = None) -> Calibration:
+        """The same network with every ``step``-th of the samples from ``start`` on, at most so many."""
+        which = slice(start, None if most is None else start + step * most, step)
+        part = copy(self)
+        part.inputs = {name: values[which] for name, values in self.inputs.items()}
+        part.values = {name: values[which] for name, values in self.values.items()}
+        part.labels = None if self.labels is None else self.labels[which]
+        part.ranges, part.means = function_ranges(self.graph, part.values), product_means(self.graph, part.values)
+        part.best, part.rounder = self.best[which], Rounder(self.graph, part.values)
+        part._found_centres = {}
+        return part
 
     def accuracy(self, best: Classes) -> float | None:
         """Share of samples that are in the right class, if labels tell."""
         return None if self.labels is None else float(np.mean(best == self.labels))
 
-    def measure(self, label: str, config: NpuConfig, formats: Formats, follow: Follow = ALL) -> Candidate:
+    def measure(
+        self, label: str, config: NpuConfig, formats: Formats, follow: Follow = ALL, on: Calibration | None = None
+    ) -> Candidate:
         """Compile with formats, in which what ``follow`` says is as the samples want it, and run.
+
+        It runs on these samples, or ``on`` others of the same network.
 
         Raises
         ------
@@ -197,15 +260,24 @@ class Calibration:
         if weights or centres:
             formats = replace(formats, weights=weights, centres=centres)
             compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+        error, outputs = (on or self)._run(compiled)
+        best = self.decided(outputs[self.graph.outputs[0]])
+        agreement = float(np.mean(best == (on or self).best))
+        return Candidate(label, compiled, error, agreement, (on or self).accuracy(best), outputs, follow)
+
+    def _run(self, compiled: Compiled) -> tuple[float, dict[str, Floats]]:
+        """The error before a final softmax or sigmoid, and all outputs."""
+        short, sigmoids = before_sigmoids(self.graph)
+        if sigmoids:
+            complete = compiled.package
+            compiled = compile_graph(short, complete.config, complete.formats, batch=self.batch)
         bare = replace(compiled, package=replace(compiled.package, host=None))
         computed = self.run(bare, self.inputs)
         error = max(
             relative_error(x.reshape(self.values[name].shape), self.values[name]) for name, x in computed.items()
         )
         outputs = compiled.package.behind(self.inputs, computed)
-        best = largest_elements(outputs[self.graph.outputs[0]])
-        agreement = float(np.mean(best == self.best))
-        return Candidate(label, compiled, error, agreement, self.accuracy(best), outputs, follow)
+        return error, {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
 
     def _centres(self, compiled: Compiled) -> dict[str, float]:
         """What the host takes off inputs; the same for the same vectors."""
