@@ -118,12 +118,22 @@ def test_epsilon_counts_as_much_as_it_should(epsilon):
 
 
 @pytest.mark.parametrize("room, norms", [(512, Norms.ANY), (70, Norms.TWICE), (50, Norms.ONCE)])
-def test_a_small_program_memory_takes_fewer_instructions(room, norms):
-    """Inputs with a deviation of 2 are within what each of them assumes."""
+@pytest.mark.parametrize("limit", [None, 200.0])
+def test_a_small_program_memory_takes_fewer_instructions(room, norms, limit):
+    """Variances around those to be expected of the inputs are covered, which is said."""
     graph = fused("layer", (1, 6, 32), (2,))
-    compiled = compile_graph(graph, WIDE.replace(program_depth=room))
+    formats = Formats(inputs={"x": (-limit, limit)} if limit else {})
+    compiled = compile_graph(graph, WIDE.replace(program_depth=room), formats)
     assert compiled.lowered.norms is norms
-    assert error(compiled, graph, samples(5, 8, 2, 0, (1, 6, 32))) < 0.01
+    assert error(compiled, graph, samples(5, 8, limit / 2 if limit else 0.85, 0, (1, 6, 32))) < 0.01
+    said = [one for one in compiled.assumptions if one.layer == "norm"]
+    assert len(said) == (norms is not Norms.ANY)
+    for one in said:
+        low, high = one.range
+        for variance in (1.1 * low, 0.9 * high):
+            x = samples(6, 8, 1, 0, (1, 6, 32))
+            x = (x - x.mean(axis=2, keepdims=True)) / x.std(axis=2, keepdims=True) * np.sqrt(variance)
+            assert error(compiled, graph, x) < 0.015
 
 
 @pytest.mark.parametrize("kind", ["layer", "rms"])

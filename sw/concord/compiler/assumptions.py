@@ -10,11 +10,17 @@ from rich.table import Table
 
 from concord.compiler.activations import depends, domain_of
 from concord.compiler.bounds import assumed
-from concord.compiler.layers import AnyLayer, Curve, Domain, Proven, Span
+from concord.compiler.layers import Curve, Domain, Proven, Span
+from concord.compiler.lower import Lowered, Norms
+from concord.compiler.normalisations import assumed_variances
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
 from concord.parts import Part
+from concord.spec.config import NpuConfig
 from concord.tables import domain_by_default
+
+#: Why a normalisation is not for numbers of any size.
+_NO_ROOM = "from the inputs, as memories have no room for instructions and tables for any"
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ class Assumed:
         return f"{self.layer}: {self.what} {self.range[0]:g} to {self.range[1]:g} ({self.reason})"
 
 
-def assumptions(graph: Graph, given: Formats, complete: Formats, layers: Sequence[AnyLayer]) -> tuple[Assumed, ...]:
+def assumptions(
+    graph: Graph, given: Formats, complete: Formats, lowered: Lowered, config: NpuConfig
+) -> tuple[Assumed, ...]:
     """What was assumed of inputs and tables; nothing if samples, or the network itself, say all of it.
 
     Parameters
@@ -53,8 +61,10 @@ def assumptions(graph: Graph, given: Formats, complete: Formats, layers: Sequenc
         The network.
     given, complete : Formats
         What was asked for, and with bounds for all tables (:func:`concord.compiler.bounds.with_bounds`).
-    layers : sequence of Layer
-        Of the compiled network.
+    lowered : Lowered
+        The compiled network.
+    config : NpuConfig
+        What it is compiled for.
     """
     carried: set[Curve] = set()
     for node in graph.nodes:
@@ -62,7 +72,7 @@ def assumptions(graph: Graph, given: Formats, complete: Formats, layers: Sequenc
             functions = tuple((name, tuple(sorted(found.items()))) for name, found in node.attrs["functions"])
             carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
     found = []
-    for layer in layers:
+    for layer in lowered.layers:
         for functions, domain in dict.fromkeys(layer.curves):
             if isinstance(domain, Part | Proven | Span) or not depends(functions):
                 continue
@@ -71,7 +81,12 @@ def assumptions(graph: Graph, given: Formats, complete: Formats, layers: Sequenc
                 found.append(Assumed(layer.name, what, domain_by_default(functions[0][0]), "default"))
             elif (functions, domain) in carried:
                 found.append(Assumed(layer.name, what, domain, "from the inputs"))
-    if not any(one.reason == "from the inputs" for one in found):
+    for node in graph.nodes:
+        if node.op == "Normalise" and lowered.norms is not Norms.ANY:
+            covered = assumed_variances(node, lowered.norms, complete, config)
+            if covered is not None:
+                found.append(Assumed(node.name, "the normalisation covers variances from", covered, _NO_ROOM))
+    if not any(one.reason in ("from the inputs", _NO_ROOM) for one in found):
         return tuple(found)
     inputs = assumed(graph, given.inputs).items()
     shape = {True: "normal, deviation 1, within", False: "values from"}

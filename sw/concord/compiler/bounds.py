@@ -15,6 +15,7 @@ import numpy as np
 
 from concord.compiler.activations import depends
 from concord.compiler.layers import Domain
+from concord.compiler.moments import moments
 from concord.compiler.scaled import covers_all, is_power
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
@@ -133,28 +134,44 @@ def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str,
         As :func:`assumed`.
     """
     inputs = assumed(graph, given)
-    worst = _worst(graph, inputs)
+    return _bounds(graph, inputs, _values(graph, inputs))
+
+
+def _values(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats]:
+    """All tensors for random inputs."""
     with np.errstate(all="ignore"):
-        values = execute.run(graph, _samples(graph, inputs), keep="all")
+        return execute.run(graph, _samples(graph, inputs), keep="all")
+
+
+def _bounds(graph: Graph, inputs: Mapping[str, Assumption], values: Mapping[str, Floats]) -> dict[str, Bound]:
+    worst = _worst(graph, inputs)
     return {name: _bound(np.nan_to_num(values[name], posinf=_HUGE, neginf=-_HUGE), worst[name]) for name in values}
 
 
 def with_bounds(graph: Graph, formats: Formats) -> Formats:
     """Formats with bounds on what functions read where there are no samples and their tables depend on it.
 
-    Where nothing is known of an input, powers and logarithms are to be right for numbers of any size.
+    Where nothing is known of an input, powers and logarithms are to be right for numbers of any size. Of normalisations
+    there are variances to be expected: their median, and what nine out of ten are below.
     """
     functions = [node for node in graph.nodes if node.op == "Function" and not covers_all(node, formats)]
     reading = {node.inputs[0]: node for node in functions if depends(node.attrs["functions"])}
     missing = {name: node for name, node in reading.items() if formats.domain(name) is None}
-    known = not any(one.normal for one in assumed(graph, formats.inputs).values())
-    if not missing:
+    norms = [node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges]
+    inputs = assumed(graph, formats.inputs)
+    known = not any(one.normal for one in inputs.values())
+    if not missing and not norms:
         return formats
-    found = bounds(graph, formats.inputs)
+    values = _values(graph, inputs)
+    found = _bounds(graph, inputs, values)
     domains = {name: found[name].domain for name in missing}
     for name, node in missing.items():
         if not known and is_power(node) and node.name not in formats.plain:
             domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(HALF_MAX), float(HALF_MAX)
+    for node in norms:
+        variances = np.nan_to_num(moments(graph, node, values[node.inputs[0]])["variance"], nan=0.0, posinf=_HUGE)
+        low, high = np.quantile(variances, (0.5, 0.9))
+        domains[f"{node.name}/expected"] = float(low), float(high)
     return replace(formats, bounds={**formats.bounds, **domains})
 
 

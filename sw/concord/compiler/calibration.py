@@ -16,7 +16,7 @@ from concord.compiler.centres import input_centres
 from concord.compiler.footprint import weight_bits
 from concord.compiler.layers import Domain
 from concord.compiler.model import Compiled, compile_graph
-from concord.compiler.normalisations import moments
+from concord.compiler.moments import moments
 from concord.compiler.scaled import good_enough
 from concord.compiler.tensor_formats import Formats
 from concord.compiler.weights import Rounder, channel_means

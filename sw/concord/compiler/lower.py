@@ -38,9 +38,9 @@ class Norms(Enum):
 
     #: For any numbers: scaled by the largest one of each group.
     ANY = "any"
-    #: For variances below 64 and above some thousandth of it, by two look-ups.
+    #: For variances around what is to be expected, the greatest 768 times the least, by two look-ups.
     TWICE = "twice"
-    #: For variances below 9 and above a quarter of it, by one.
+    #: The greatest 6 times the least, by one look-up.
     ONCE = "once"
 
 

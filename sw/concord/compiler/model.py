@@ -146,7 +146,7 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
             for lowered in known if banded else _lowered(graph, config, formats, batch, norms, known):
                 try:
                     compiled = _compile(graph, config, lowered, formats, batch, banded)
-                    taken = assumptions(graph, given, formats, compiled.lowered.layers)
+                    taken = assumptions(graph, given, formats, compiled.lowered, config)
                     return replace(compiled, assumptions=taken)
                 except CapacityError as error:
                     tried.append(error)

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.compiler.layers import Domain
 from concord.compiler.lower import EXPANSIONS, Lowering, Norms
 from concord.compiler.reductions import form
-from concord.graph.ir import Floats, Graph, Node
+from concord.compiler.tensor_formats import Formats
+from concord.graph.ir import Node
 from concord.parts import Part
 from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
 
-#: Variances that are assumed where neither samples tell them nor the program has room for numbers of any size.
-ASSUMED = {Norms.TWICE: 64.0, Norms.ONCE: 9.0}
+#: Least variance that is scaled by a power of two.
+_SMALLEST = 2.0**-12
 #: Greatest inputs of the table of the root and of that of the reciprocal.
 _TOP = {"rsqrt": 2.25, "reciprocal": 1.5}
 #: A code of the table of the root from which on it is exact to 0.5 % at worst, 0.2 % as a rule.
@@ -62,20 +65,29 @@ def _for_up_to(variance: float, lookups: int) -> _Scale | None:
 
 def _for_range(low: float, high: float, config: NpuConfig) -> _Scale | None:
     """For variances from ``low`` to ``high``; ``None`` if they are too far apart, or too small."""
-    octaves = math.log2(_TOP["rsqrt"] * (1 << fineness(config)) / _FINE)
     for lookups in (1, 2):
-        if math.log2(high / low) <= octaves + (lookups - 1) * fineness(config):
+        if math.log2(high / low) <= _octaves(config, lookups):
             return _for_up_to(high, lookups)
     return None
 
 
-def moments(graph: Graph, node: Node, values: Floats) -> dict[str, Floats]:
-    """What the compiler would know of the input of a normalisation: means, and variances or means of squares."""
-    x = values.reshape(-1, *graph.shapes[node.inputs[0]])
-    axes = tuple(axis + 1 for axis in node.attrs["axes"])
-    mean = x.mean(axis=axes, keepdims=True)
-    left = x - mean if node.attrs["centred"] else x
-    return {"mean": mean, "variance": np.asarray((left * left).mean(axis=axes))}
+def _octaves(config: NpuConfig, lookups: int) -> float:
+    """log2 of how far apart variances may be."""
+    return math.log2(_TOP["rsqrt"] * (1 << fineness(config)) / _FINE) + (lookups - 1) * fineness(config)
+
+
+def assumed_variances(node: Node, norms: Norms, formats: Formats, config: NpuConfig) -> Domain | None:
+    """What is covered where the program has no room for numbers of any size: around what is to be expected.
+
+    ``None`` if samples tell the variances.
+    """
+    if f"{node.name}/variance" in formats.ranges:
+        return None
+    span = 2.0 ** _octaves(config, 1 if norms is Norms.ONCE else 2)
+    low, high = formats.bounds.get(f"{node.name}/expected", (1.0, 1.0))
+    middle = math.sqrt((low + node.attrs["epsilon"]) * (high + node.attrs["epsilon"]))
+    middle = min(max(middle, _SMALLEST), HALF_MAX**2)
+    return middle / math.sqrt(span), middle * math.sqrt(span)
 
 
 class _Parts:
@@ -137,15 +149,15 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
     parts, attrs, config = _Parts(lowering, node), node.attrs, lowering.config
     (x,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
     found, count = form(lowering, x, attrs["axes"]), math.prod(shape[axis] for axis in attrs["axes"])
-    ranges, epsilon = lowering.formats.ranges, attrs["epsilon"]
+    formats, epsilon = lowering.formats, attrs["epsilon"]
     alone = not found.inside or found.walk.full
     scale, offset = None, _UNKNOWN_OFFSET
-    if variances := ranges.get(f"{node.name}/variance"):
+    if variances := formats.ranges.get(f"{node.name}/variance"):
         scale = _for_range((variances[0] + epsilon) / _BELOW, (variances[1] + epsilon) * _ABOVE, config)
-        offset = max(map(abs, ranges[f"{node.name}/mean"])) / math.sqrt(variances[0] + epsilon)
+        offset = max(map(abs, formats.ranges[f"{node.name}/mean"])) / math.sqrt(variances[0] + epsilon)
     norms = Norms.TWICE if lowering.done.norms is Norms.ANY and found.inside and found.lanes else lowering.done.norms
-    if scale is None and norms is not Norms.ANY:
-        scale = _for_up_to(ASSUMED[norms], 1 if norms is Norms.ONCE else 2)
+    if scale is None and norms is not Norms.ANY and (expected := assumed_variances(node, norms, formats, config)):
+        scale = _for_up_to(expected[1], 1 if norms is Norms.ONCE else 2)
     if attrs["centred"]:
         step = (offset + 3) * 2.0 ** (1.5 - config.act_mant)  # of the block with the largest numbers
         x = _centred(parts, x, step / math.sqrt(12 * count) > _MEAN_ERROR, alone)

@@ -1,0 +1,16 @@
+"""What the compiler would know of the inputs of normalisations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.graph.ir import Floats, Graph, Node
+
+
+def moments(graph: Graph, node: Node, values: Floats) -> dict[str, Floats]:
+    """Of the input of a normalisation: means, and variances or means of squares."""
+    x = values.reshape(-1, *graph.shapes[node.inputs[0]])
+    axes = tuple(axis + 1 for axis in node.attrs["axes"])
+    mean = x.mean(axis=axes, keepdims=True)
+    left = x - mean if node.attrs["centred"] else x
+    return {"mean": mean, "variance": np.asarray((left * left).mean(axis=axes))}
