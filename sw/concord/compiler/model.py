@@ -39,6 +39,7 @@ from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS, Mem
 from concord.spec.limits import PROGRAM_DEPTH_MAX
+from concord.spec.memmap import RegionId
 
 
 @dataclass(frozen=True)
@@ -138,26 +139,46 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     """
     check_weights_fit(graph, config)
     given, formats = formats, with_bounds(graph, formats)
-    for norms in Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]:
-        failures: list[CapacityError] = []
-        known: list[Lowered] = []
-        for banded in (False, True):
-            tried = []
-            for lowered in known if banded else _lowered(graph, config, formats, batch, norms, known):
-                try:
-                    compiled = _compile(graph, config, lowered, formats, batch, banded)
-                    taken = assumptions(graph, given, formats, compiled.lowered, config)
-                    return replace(compiled, assumptions=taken)
-                except CapacityError as error:
-                    tried.append(error)
-            failures.append(min(tried, key=lambda error: error.excess))
-    lacking = CapacityError("; ".join(map(str, failures)), failures[0].short)
-    if not (names := replaced(graph, formats)):
-        raise lacking
+    *first, last = Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]
+    for norms in first:
+        try:
+            return _fitting(graph, config, given, formats, batch, norms, {RegionId.PROGRAM})
+        except CapacityError:
+            continue
+    try:
+        return _fitting(graph, config, given, formats, batch, last, set())
+    except CapacityError as error:
+        if not (names := replaced(graph, formats)):
+            raise
+        lacking = error
     try:  # one table each takes less of everything
         return compile_graph(graph, config, replace(given, plain=(*given.plain, *names)), batch=batch)
     except CapacityError:
         raise lacking from None
+
+
+def _fitting(
+    graph: Graph, config: NpuConfig, given: Formats, formats: Formats, batch: int, norms: Norms, enough: set[RegionId]
+) -> Compiled:
+    """In one piece or in bands, with as much of the first window unfolded as fits.
+
+    :class:`CapacityError` if nothing does, or as soon as only memories are too small that ``enough`` are.
+    """
+    failures: list[CapacityError] = []
+    known: list[Lowered] = []
+    for banded in (False, True):
+        tried = []
+        for lowered in known if banded else _lowered(graph, config, formats, batch, norms, known):
+            try:
+                compiled = _compile(graph, config, lowered, formats, batch, banded)
+                taken = assumptions(graph, given, formats, compiled.lowered, config)
+                return replace(compiled, assumptions=taken)
+            except CapacityError as error:
+                if enough and set(error.short) <= enough:
+                    raise
+                tried.append(error)
+        failures.append(min(tried, key=lambda error: error.excess))
+    raise CapacityError("; ".join(map(str, failures)), failures[0].short)
 
 
 def _lowered(
