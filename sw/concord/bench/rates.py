@@ -62,7 +62,8 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
         results.notes[GROUP] = (
             f"Bytes of a sample in both directions, framing included, {found.at}; raw: those of the data, a byte for "
             "an element of an input with at most 256 values, else a mantissa, and an exponent per native vector; two "
-            "for an output. Allowed: samples per second if these bytes were all that takes time. Computation: estimated."
+            "for an output. Allowed: samples per second if these bytes were all that takes time. Computation: "
+            "estimated."
         )
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
 
