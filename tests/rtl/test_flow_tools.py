@@ -71,7 +71,7 @@ class Routed:
 
     def __init__(self, folder, monkeypatch, reached, end=1e9):
         self.folder, self.reached, self.end, self.ran, self.aims = folder, reached, end, [], []
-        self.now = 0.0
+        self.now, self.late = 0.0, 101
         monkeypatch.setattr(bitstream, "run_jobs", self.route)
         monkeypatch.setattr(bitstream.time, "monotonic", lambda: self.now)
         self.flow = bitstream.Flow(board_named("ulx3s-25f"), folder, Console(quiet=True))
@@ -87,6 +87,7 @@ class Routed:
             self.now += job.seconds
             job.gave_up = self.reached[seed] is None or self.aims[-1] > self.end or job.hopeless("")
             if job.gave_up:
+                job.log.write_text(f"Info:     iter=201 wires=9 overused=0 overuse=0 tmgfail={self.late} archfail=NA")
                 continue
             (self.folder / f"seed{seed}.config").write_text(str(seed))
             report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
@@ -115,16 +116,27 @@ def test_seeds_without_a_route_are_passed_over(tmp_path, monkeypatch):
 
 
 def test_a_target_out_of_reach_is_lowered_for_all_seeds(tmp_path, monkeypatch):
-    """And what is known not to end is not tried again."""
-    routed = Routed(tmp_path, monkeypatch, {1: 94.0, 2: 97.0}, end=101.0)
+    """And what is known not to end is not tried again. Where little is missing the step is a small one."""
+    routed = Routed(tmp_path, monkeypatch, {1: 94.0, 2: 97.0, 3: 98.0}, end=101.0)
     goal = Goal(110e6, 96e6, tunable=True)
     reports = routed.flow.place([1, 2], goal)
     assert routed.ran == [1, 1, 1, 2] and routed.aims == [110.0, 105.0, 100.0, 100.0]
     assert [report["aim_hz"] for report in reports.values()] == [100e6, 100e6]
     assert 'FREQUENCY NET "clocking.clk" 100.000000 MHZ;' in (tmp_path / "seed2.lpf").read_text()
     assert routed.flow.place([1, 2], goal) == reports and len(routed.ran) == 4
+    routed.late = 100
+    routed.flow.place([3], Goal(103e6, 90e6, tunable=True))
+    assert routed.aims[-2:] == [103.0, 101.0]
+    routed.flow.place([3], Goal(103e6, 90e6, tunable=True))
+    assert len(routed.ran) == 6
     with pytest.raises(ToolError, match="none of the seeds 1 could be routed"):
         routed.flow.place([1], Goal(110e6, 110e6))
+
+
+def test_no_target_below_what_was_reached_is_tried(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {1: 98.0, 2: None, 3: 99.0}, end=101.0)
+    assert list(routed.flow.place([1, 2, 3], Goal(100e6, 120e6, tunable=True))) == [1, 3]
+    assert routed.ran == [1, 2, 3] and routed.flow.placed.read_text() == "3"
 
 
 def test_a_time_budget_ends_the_search_when_there_is_a_result(tmp_path, monkeypatch):

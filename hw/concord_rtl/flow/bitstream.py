@@ -30,8 +30,9 @@ ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2", "--tmg-ripup"], 
 ROUNDS = 200
 #: The same for a target that is out of reach: so many rounds, and still so many connections too late.
 LATE_ROUNDS, LATE = 80, 100
-#: Steps by which the target goes down when the router makes no end of it.
-STEP_HZ = 5e6
+#: Steps by which the target goes down when the router makes no end of it: with more than ``LATE`` connections too late,
+#: and with less.
+STEP_HZ, SMALL_STEP_HZ = 5e6, 2e6
 
 #: Before synthesis: block RAMs, all named *store*, need no emulation of reads that collide with writes, which are
 #: undefined (the attribute for it is lost in RTLIL), and bits of debug wires must not share names with wires.
@@ -40,12 +41,15 @@ PREPARE = (
 )
 
 
+def late_connections(line: str) -> tuple[int, int] | None:
+    """Rounds of ``router2`` and connections that miss the target, from a line of nextpnr's log that tells them."""
+    found = re.match(r"iter=(\d+) .*overused=\d+(?:.* tmgfail=(\d+))?", line)
+    return (int(found[1]), int(found[2] or 0)) if found else None
+
+
 def is_endless(line: str) -> bool:
     """Whether a line of nextpnr's log tells that its ``router2`` turns in circles."""
-    found = re.match(r"iter=(\d+) .*overused=\d+(?:.* tmgfail=(\d+))?", line)
-    if found is None:
-        return False
-    rounds, late = int(found[1]), int(found[2] or 0)
+    rounds, late = late_connections(line) or (0, 0)
     return rounds > ROUNDS or (rounds > LATE_ROUNDS and late > LATE)
 
 
@@ -139,7 +143,7 @@ class Flow:
         ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
         are returned, tell, with the target of each as ``aim_hz``. Seeds that the router makes no end of are given up,
         or, if the clock is tunable and all were, tried again with a lower target, which is that of the seeds after
-        them, too. After ``minutes`` nothing new is begun and what runs is ended, if there is a result.
+        them, too, unless it is below what another has reached. After ``minutes`` nothing new is begun and what runs is ended, if there is a result.
         :class:`ToolError` if there is none in the end.
         """
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
@@ -147,7 +151,7 @@ class Flow:
         best, aim, waiting = None, goal.aim_hz, list(seeds)
         while waiting:
             now, waiting = waiting[:jobs], waiting[jobs:]
-            stages = self._place_some(now, aim, goal.tunable, jobs, until if reports else float("inf"))
+            stages, late = self._place_some(now, aim, goal.tunable, jobs, until if reports else float("inf"))
             for seed, stage in stages.items():
                 reports[seed] = json.loads(stage.outputs[1].read_text()) | {"aim_hz": aim}
                 if best is None or score(reports[seed]) > score(reports[best]):
@@ -156,8 +160,10 @@ class Flow:
                 self._say(reports, seed, best)
             if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
                 break
-            if goal.tunable and not stages and aim - STEP_HZ >= goal.aim_hz / 2:
-                aim -= STEP_HZ
+            lower = aim - (STEP_HZ if late > LATE else SMALL_STEP_HZ)
+            worth = lower >= goal.aim_hz / 2 if best is None else lower > score(reports[best]) * MHZ
+            if goal.tunable and not stages and worth:
+                aim = lower
                 waiting = now + waiting
                 self.console.print(f"        the target is out of reach; next {aim / MHZ:g} MHz")
         if not reports:
@@ -173,13 +179,19 @@ class Flow:
         mhz = {key: f"{score(report):.2f} MHz" for key, report in reports.items()}
         self.console.print(f"        seed {seed}: {mhz[seed]}; best so far: seed {best}, {mhz[best]}")
 
-    def _place_some(self, seeds: list[int], hz: float, tunable: bool, jobs: int, until: float) -> dict[int, Stage]:
-        """Place and route with some seeds at a time, as far as that has not been done."""
-        waiting, stages = [], {}
+    def _place_some(
+        self, seeds: list[int], hz: float, tunable: bool, jobs: int, until: float
+    ) -> tuple[dict[int, Stage], int]:
+        """Place and route with some seeds at a time, as far as that has not been done.
+
+        Returns the results, and the connections that miss the target at the most where there is none.
+        """
+        waiting, stages, late = [], {}, 0
         for seed in seeds:
             stage, job = self._seed(seed, hz, tunable, until)
             endless = self.folder / f"seed{seed}-{hz / MHZ:g}.endless"
-            if endless.exists() and endless.read_text() == stage.key:
+            if endless.exists() and endless.read_text().startswith(stage.key):
+                late = max(late, int(endless.read_text().split()[1]))
                 self.console.print(f"        {job.label}: had no end")
                 continue
             stages[seed] = stage
@@ -191,12 +203,14 @@ class Flow:
             if job.gave_up:
                 del stages[seed]
                 if time.monotonic() < until:
-                    endless.write_text(stage.key)
+                    _, missed = late_connections(job.status()) or (0, 0)
+                    late = max(late, missed)
+                    endless.write_text(f"{stage.key} {missed}")
                 continue
             found = json.loads(stage.outputs[1].read_text())
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
-        return stages
+        return stages, late
 
     def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
         family = self.board.family
