@@ -143,7 +143,8 @@ class Flow:
         ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
         are returned, tell, with the target of each as ``aim_hz``. Seeds that the router makes no end of are given up,
         or, if the clock is tunable and all were, tried again with a lower target, which is that of the seeds after
-        them, too, unless it is below what another has reached. After ``minutes`` nothing new is begun and what runs is ended, if there is a result.
+        them, too, unless it is below what another has reached. After ``minutes`` nothing new is begun and what runs is
+        ended, if there is a result.
         :class:`ToolError` if there is none in the end.
         """
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
