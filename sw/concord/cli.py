@@ -24,6 +24,7 @@ from concord.cli_base import (
     image_of,
     npu,
     readable,
+    text_of,
     text_output,
     wide_console,
 )
@@ -81,7 +82,7 @@ def presets() -> None:
 @readable
 def asm(file: Path, output: Path | None) -> None:
     """Assemble FILE to words in hexadecimal, one per line."""
-    _emit("".join(f"{word:016x}\n" for word in assemble(file.read_text(encoding="utf-8"))), output)
+    _emit("".join(f"{word:016x}\n" for word in assemble(text_of(file))), output)
 
 
 @main.command()
@@ -100,7 +101,7 @@ def _words(file: Path) -> list[int]:
     if file.is_dir() or zipfile.is_zipfile(file):
         return list(image_of(file).program)
     words = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").split(), 1):
+    for number, line in enumerate(text_of(file).split(), 1):
         try:
             words.append(int(line, 16))
         except ValueError:

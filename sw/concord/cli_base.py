@@ -46,10 +46,32 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
         except ModuleNotFoundError as error:
             hint = "pip install 'concord-npu[demo,hw]'"
             raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
-            raise click.ClickException(str(error) or type(error).__name__) from error
+        except OSError as error:
+            raise click.ClickException(printable(_of_system(error))) from error
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise click.ClickException(printable(str(error) or type(error).__name__)) from error
 
     return guarded
+
+
+def printable(text: str) -> str:
+    """A text in which characters that are no text, as names in damaged files have them, are escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _of_system(error: OSError) -> str:
+    """What the system says about which file."""
+    if error.filename is None or error.strerror is None:
+        return error.strerror or str(error)
+    return f"{error.filename}: {error.strerror}"
+
+
+def text_of(file: Path) -> str:
+    """The text in a file; ``ValueError`` if it holds none."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} must be text in UTF-8, and is none") from error
 
 
 def image_of(file: Path) -> Image:

@@ -226,6 +226,8 @@ class Image:
         if header.get("spec") != SPEC_VERSION:
             reason = f"must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}"
             raise ImageError(f"{path} {reason}; make it again with this version of the tools")
+        if "program" in arrays and arrays["program"].dtype != np.dtype("<u8"):
+            raise ImageError(f"{path} must have a program of words, not of {arrays['program'].dtype}")
         try:
             image = cls(
                 config=NpuConfig.from_dict(header["config"]),
@@ -240,7 +242,9 @@ class Image:
                 metadata=header["metadata"],
             )
             stored = int(header["fingerprint"], 16)
-        except (KeyError, TypeError, ValueError) as error:
+        except (TypeError, AttributeError, ArithmeticError) as error:
+            raise ImageError(f"{path} has contents that are not valid here") from error
+        except (LookupError, ValueError) as error:
             raise ImageError(f"{path} has contents that are not valid here: {error}") from error
         if stored != image.config.fingerprint:
             raise ImageError(f"{path} must have fingerprint {image.config.fingerprint:#018x}, not {stored:#018x}")

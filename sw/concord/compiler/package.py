@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.layout import Ids
+from concord.compiler.layout import BORDER, Ids
 from concord.compiler.tail import split
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.container import FileKind, read_file, write_file
@@ -67,6 +67,14 @@ class Grid:
         )
 
 
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _within(ids: Ids, low: int, high: int) -> bool:
+    return ids.dtype.kind == "i" and ids.size > 0 and low <= int(ids.min()) and int(ids.max()) < high
+
+
 @dataclass(frozen=True)
 class Arrangement:
     """How tensors of samples become ports of the image, and back.
@@ -94,6 +102,21 @@ class Arrangement:
     batch: int = 1
     grids: dict[str, Grid] = field(default_factory=dict)
     centres: dict[str, float] = field(default_factory=dict)
+
+    def fits(self, image: Image) -> bool:
+        """Whether it goes with the ports of an image."""
+        inputs, outputs = ({port.name: port for port in ports} for ports in (image.inputs, image.outputs))
+        if set(inputs) != set(self.inputs) or set(outputs) != set(self.outputs) or not _is_size(self.batch):
+            return False
+        if not all(_is_size(size) for name in (*inputs, *outputs) for size in self.shapes[name]):
+            return False
+        counts = {name: prod(shape) * self.batch for name, shape in self.shapes.items()}
+        return all(
+            order.shape == inputs[name].shape and _within(order, BORDER, counts[name])
+            for name, order in self.inputs.items()
+        ) and all(
+            ids.size == counts[name] and _within(ids, 0, outputs[name].elements) for name, ids in self.outputs.items()
+        )
 
     def rounded(self, name: str, values: npt.ArrayLike) -> Floats:
         """Values of an input as the model reads them."""
@@ -229,6 +252,15 @@ class Package:
     @classmethod
     def of(cls, folder: Path, data: Mapping[str, bytes]) -> Package:
         """What a folder with these files holds; errors as for :meth:`load`."""
+        try:
+            return cls._of(folder, data)
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            raise PackageError(
+                f"{folder / NETWORK} has contents that are not valid here; compile the network again"
+            ) from error
+
+    @classmethod
+    def _of(cls, folder: Path, data: Mapping[str, bytes]) -> Package:
         header, arrays = read_file(folder / NETWORK, NETWORK_FILE, data[NETWORK])
         arrangement = Arrangement(
             {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
@@ -240,4 +272,6 @@ class Package:
         )
         weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
         host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])
+        if not arrangement.fits(image):
+            raise LookupError("ports")
         return cls(image, arrangement, host, Formats.from_dict(header["formats"], weights))

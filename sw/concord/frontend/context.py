@@ -130,7 +130,8 @@ class Context:
 
     def floats(self, name: str, what: str) -> Floats:
         """A constant operand as finite doubles."""
-        values = self.constant(name, what).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            values = self.constant(name, what).astype(np.float64)
         if name in self.refused:
             return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
         if not np.isfinite(values).all():

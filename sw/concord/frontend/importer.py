@@ -118,7 +118,8 @@ class _Importer:
             try:
                 self._add_constant(item.name, numpy_helper.to_array(item))
             except (ValueError, TypeError, LookupError) as error:
-                raise ValueError(f"initialiser {item.name!r} must be valid ONNX: {error}") from error
+                reason = f"with data for its type and shape {list(item.dims)}"
+                raise ValueError(f"initialiser {item.name!r} must be valid ONNX, {reason}") from error
         if self.proto.graph.sparse_initializer:
             self.reasons.append("sparse initialisers are not supported; export with dense weights")
 
@@ -126,7 +127,8 @@ class _Importer:
         """A constant; weights must be finite, single numbers may be infinite: they are limits."""
         self.ctx.constants[name] = value
         if name in self.ctx.used and value.dtype.kind in "fV" and value.dtype.names is None:
-            numbers = value.astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                numbers = value.astype(np.float64)
             if np.isnan(numbers).any() or (value.size > 1 and np.isinf(numbers).any()):
                 self.ctx.refused.add(name)
                 self.reasons.append(f"constant '{name}': must be finite, it has NaN or infinities; correct the model")
@@ -140,10 +142,10 @@ class _Importer:
                 if not self._known(node):
                     self._bind(node, start)
             except (Refusal, ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-                # The others come from shapes and attributes that no model of this operator has.
+                # The others come from operands and attributes that this operator cannot have.
                 del self.ctx.graph.nodes[start:]
-                refused = isinstance(error, Refusal)
-                self._refuse(node, str(error) if refused else f"operands do not fit ({error}); correct the model")
+                odd = "operands or attributes must be such as the operator has; correct the model"
+                self._refuse(node, str(error) if isinstance(error, Refusal) else odd)
 
     def _known(self, node: OnnxNode) -> bool:
         """Whether the result does not depend on the inputs' values; then it is a constant from now on."""
@@ -184,7 +186,8 @@ class _Importer:
             evaluator = ReferenceEvaluator(node.proto, opsets={"": self.ctx.opset})
             return list(evaluator.run(None, {name: self.ctx.constants[name] for name in inputs}))
         except Exception as error:  # whatever the evaluator of another project raises
-            raise Refusal(f"cannot be folded: {error}", "export with constants folded") from error
+            reason = "cannot be computed from its constants, as they do not fit"
+            raise Refusal(reason, "correct the model, or export it with constants folded") from error
 
     def _bind(self, node: OnnxNode, start: int) -> None:
         handler = HANDLERS.get(node.op) if node.standard else None

@@ -37,8 +37,7 @@ def load(model: str | Path | bytes | Any) -> Any:
             _settle_shape(value, False)
         onnx.checker.check_model(proto)
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
-        what = model if isinstance(model, str | Path) else "the model"
-        raise ValueError(f"{what} must be valid ONNX: {' '.join(str(error).split())}") from error
+        raise _invalid(model if isinstance(model, str | Path) else "the model", error) from error
     if proto.functions:
         from onnx.inliner import inline_local_functions
 
@@ -64,7 +63,12 @@ def one_file(model: Path) -> bytes:
     try:
         return bytes(onnx.load(model, format="protobuf").SerializeToString())
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
-        raise ValueError(f"{model} must be valid ONNX: {' '.join(str(error).split())}") from error
+        raise _invalid(model, error) from error
+
+
+def _invalid(what: str | Path, error: Exception) -> ValueError:
+    text = "a name in it is not UTF-8" if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
+    return ValueError(f"{what} must be valid ONNX: {text}")
 
 
 def _settle_shape(value: Any, is_input: bool) -> None:

@@ -33,6 +33,8 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization
     match = re.fullmatch(r"(u?)int(\d+)", dtype)
     if match is None or node.attrs.get("block_size", 0):
         raise Refusal(f"codes must be integers with one scale or one per index of an axis, not {dtype}", "use int8")
+    if not scale.size or scale.min() <= 0:
+        raise Refusal("scale must be positive", "correct the model")
     zero = np.zeros(scale.shape) if not node.input(2) else ctx.constant(node.input(2), "zero point")
     if scale.size == 1:
         return Quantization(scale.reshape(()), zero.astype(np.int64).reshape(()), int(match[2]), not match[1])

@@ -42,7 +42,8 @@ def run(
         raise ValueError(f"tensors to keep must be of the graph, not {unknown}")
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     for index, node in enumerate(graph.nodes):
-        results = OPS[node.op].evaluate(node, [values[name] if name else None for name in node.inputs])
+        with np.errstate(all="ignore"):  # infinities and NaN are told where results are shown
+            results = OPS[node.op].evaluate(node, [values[name] if name else None for name in node.inputs])
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
         for name in {*node.inputs, *node.outputs} - wanted - {""}:
             if last_use.get(name, index) == index:

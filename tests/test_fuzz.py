@@ -1,0 +1,29 @@
+"""The fuzzer finds what it must find, and a sample of its cases ends as it must."""
+
+from collections import Counter
+
+from fuzz.planted import FAULTS
+from fuzz.worker import TARGETS
+from fuzzing import fuzz, table
+
+
+def test_faults_of_every_kind_are_found(tmp_path):
+    """A traceback, no memory, the end of the process, a hang, and messages that nobody can read."""
+    kinds = [kind for _, kind in FAULTS]
+    tallies, findings = fuzz(["planted"], 1, cases=len(kinds), limit=1, keep=tmp_path)
+    assert tallies["planted"].cases == len(kinds)
+    assert len(findings) == kinds.count("finding")
+    numbers = [finding.number for finding in findings]
+    assert numbers == [number for number, kind in enumerate(kinds) if kind == "finding"]
+    texts = " ".join(map(str, findings))
+    for text in ("KeyError", "out of memory", "the process ended with status -11", "NoneType", "more than 1 s"):
+        assert text in texts
+    assert "make fuzz ARGS=" in texts and f"{'planted':12}{len(kinds):>8}" in table(tallies)
+
+
+def test_a_sample_of_cases():
+    tallies, findings = fuzz(list(TARGETS), 7, cases=15)
+    assert not findings, "\n\n".join(map(str, findings))
+    assert {target: tally.cases for target, tally in tallies.items()} == dict.fromkeys(TARGETS, 15)
+    ends = sum((tally.ends for tally in tallies.values()), Counter())
+    assert min(ends["result"], ends["message"]) > 15
