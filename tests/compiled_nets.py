@@ -206,3 +206,16 @@ def grouped_softmax():
         ],
         x=(1, 3, 2, 3),
     )
+
+
+def normalised():
+    """A layer normalisation over six lanes, two of them in another native vector than the others."""
+    rng = np.random.default_rng(7)
+    attrs = {"axes": (2,), "centred": True, "epsilon": 1e-5, "scale": rng.normal(1, 0.2, 6)}
+    return graph_of(
+        [
+            Node("Normalise", "norm", ("x",), ("n",), attrs),
+            Node("Add", "bias", ("n",), ("y",), {"constant": rng.normal(0, 0.2, 6)}),
+        ],
+        x=(1, 2, 6),
+    )

@@ -13,6 +13,7 @@ from compiled_nets import (
     gru,
     large_windows,
     magnitudes,
+    normalised,
     perceptron,
     residual,
     scaled_functions,
@@ -51,8 +52,8 @@ def two_functions():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions],
-    ids=["residual", "gru", "attention", "softmax", "bands", "functions"],
+    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions, normalised],
+    ids=["residual", "gru", "attention", "softmax", "bands", "functions", "normalisation"],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)
