@@ -148,8 +148,11 @@ def bitstream(
     """
     board = concord_boards.board_named(board_name)
     config = _config(board, preset_name, image)
-    baud = BOARD_SPECS[board.name].baud if baud is None else baud
-    wanted = round(clock_mhz * report.MHZ) if clock_mhz else config.clock_hz
+    spec = BOARD_SPECS[board.name]
+    baud = spec.baud if baud is None else baud
+    own = preset_of(config.name) == spec.preset
+    usual = spec.clock_hz if own else config.clock_hz
+    wanted = round(clock_mhz * report.MHZ) if clock_mhz else usual
     try:
         hz, _ = clock_of(board, wanted)
         divisor_of(hz, baud)
@@ -160,7 +163,7 @@ def bitstream(
     fixed = memories.fixed(config, board.family, given)
 
     tunes = tunable(board, wanted) and not clock_mhz
-    aim = BOARD_SPECS[board.name].aim_hz if tunes and preset_of(config.name) == board.preset else hz
+    aim = spec.aim_hz if tunes and own else hz
     CONSOLE.print(f"{board.name}, preset {config.name}, target {aim / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
     flow.generate(
         lambda: BoardTop(

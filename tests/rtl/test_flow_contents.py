@@ -5,6 +5,7 @@ from click.testing import CliRunner
 
 from concord.builder import ProgramBuilder
 from concord.image import Image, Segment
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from concord_boards import BOARDS
@@ -106,6 +107,33 @@ def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch
     assert "the image is for another configuration" in failing(*arguments, "--preset", "ecp5-25f")
     path.write_bytes(b"nonsense")
     assert "a.image is not an image" in failing(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("board", "options", "aim", "enough", "tunable"),
+    [
+        ("ulx3s-25f", [], BOARD_SPECS["ulx3s-25f"].aim_hz, BOARD_SPECS["ulx3s-25f"].clock_hz, True),
+        ("ulx3s-25f", ["--preset", "tiny"], TINY.clock_hz, TINY.clock_hz, True),
+        ("ulx3s-25f", ["--clock", "80"], 80e6, 80e6, False),
+        ("icebreaker", [], BOARD_SPECS["icebreaker"].clock_hz, BOARD_SPECS["icebreaker"].clock_hz, False),
+    ],
+)
+def test_what_place_and_route_aims_at(board, options, aim, enough, tunable, tmp_path, monkeypatch):
+    """A clock that is demanded is not lowered, and one that is not is as high as it can be."""
+    goals = []
+
+    def place(flow, seeds, goal, *_):
+        goals.append(goal)
+        raise ToolError("enough")
+
+    for name, method in (("generate", lambda *_: None), ("synthesize", lambda *_: None), ("place", place)):
+        monkeypatch.setattr(build.Flow, name, method)
+    with pytest.raises(ToolError, match="enough"):
+        arguments = ["bitstream", "--board", board, "--build", str(tmp_path), *options]
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    (goal,) = goals
+    assert (goal.aim_hz, goal.tunable) == (aim, tunable)
+    assert enough * 0.98 < goal.enough_hz <= enough
 
 
 def failing(*arguments):

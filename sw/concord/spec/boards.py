@@ -17,7 +17,8 @@ class BoardSpec:
     preset : str
         Name of the configuration that fills the board.
     clock_hz : int
-        Clock of the bitstream that ``make bitstream`` makes of it: measured, and the base of all rates.
+        Clock of the bitstream that ``make bitstream`` makes of it at the least, and the base of all rates: measured,
+        but on ulx3s-45f.
     aim_hz : int
         Target that place and route of the preset begins with.
     baud : int
