@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from compiled_nets import graph_of
 from concord.bench.functions import SIGMAS, inputs
 from concord.compiler.calibration import emulate
 from concord.compiler.formats import choose_formats
@@ -12,6 +13,7 @@ from concord.compiler.scaled import RULES, covers_all, good_enough
 from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph.execute import run
+from concord.graph.ir import Node
 from concord.graph.passes import functions as joining
 from concord.host import connect
 from concord.spec.presets import ECP5_85F, TINY
@@ -137,3 +139,21 @@ def test_tables_of_one_function_are_one_table():
     compiled = compile_graph(import_model(model(nodes, {"x": (1, WIDTH)}, constants=constants, opset=20)), ECP5_85F)
     curves = {curve for layer in compiled.lowered.layers for curve in layer.curves}
     assert [type(domain) for _, domain in curves] == [Span]
+
+
+@pytest.mark.parametrize("name", ["gelu", "tanh"])
+def test_in_bands_they_have_the_same_bits(name):
+    rng = np.random.default_rng(1)
+    conv = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "bias": np.zeros(4)}
+    nodes = [
+        Node("Conv", "first", ("x",), ("a",), conv | {"weight": rng.normal(0, 0.3, (4, 2, 3, 3))}),
+        Node("Function", "bend", ("a",), ("b",), {"functions": ((name, {}),)}),
+        Node("Conv", "second", ("b",), ("c",), conv | {"weight": rng.normal(0, 0.2, (4, 4, 3, 3))}),
+        Node("ReduceMean", "mean", ("c",), ("y",), {"axes": (2, 3), "keepdims": False}),
+    ]
+    graph, x = graph_of(nodes, x=(1, 2, 12, 8)), {"x": rng.normal(0, 1, (2, 2, 12, 8))}
+    small = TINY.replace(narrow_depth=128, wide_depth=128, matrix_depth=512, program_depth=512)
+    large = small.replace(narrow_depth=1024, wide_depth=1024)
+    banded, whole = (compile_graph(graph, config) for config in (small, large))
+    assert banded.bands and not whole.bands and not banded.package.formats.plain
+    np.testing.assert_array_equal(emulate(banded, x)["y"], emulate(whole, x)["y"])

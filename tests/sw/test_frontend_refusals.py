@@ -7,6 +7,7 @@ from concord.frontend import UnsupportedModel, import_model
 from onnx_models import agrees, floats, ints, model, node, unary
 
 OPERANDS = [
+    ("Celu", {}, {"alpha": 0.0}, "alpha must be greater than 0, not 0"),
     ("Conv", {"w": floats(2, 2, 1, 1), "b": floats(1)}, {}, r"bias must have the shape \[2\], not \[1\]"),
     ("Conv", {"w": floats(2, 3, 1, 1)}, {}, "3 channels"),
     ("Conv", {"w": floats(2, 2, 1, 1)}, {"strides": [1]}, "must go with 2 axes"),

@@ -166,7 +166,7 @@ def _odd(emit: Emit, x: str, config: NpuConfig, *, name: str) -> None:
 
 def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
     ratio = _table(emit, x, "celu_ratio", Span(_VANISHED * alpha, 0.0), alpha=alpha)
-    _constant(emit, "Max", emit("Mul", ratio, x), -alpha)
+    _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(HALF_MAX)))
 
 
 def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:

@@ -80,7 +80,10 @@ def selu(ctx: Context, node: OnnxNode) -> str:
 
 def celu(ctx: Context, node: OnnxNode) -> str:
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
-    return apply(ctx, node, ctx.tensor(node.input(0)), "celu", alpha=float(node.attrs.get("alpha", 1.0)))
+    alpha = float(node.attrs.get("alpha", 1.0))
+    if not alpha > 0:
+        raise Refusal(f"alpha must be greater than 0, not {alpha:g}", "correct the model")
+    return apply(ctx, node, ctx.tensor(node.input(0)), "celu", alpha=alpha)
 
 
 def negate(ctx: Context, node: OnnxNode) -> str:
