@@ -6,9 +6,11 @@ import pytest
 from compiled_nets import graph_of, residual
 from concord.compiler.calibration import Calibration, before_sigmoids, emulate, relative_error, threshold
 from concord.compiler.formats import TIE, choose_formats
+from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.report import analyse
 from concord.spec.presets import TINY
 
 
@@ -154,3 +156,12 @@ def test_halves_of_samples():
     assert part.means.keys() == whole.means.keys() and part.ranges == whole.ranges
     for name, values in whole.values.items():
         assert relative_error(part.values[name], values) < 1e-12
+
+
+def test_the_report_decides_in_the_same_way():
+    """With weights of three bits some single results come out on the other side."""
+    graph, x = detector("sigmoid"), samples(200)
+    compiled = compile_graph(graph, TINY, Formats(mantissas={"fc": 3}))
+    got, want = emulate(compiled, x)[graph.outputs[0]], execute.run(graph, x)[graph.outputs[0]]
+    agreement = analyse(compiled, x).agreement
+    assert agreement == np.mean((got > 0.5) == (want > 0.5)) < 1

@@ -175,3 +175,10 @@ def test_a_mean_of_large_numbers_does_not_overflow():
     graph = graph_of([Node("ReduceMean", "mean", ("x",), ("y",), {"axes": (1,), "keepdims": False})], x=(1, 512))
     x = np.random.default_rng(8).normal(1200, 100, (4, 512))
     assert error(compile_graph(graph, WIDE), graph, x) < 0.002
+
+
+def test_an_average_of_large_numbers_does_not_overflow():
+    attrs = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "counted": (0, 0, 0, 0)}
+    graph = graph_of([Node("AveragePool", "pool", ("x",), ("y",), attrs)], x=(1, 4, 6, 6))
+    x = np.random.default_rng(9).normal(20_000, 2000, (3, 4, 6, 6))
+    assert error(compile_graph(graph, ROOMY), graph, x) < 0.005

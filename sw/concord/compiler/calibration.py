@@ -157,6 +157,18 @@ def threshold(graph: Graph) -> float:
     return 0.5 if squashed else 0.0
 
 
+def decides_alone(graph: Graph) -> bool:
+    """Whether the first output is a single number."""
+    return math.prod(graph.sample_shape(graph.outputs[0])) == 1
+
+
+def decisions(graph: Graph, values: Floats) -> Classes:
+    """What the first output decides: where its largest element is or, of a single number, whether it is large."""
+    if decides_alone(graph):
+        return np.asarray(values.reshape(-1) > threshold(graph), dtype=np.int64)
+    return largest_elements(values)
+
+
 def largest_elements(values: Floats) -> Classes:
     """Where the largest element of every sample is."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
@@ -209,16 +221,14 @@ class Calibration:
     @property
     def single(self) -> bool:
         """Whether a single number is all that decides."""
-        return math.prod(self.graph.sample_shape(self.graph.outputs[0])) == 1
+        return decides_alone(self.graph)
 
     def decided(self, values: Floats) -> Classes:
         """What the first output decides: its largest element, or if it is one number, whether that is above 0.
 
         Behind a sigmoid, whether it is above 0.5.
         """
-        if self.single:
-            return np.asarray(values.reshape(-1) > threshold(self.graph), dtype=np.int64)
-        return largest_elements(values)
+        return decisions(self.graph, values)
 
     def some(self, start: int, step: int, most: int | None = None) -> Calibration:
         """The same network with every ``step``-th of the samples from ``start`` on, at most so many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from concord.compiler.inputs import as_map, unfolded
 from concord.compiler.layers import Floats, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, Storage, Walk, placed, spread
 from concord.compiler.lower import HANDLERS, Lowering
+from concord.compiler.reductions import power_below
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.packing import rounded_depthwise, rounded_matrix
@@ -204,14 +206,15 @@ def max_pool(lowering: Lowering, node: Node) -> None:
 
 
 def average_pool(lowering: Lowering, node: Node) -> None:
-    """Sums of every window by a depthwise product with ones, times the reciprocal of the number of elements."""
+    """Sums of every window by a depthwise product with a power of two, times what is left of the reciprocal count."""
     rank = len(node.attrs["kernel"])
     ids = as_map(lowering.view(node.inputs[0]))
     walk = lowering.walk(ids, "input")
     window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
-    ones = np.ones((ids.shape[2], *window.kernel))
-    layer = _depthwise(lowering, node, walk, ones, window, _counts(lowering, node, rank), rank)
-    factors = 1.0 / divisors(node, lowering.graph.shapes[node.inputs[0]][2:])
+    share = power_below(math.prod(window.kernel), lowering.config)
+    equal = np.full((ids.shape[2], *window.kernel), share)
+    layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
+    factors = 1.0 / (share * divisors(node, lowering.graph.shapes[node.inputs[0]][2:]))
     layer.steps.append(Step(Op.VV_MUL, steps.constant(factors, layer.ids, layer.target)))
 
 

@@ -97,13 +97,21 @@ def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
                 yield Form(whether, walk, outside, lanes)
 
 
+def power_below(count: int, config: NpuConfig) -> float:
+    """A weight for a mean of ``count`` elements: with ones a sum may be beyond binary16 where the mean is not.
+
+    Elements that do not count, as padding, make the sum no larger.
+    """
+    return float(2.0 ** max(1 - count.bit_length(), config.wgt_exp_min))
+
+
 def reduce(lowering: Lowering, node: Node) -> None:
     """A sum, mean or maximum."""
     tensor, axes = node.inputs[0], node.attrs["axes"]
     shape = lowering.graph.shapes[tensor]
     found = form(lowering, tensor, axes, node.attrs.get("together", ()))
     count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
-    share = 2.0 ** max(1 - count.bit_length(), lowering.config.wgt_exp_min)  # a sum may be beyond binary16
+    share = power_below(count, lowering.config)
     layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
     if share * count != 1:
         factor = np.full(layer.ids.shape, 1.0 / (share * count))

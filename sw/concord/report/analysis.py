@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from concord.compiler.calibration import Inputs, largest_elements
+from concord.compiler.calibration import Inputs, decisions
 from concord.compiler.layers import Layer
 from concord.compiler.model import Compiled
 from concord.graph import execute
@@ -49,7 +49,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     got, flagged = _whole(compiled, inputs)
     same = None if device is None else _same(compiled, device, inputs, got)
     first = graph.outputs[0]
-    best, right = (largest_elements(part[first]) for part in (got, want))
+    best, right = (decisions(graph, part[first]) for part in (got, want))
     layers = tuple(_layers(compiled, inputs, want, flagged, device))
     counted = [layer.work.cycles for layer in layers if layer.work.cycles is not None]
     batch = compiled.package.arrangement.batch

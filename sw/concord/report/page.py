@@ -107,7 +107,7 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     work, saved = analysis.work, analysis.saved
     flagged = sum(bool(layer.flagged) for layer in analysis.layers)
     figures = [
-        (percent(analysis.agreement), "agreement", f"largest output as in float, {analysis.samples} samples"),
+        (percent(analysis.agreement), "agreement", f"decided as in float, {analysis.samples} samples"),
         (percent(analysis.error), "error of the result", "root mean square, relative"),
         (str(flagged), "layers with flags", "saturation, overflow, beyond tables"),
     ]
