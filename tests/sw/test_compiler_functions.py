@@ -59,8 +59,9 @@ def test_without_samples(name):
     graph = import_model(FUNCTIONS[name])
     compiled = compile_graph(graph, ECP5_85F)
     assert compiled.assumptions == ()
+    limit = 0.01 if name in ("Sqrt", "Log", "Reciprocal") else 0.003
     for sigma in SIGMAS:
-        assert error(graph, compiled, inputs(name.lower(), sigma)) <= 0.01, sigma
+        assert error(graph, compiled, inputs(name.lower(), sigma)) <= limit, sigma
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 1000.0])

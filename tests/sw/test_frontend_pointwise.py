@@ -34,6 +34,7 @@ def written_out(order, factor=0.5, root=2**0.5, more=()):
         "half, then x": [("a", "half", "b"), ("b", "x", "y")],
         "half of x first": [("x", "half", "b"), ("a", "b", "y")],
         "x twice": [("x", "a", "b"), ("b", "x", "y")],
+        "half twice": [("a", "half", "b"), ("x", "half", "h"), ("b", "h", "y")],
     }[order]
     nodes = [node("Div", ["x", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["a"])]
     nodes += [node("Mul", [a, b], [c]) for a, b, c in products]
@@ -51,8 +52,14 @@ def test_a_gelu_that_is_written_out(order):
 
 @pytest.mark.parametrize(
     "other",
-    [{"order": "x twice"}, {"factor": 0.4}, {"root": 1.5}, {"more": [node("Neg", ["a"], ["z"])]}],
-    ids=["another product", "another factor", "another root", "read by others"],
+    [
+        {"order": "x twice"},
+        {"order": "half twice"},
+        {"factor": 0.4},
+        {"root": 1.5},
+        {"more": [node("Neg", ["a"], ["z"])]},
+    ],
+    ids=["another product", "halved twice", "another factor", "another root", "read by others"],
 )
 def test_what_is_no_gelu(other):
     graph = agrees(written_out(**({"order": "x, then half"} | other)))
