@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Sequence
+from itertools import groupby, pairwise
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
-from concord.report.places import covered, kind, leaves, memories, reads, space, steps, work
-from concord.report.prefixes import Counts, cycles, layer_at, results
+from concord.report.places import covered, kind, least_cycles, leaves, memories, reads, space, steps, work
+from concord.report.prefixes import COUNTED, Counts, cycles, layer_at, results, without_overlap
 
 
 def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> Analysis:
@@ -114,10 +115,14 @@ def _layers(
     graph = compiled.graph
     found = list(results(compiled, inputs))
     own = own_errors(compiled, inputs, [result for result, _ in found])
-    counted = cycles(compiled, device, inputs) if device is not None else [None] * len(found)
     before: Counts = dict.fromkeys(found[0][1], 0)
+    alone = [{reg: n - last[reg] for reg, n in now.items()} for last, now in pairwise([before, *(c for _, c in found)])]
+    counted: Sequence[int | None] = [None] * len(found)
+    if device is not None:
+        least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
+        counted = without_overlap(cycles(compiled, device, inputs), least)
     layers = []
-    for index, (layer, (result, counts)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
+    for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
         part = result[0]
         reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.mine]
         writes = formats(
@@ -140,12 +145,11 @@ def _layers(
                 error=error(part.best, reference),
                 own_error=own[index],
                 flagged=tuple(f for pc, f in flagged.items() if layer_at(compiled, pc) == index),
-                work=work(compiled, layer, {reg: counts[reg] - before[reg] for reg in counts}, counted[index]),
+                work=work(compiled, layer, alone[index], counted[index]),
                 space=space(compiled, index),
                 distribution=distribution(reference, part, writes, compiled.image.config),
                 leaves=leaves(compiled, layer),
                 strips=index in compiled.plan.strips,
             )
         )
-        before = counts
     return layers

@@ -8,8 +8,9 @@ would be with larger memories. That gives the same bits.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,18 @@ def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], 
             found = prefix.results(device.run(ports), samples)
             counters = device.counters()
             yield found, {reg: counters[reg.name] or 0 for reg in COUNTED}
+
+
+def without_overlap(cycles: Sequence[int], least: Sequence[int]) -> list[int]:
+    """Cycles of layers, each with those that its steps need at least; the sum is the same.
+
+    A program that stops behind a layer waits until that leaves the pipe, while the next layer goes on in the whole one:
+    what the next layer has begun by then is its own.
+    """
+    ends = list(accumulate(cycles))
+    for index in range(len(ends) - 1, 0, -1):
+        ends[index - 1] = min(ends[index - 1], ends[index] - least[index])
+    return [end - begin for begin, end in pairwise([0, *ends])]
 
 
 def cycles(compiled: Compiled, device: Device, inputs: Inputs) -> list[int]:

@@ -1,0 +1,83 @@
+"""Whatever compiles has a report."""
+
+import os
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compiled_nets
+import product_nets
+from banded_nets import random_net, separable
+from compiled_nets import ROOMY
+from concord.compiler.lower import Unsupported
+from concord.compiler.model import compile_graph
+from concord.frontend import UnsupportedModel, import_model
+from concord.graph.cost import macs
+from concord.report import Analysis, analyse, render
+from concord.report.prefixes import without_overlap
+from concord.sheet import CapacityError
+from concord.spec.presets import ECP5_85F, UP5K
+from quantised_nets import network as quantised
+
+DATA = Path(os.environ.get("CONCORD_DATA", "none"))
+MODELS = sorted((DATA / "models").glob("*.onnx"))
+
+
+SMALL = {
+    "magnitudes": compiled_nets.magnitudes,
+    "perceptron": lambda: compiled_nets.perceptron(9, 7, 5),
+    "residual": compiled_nets.residual,
+    "gru": compiled_nets.gru,
+    "lstm": lambda: compiled_nets.recurrent("LSTM", 5, 3, 3, direction="bidirectional"),
+    "attention": compiled_nets.attention,
+    "large windows": compiled_nets.large_windows,
+    "grouped softmax": compiled_nets.grouped_softmax,
+    "separable": separable,
+    "quantised": lambda: import_model(quantised()),
+    "steps": product_nets.steps,
+    "twice": product_nets.twice,
+    **{f"random {seed}": lambda seed=seed: random_net(seed) for seed in range(6)},
+}
+
+
+def reported(graph, config, count=2):
+    """The report of a network, which is complete; no layer uses more multipliers than there are."""
+    rng = np.random.default_rng(5)
+    compiled = compile_graph(graph, config)
+    samples = {name: rng.normal(0, 0.5, (count, *graph.sample_shape(name))) for name in graph.inputs}
+    analysis = analyse(compiled, samples)
+    assert Analysis.from_json(analysis.to_json()) == analysis
+    page = render(analysis)
+    assert [layer.name for layer in analysis.layers] == [layer.name for layer in compiled.lowered.layers]
+    for layer in analysis.layers:
+        assert escape(layer.name) in page
+        assert 0 <= (layer.work.utilisation(analysis.macs_per_cycle) or 0) <= 1
+    assert analysis.work.macs <= macs(compiled.graph) * compiled.package.arrangement.batch
+    return analysis
+
+
+@pytest.mark.parametrize("config", [ROOMY, UP5K], ids=lambda config: config.name)
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_of_the_tests(name, config):
+    try:
+        reported(SMALL[name](), config)
+    except (Unsupported, CapacityError) as error:
+        pytest.skip(f"does not compile: {str(error).splitlines()[-1]}")
+
+
+@pytest.mark.skipif(not MODELS, reason="CONCORD_DATA is not there")
+@pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
+def test_real_networks(path):
+    try:
+        graph = import_model(path)
+    except UnsupportedModel as error:
+        pytest.skip(f"is not taken: {error.reasons[0]}")
+    reported(graph, ECP5_85F, 1)
+
+
+def test_what_overlaps_belongs_to_the_layer_that_has_begun():
+    assert without_overlap([30, 10, 25], [5, 20, 20]) == [20, 20, 25]
+    assert without_overlap([30, 30, 25], [5, 20, 20]) == [30, 30, 25]
+    assert without_overlap([40, 12, 6], [5, 10, 10]) == [38, 10, 10]
