@@ -108,6 +108,9 @@ def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
 
 
 def wide_console() -> Console:
-    """Where tables go: a terminal with its width, or a file or pipe with room for all columns."""
-    console = Console()
-    return console if console.is_terminal else Console(width=_WIDTH)
+    """Where tables go: a terminal with its width, or a file or pipe with room for all columns.
+
+    Names of layers may have brackets, which mean nothing there.
+    """
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(width=_WIDTH, markup=False)

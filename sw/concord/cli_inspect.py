@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
+from rich.errors import ConsoleError
 from rich.table import Table
 from rich.text import Text
 
@@ -36,9 +37,20 @@ def inspect(image: Path, only: tuple[str, ...]) -> None:
     """
     package = Package.load(image) if image.is_dir() else None
     loaded, console = package.image if package is not None else image_of(image), wide_console()
-    parts = only or PARTS
+    try:
+        _show(loaded, package, image, only or PARTS, console)
+    except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
+        raise ValueError(
+            f"{image} must have metadata as a compilation writes them; compile the network again"
+        ) from error
+
+
+def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[str], console: Console) -> None:
     config = loaded.config
-    console.print(f"[bold]{image}[/bold]: for {config.name}, fingerprint {config.fingerprint:016x}", soft_wrap=True)
+    console.print(
+        Text.assemble((str(image), "bold"), f": for {config.name}, fingerprint {config.fingerprint:016x}"),
+        soft_wrap=True,
+    )
     for key, value in loaded.metadata.items():
         if key not in _TABLES:
             for text in value if isinstance(value, list) else [value]:

@@ -1,6 +1,7 @@
 """``concord inspect``: formats of layers, memory map and program."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from concord.examples import softmax
 from concord.report.prefixes import layer_at
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from onnx_models import floats, model, node
 
 
 @pytest.fixture
@@ -99,3 +101,23 @@ def test_programs_written_by_hand(tmp_path):
     assert listing == disassemble(example.image().program).splitlines()
     assert all(part in output for part in ("Inputs and outputs", "What is loaded", "Memory map"))
     assert "Layers" not in output
+
+
+def test_names_with_brackets_are_shown_as_they_are(tmp_path):
+    """They mean nothing to the terminal."""
+    nodes = [node("MatMul", ["x", "w"], ["a"], name="[/b]"), node("Relu", ["a"], ["y"], name="[red]")]
+    proto = model(nodes, {"x": (1, 6)}, constants={"w": floats(6, 3)})
+    (tmp_path / "[bold].onnx").write_bytes(proto.SerializeToString())
+    assert run("compile", tmp_path / "[bold].onnx", "--preset", "tiny")[0] == 0
+    code, output = run("inspect", tmp_path / "[bold]")
+    assert code == 0 and "[/b]" in output and "[bold]: for tiny" in output
+
+
+@pytest.mark.parametrize("key, value", [("layers", [1]), ("layers", [{"name": 3}]), ("map", 5), ("program", [5])])
+def test_metadata_of_another_kind_are_one_message(tmp_path, key, value):
+    image = softmax(TINY).image()
+    replace(image, metadata={**image.metadata, key: value}).save(tmp_path / "a.image")
+    code, output = run("inspect", tmp_path / "a.image")
+    assert code == 1 and output.endswith(
+        "a.image must have metadata as a compilation writes them; compile the network again\n"
+    )
