@@ -249,7 +249,10 @@ def recompile(folder: Path) -> Compiled:
     """
     data = NETWORK_FOLDER.read(folder)
     package, graph = Package.of(folder, data), import_model(data[MODEL])
-    compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+    try:
+        compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise PackageError(f"{folder} must hold formats that its network can have: compile it again") from error
     image, kept = compiled.image, package.image
     if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
