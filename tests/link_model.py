@@ -5,7 +5,7 @@ from __future__ import annotations
 from concord.host.frames import Frame, FrameError, FrameReader
 from concord.spec.config import SPEC_VERSION
 from concord.spec.link import COUNT, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
-from concord.spec.memmap import MAGIC, Reg, RegionId, regions
+from concord.spec.memmap import CORE_REGIONS, MAGIC, Reg, RegionId, regions
 
 STATUS_WORD = 0b010
 
@@ -28,6 +28,8 @@ class DeviceModel:
         self.errors = 0
         self.busy = False
         self.writes = []
+        #: Has ``room``, ``ready(addr, count)``, ``write(region, addr, word)`` and ``read(addr, count)``, with an inbox.
+        self.feeder = None
         self._reader = FrameReader()
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -83,6 +85,8 @@ class DeviceModel:
         count = int.from_bytes(rest, "little") if kind == Kind.READ else len(rest) // region.nbytes
         if kind == Kind.READ and not region.readable:
             raise Refused(Status.BAD_REGION)
+        if kind == Kind.WRITE and region.id != RegionId.REGS and not region.writable:
+            raise Refused(Status.BAD_REGION)
         if kind == Kind.WRITE and region.id == RegionId.REGS and (addr != Reg.CONTROL or count > 1):
             raise Refused(Status.BAD_REGION)
         if kind == Kind.READ and count * region.nbytes > self.config.max_payload:
@@ -93,6 +97,8 @@ class DeviceModel:
             raise Refused(Status.BAD_ADDR)
         if self.busy and not region.live:
             raise Refused(Status.BUSY)
+        if region.id not in CORE_REGIONS:
+            return self._feed(kind, region, addr, count, rest)
         span = range(addr, addr + count)
         if kind == Kind.READ:
             return b"".join(self.word(region.id, at).to_bytes(region.nbytes, "little") for at in span)
@@ -101,6 +107,18 @@ class DeviceModel:
             word &= (1 << region.word.width) - 1
             self.memory[region.id][at] = word
             self.writes.append((region.id, at, word))
+        return b""
+
+    def _feed(self, kind, region, addr, count, rest):
+        if kind == Kind.READ:
+            if not self.feeder.ready(addr, count):
+                raise Refused(Status.BUSY)
+            return bytes(self.feeder.read(addr, count))
+        if region.id == RegionId.INBOX and count > self.feeder.room:
+            raise Refused(Status.BUSY)
+        for n in range(count):
+            word = int.from_bytes(rest[n * region.nbytes : (n + 1) * region.nbytes], "little")
+            self.feeder.write(region.id, addr + n, word & (1 << region.word.width) - 1)
         return b""
 
 

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH
 from concord.spec.isa import WORD_BITS
-from concord.spec.memmap import RegionId
+from concord.spec.memmap import CORE_REGIONS, RegionId
 
 from .bus import HostBus
 from .flags import FlagMemory
@@ -163,7 +163,7 @@ class NpuCore(wiring.Component):
             ]
 
     def _other_memories(self, m, host, registers, sequencer, pipe, flags, program, matrix):
-        for region in RegionId:
+        for region in CORE_REGIONS:
             if region not in (RegionId.NARROW, RegionId.WIDE):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
         rows = self.config.rows

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import RegionId, regions
+from concord.spec.memmap import CORE_REGIONS, RegionId, regions
 
 from .bus import ADDR_BITS, HostBus, word_bits
 
@@ -48,7 +48,7 @@ class HostPort(wiring.Component):
         self.config = config
         self.latency = latency
         self.settle = settle
-        count, bits = len(RegionId), word_bits(config)
+        count, bits = len(CORE_REGIONS), word_bits(config)
         super().__init__(
             {
                 "bus": In(HostBus(config)),
@@ -67,7 +67,7 @@ class HostPort(wiring.Component):
         m = Module()
         request, reply = self.bus.req, self.bus.rsp
         count = Signal(range(self.settle + 1))
-        strobe = Signal(len(RegionId))  # like ``chosen``, while a write waits: regions are all over the device
+        strobe = Signal(len(CORE_REGIONS))  # like ``chosen``, while a write waits: regions are all over the device
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
@@ -92,7 +92,7 @@ class HostPort(wiring.Component):
                 m.next = "IDLE"
             with m.State("READ"):
                 with m.If(self.read_free.bit_select(request.p.region, 1)):
-                    vector = Const(exact, len(RegionId)).bit_select(request.p.region, 1)
+                    vector = Const(exact, len(CORE_REGIONS)).bit_select(request.p.region, 1)
                     m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"
             with m.State("WAIT"):

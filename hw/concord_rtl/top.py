@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 
 from .core import Contents, NpuCore
+from .feeder.feeder import Feeder
 from .link.message_processor import MessageProcessor
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
@@ -55,13 +56,32 @@ class NpuTop(wiring.Component):
             m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)
             wiring.connect(m, messages.tx, replies.w_stream)
             wiring.connect(m, replies.r_stream, wiring.flipped(self.tx))
-        wiring.connect(m, messages.bus, core.bus)
+        feeding = Signal()  # raw inputs are being laid out, or a program runs on them
+        if self.config.inbox:
+            self._feeder(m, messages, core, feeding)
+        else:
+            wiring.connect(m, messages.bus, core.bus)
         m.d.comb += [
-            messages.busy.eq(core.busy),
-            messages.status.eq(core.status),
+            messages.busy.eq(core.busy | feeding),
+            messages.status.eq(core.status | feeding),
             core.link_errors.eq(messages.errors),
             self.busy.eq(core.busy),
             self.done.eq(core.done),
             self.trapped.eq(core.trapped),
         ]
         return m
+
+    def _feeder(self, m, messages, core, feeding):
+        m.submodules.feeder = feeder = Feeder(self.config)
+        wiring.connect(m, messages.bus, feeder.bus)
+        wiring.connect(m, messages.raw, feeder.raw)
+        wiring.connect(m, feeder.core, core.bus)
+        m.d.comb += [
+            messages.room.eq(feeder.room),
+            messages.produced.eq(feeder.produced),
+            feeder.acknowledge.eq(messages.acknowledge),
+            feeder.acknowledged.eq(messages.acknowledged),
+            feeder.core_busy.eq(core.busy),
+            feeder.core_trapped.eq(core.trapped),
+            feeding.eq(feeder.busy),
+        ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .container import ImageError, read_file, write_file
 from .contents import ContentError, check_contents
+from .feeding import Feeding
 from .packing import pack_depthwise as pack_depthwise
 from .packing import pack_matrix as pack_matrix
 from .packing import pack_vectors as pack_vectors
@@ -92,6 +93,8 @@ class Image:
         Where the driver places and fetches tensors.
     phases : tuple of Phase
         The starts of the program that a run is made of, in order. None: one start, with all of the ports.
+    feeding : Feeding
+        How a feeder lays out raw inputs; of no inputs if it cannot.
     metadata : dict
         Anything JSON can hold, for reports.
     """
@@ -102,6 +105,7 @@ class Image:
     inputs: tuple[Port, ...] = ()
     outputs: tuple[Port, ...] = ()
     phases: tuple[Phase, ...] = ()
+    feeding: Feeding = field(default_factory=Feeding)
     metadata: dict[str, Any] = field(default_factory=dict)
 
     def port(self, name: str) -> Port:
@@ -154,6 +158,10 @@ class Image:
                 raise ImageError(f"phases must begin in 0..{self.config.program_depth - 1}, not at {phase.pc}")
         self._check_parts(self.inputs, [part for phase in self.schedule() for part in phase.inputs], "written")
         self._check_parts(self.outputs, [part for phase in self.schedule() for part in phase.outputs], "read")
+        try:
+            self.feeding.check(self.inputs, self.outputs, self.config)
+        except ValueError as error:
+            raise ImageError(str(error)) from error
 
     def _check_parts(self, ports: tuple[Port, ...], parts: list[Part], done: str) -> None:
         """Whether parts lie inside their memories and cover the ports."""
@@ -211,6 +219,7 @@ class Image:
             "inputs": [_port_header(port) for port in self.inputs],
             "outputs": [_port_header(port) for port in self.outputs],
             "phases": [asdict(phase) for phase in self.phases],
+            "feeding": asdict(self.feeding),
             "metadata": self.metadata,
         }
         arrays: dict[str, NDArray[Any]] = {f"segment_{k}": part.array() for k, part in enumerate(self.segments)}
@@ -239,6 +248,7 @@ class Image:
                 inputs=tuple(_port(fields) for fields in header["inputs"]),
                 outputs=tuple(_port(fields) for fields in header["outputs"]),
                 phases=tuple(_phase(fields) for fields in header["phases"]),
+                feeding=Feeding.from_dict(header["feeding"]),
                 metadata=header["metadata"],
             )
             stored = int(header["fingerprint"], 16)

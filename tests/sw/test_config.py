@@ -7,7 +7,7 @@ import pytest
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import TARGET
-from concord.spec.memmap import RegionId, regions
+from concord.spec.memmap import CORE_REGIONS, RegionId, regions
 from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 
 # A different, valid value for every parameter.
@@ -15,7 +15,7 @@ CHANGES = {
     "name": "other", "native": 8, "lanes": 4, "mfu_lanes": 1, "engines": 2, "act_mant": 6, "wgt_mant": 4,
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "max_terms": 32, "matrix_depth": 128,
     "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128, "table_slots": 3,
-    "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "clock_hz": 1,
+    "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128, "clock_hz": 1,
 }  # fmt: skip
 
 WRONG = [
@@ -45,6 +45,8 @@ WRONG = [
     ("inflight", 3, "a power of two in 4..32"),
     ("loop_levels", 0, "in 1..4"),
     ("max_payload", 8, "in 16..4096"),
+    ("inbox", 64, "0 or a power of two in 128..32768"),
+    ("inbox", 200, "0 or a power of two in 128..32768"),
 ]
 
 
@@ -106,7 +108,8 @@ def test_derived_numbers_of_the_presets(config):
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_regions_follow_the_configuration(config):
     table = regions(config)
-    assert set(table) == set(RegionId)
+    assert set(table) == set(CORE_REGIONS)
+    assert set(regions(config.replace(inbox=4096))) == set(RegionId)
     assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
     assert table[RegionId.SLOTS].depth == config.table_slots
     assert all(region.depth <= 1 << TARGET["addr"].width for region in table.values())
@@ -138,7 +141,7 @@ def test_the_fingerprint_covers_serial():
 
 def test_fingerprints_are_stable():
     """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
-    assert f"{TINY.fingerprint:016x}" == "0999cea5a8c823ad"
+    assert f"{TINY.fingerprint:016x}" == "2dbbd43b5d20a275"
 
 
 def test_difference_is_readable():

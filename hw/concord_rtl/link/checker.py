@@ -9,6 +9,7 @@ from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import Reg, RegionId, regions
 
 from ..arith.helpers import register
+from ..feeder.walker import pointer_bits, result_bits
 from ..shapes import shape_of
 from .receiver import frame_layout
 
@@ -39,6 +40,8 @@ class RequestChecker(wiring.Component):
         Expected sequence number.
     busy : In(1)
         Whether a program runs.
+    room, produced : In
+        Of the feeder, if the configuration has an inbox: bytes that it can take, end of the results.
     done : Out(1)
         High for one cycle; the other outputs are valid then, and all but ``status`` stay until the next ``start``.
     status : Out(8)
@@ -57,8 +60,10 @@ class RequestChecker(wiring.Component):
         self.config = config
         self.regions = regions(config)
         self.size_max = max(region.nbytes for region in self.regions.values())
+        feeder = {"room": In(pointer_bits(config)), "produced": In(result_bits(config))} if config.inbox else {}
         super().__init__(
             {
+                **feeder,
                 "start": In(1),
                 "frame": In(frame_layout(config)),
                 "expected": In(8),
@@ -109,7 +114,7 @@ class RequestChecker(wiring.Component):
                 m.next = "IDLE"
 
         m.d.sync += self.status.eq(Status.OK)
-        for k, (status, reason) in reversed(list(enumerate(self._reasons(access)))):
+        for k, (status, reason) in reversed(list(enumerate(self._reasons(m, access)))):
             with m.If(register(m, reason, f"reason_{k}")):
                 m.d.sync += self.status.eq(status)
         return m
@@ -143,7 +148,7 @@ class RequestChecker(wiring.Component):
                     m.d.sync += [depth.eq(region.depth), limit.eq(self.config.max_payload // region.nbytes)]
                     m.d.sync += [self.size.eq(region.nbytes), bits.eq(region.nbytes)]
 
-    def _reasons(self, access):
+    def _reasons(self, m, access):
         """Pairs of status and condition, the most important first."""
         header = self.frame.header
         ping, read, write, wait = (header.kind == kind for kind in (Kind.PING, Kind.READ, Kind.WRITE, Kind.WAIT))
@@ -160,5 +165,18 @@ class RequestChecker(wiring.Component):
             (Status.BAD_REGION, targeted & (~access.known | access.denied)),
             (Status.BAD_LENGTH, write & self.frame.partial | read & access.excess),
             (Status.BAD_ADDR, targeted & access.beyond),
-            (Status.BUSY, targeted & ~access.live & self.busy),
+            (Status.BUSY, targeted & (~access.live & self.busy | self._not_now(m, read))),
         )
+
+    def _not_now(self, m, read):
+        """The inbox is too full, or results are not there yet."""
+        if not self.config.inbox:
+            return Const(0)
+        full, early = Signal(), Signal()
+        there = Signal(result_bits(self.config))  # results from the address on
+        m.d.sync += [
+            there.eq(self.produced - self.target.addr),
+            full.eq((self.target.region == RegionId.INBOX) & (self.words > self.room)),
+            early.eq((self.target.region == RegionId.OUTBOX) & (self.words > there)),
+        ]
+        return Mux(read, early, full)

@@ -7,9 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import UNSOLICITED, WAIT_CYCLES, Kind, Status
+from concord.spec.memmap import RegionId
 
 from ..arith.helpers import register
 from ..bus import HostBus
+from ..feeder.walker import pointer_bits, result_bits
 from .access import BusAccess
 from .checker import RequestChecker
 from .deframer import Deframer
@@ -46,12 +48,24 @@ class MessageProcessor(wiring.Component):
         The register STATUS, for ``WAIT``; read byte by byte, so only bits of one byte belong together.
     errors : Out(32)
         The register LINK_ERRORS: frames answered with an error since reset.
+    raw, room, produced, acknowledge, acknowledged
+        Those of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.
     """
 
     def __init__(self, config: NpuConfig):
         self.config = config
+        feeder = {}
+        if config.inbox:
+            feeder = {
+                "raw": Out(stream.Signature(8)),
+                "room": In(pointer_bits(config)),
+                "produced": In(result_bits(config)),
+                "acknowledge": Out(1),
+                "acknowledged": Out(result_bits(config)),
+            }
         super().__init__(
             {
+                **feeder,
                 "rx": In(stream.Signature(8)),
                 "tx": Out(stream.Signature(8)),
                 "bus": Out(HostBus(config)),
@@ -71,7 +85,10 @@ class MessageProcessor(wiring.Component):
         m.submodules.framer = framer = Framer()
         wiring.connect(m, wiring.flipped(self.rx), deframer.i)
         wiring.connect(m, deframer.o, receiver.i)
-        wiring.connect(m, receiver.body, access.i)
+        if self.config.inbox:
+            feeding, fed = self._feed(m, receiver, checker, access)
+        else:
+            wiring.connect(m, receiver.body, access.i)
         wiring.connect(m, access.bus, wiring.flipped(self.bus))
         if self.config.serial:
             wiring.connect(m, replier.o, framer.i)
@@ -106,6 +123,9 @@ class MessageProcessor(wiring.Component):
                     m.next = "READ"
                     with m.If(frame.header.kind == Kind.WRITE):
                         m.next = "WRITE"
+                        if self.config.inbox:
+                            with m.If(checker.target.region == RegionId.INBOX):
+                                m.next = "FEED"
                     with m.If(frame.header.kind == Kind.WAIT):
                         m.next = "WAIT"
             with m.State("READ"):
@@ -116,6 +136,11 @@ class MessageProcessor(wiring.Component):
                 m.d.comb += [access.run.eq(1), access.write.eq(1), replier.start.eq(access.done)]
                 with m.If(access.done):
                     m.next = "REPLY"
+            if self.config.inbox:
+                with m.State("FEED"):
+                    m.d.comb += [feeding.eq(1), replier.start.eq(fed)]
+                    with m.If(fed):
+                        m.next = "REPLY"
             with m.State("WAIT"):
                 self._wait(m, replier, cycles, elapsed)
                 m.d.sync += waited.eq(1)
@@ -126,6 +151,31 @@ class MessageProcessor(wiring.Component):
                 with m.If(replier.done):
                     m.next = "IDLE"
         return m
+
+    def _feed(self, m, receiver, checker, access):
+        """Bytes to the inbox, one per cycle; returns a signal that lets them go, and whether all have gone."""
+        feeding, fed = Signal(), Signal()
+        left = Signal.like(checker.words)
+        body = receiver.body
+        m.d.comb += [
+            access.i.payload.eq(body.payload),
+            access.i.valid.eq(body.valid & ~feeding),
+            self.raw.payload.eq(body.payload),
+            self.raw.valid.eq(body.valid & feeding & ~fed),
+            body.ready.eq(Mux(feeding, self.raw.ready & ~fed, access.i.ready)),
+            fed.eq(left == 0),
+            checker.room.eq(self.room),
+            checker.produced.eq(self.produced),
+            self.acknowledged.eq(checker.target.addr),
+        ]
+        with m.If(checker.start):
+            m.d.sync += left.eq(receiver.frame.p.words)
+        with m.If(self.raw.valid & self.raw.ready):
+            m.d.sync += left.eq(left - 1)
+        reads = receiver.frame.p.header.kind == Kind.READ
+        good = checker.done & (checker.status == Status.OK)
+        m.d.comb += self.acknowledge.eq(good & reads & (checker.target.region == RegionId.OUTBOX))
+        return feeding, fed
 
     def _choose(self, m, replier, access, reading, waited, expected):
         """Connect the payload of a reply."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from concord.compiler.layers import Window
 from concord.compiler.layout import PAD, Ids, LayoutError
+from concord.feeding import Feed
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import OPS, Kind
 
@@ -134,6 +135,7 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, 
         packed = taken.reshape(height, out_width, kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), kh, 1, kw * channels).transpose(0, 3, 1, 2)
         window = Window((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
+        feed = Feed(tensor, order.shape, (1, kw), (1, sx), (1, dx), (0, -pads[1]), (height, out_width))
     else:
         out_height = (padded.shape[0] - (kh - 1) * dy - 1) // sy + 1
         rows = np.arange(out_height)[:, None] * sy + np.arange(kh) * dy
@@ -141,6 +143,9 @@ def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, 
         packed = taken.reshape(out_height, out_width, kh * kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
         window = Window(size=(out_height, out_width))
+        origin = -pads[0], -pads[1]
+        feed = Feed(tensor, order.shape, (kh, kw), (sy, sx), (dy, dx), origin, (out_height, out_width))
+    lowering.done.feeds[tensor] = feed
     storage = lowering.store_input(tensor, packed)
     return tensor, storage.view(packed.shape[2]), folded, window
 

@@ -18,6 +18,7 @@ from concord.compiler.inputs import Unfold
 from concord.compiler.layers import AnyLayer, Layer, Reduction, Step, Window
 from concord.compiler.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.feeding import Feed
 from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
 from concord.spec.config import NpuConfig
@@ -66,6 +67,8 @@ class Lowered:
         How much it has unfolded indeed: with any limit that is not below it would be the same.
     norms : Norms
         How normalisations are computed of which no samples tell the variance.
+    feeds : dict
+        By input whose windows are unfolded: how.
     movable : set of str
         Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
         elements.
@@ -81,6 +84,7 @@ class Lowered:
     layers: list[AnyLayer] = field(default_factory=list)
     views: dict[str, Ids] = field(default_factory=dict)
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
+    feeds: dict[str, Feed] = field(default_factory=dict)
     movable: set[str] = field(default_factory=set)
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)

@@ -29,7 +29,9 @@ from concord.compiler.plan import Plan
 from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.scaled import on_npu, replaced
 from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.feeding import Feed, Feeding
 from concord.frontend import import_model
+from concord.golden import half
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
 from concord.host.device import Device
@@ -212,10 +214,30 @@ def _compiled(graph: Graph, emitter: Emitter, arrangement: Arrangement, host: Gr
     plan, formats = emitter.plan, emitter.formats
     lost = inexact(graph, plan.lowered.layers, _narrow(plan), emitter.config, formats)
     image = emitter.sheet.image(emitter.builder.words(), inventory(graph, emitter, lost))
+    if emitter.config.inbox:
+        image = replace(image, feeding=feeding(plan.lowered, arrangement, emitter.config))
     package = Package(image, arrangement, host, formats)
     starts, items = tuple(emitter.starts), emitter.sheet.items
     bands, segments = emitter.bands, tuple(emitter.segments)
     return Compiled(graph, plan.lowered, package, starts, plan, items, lost, bands, segments)
+
+
+def feeding(lowered: Lowered, arrangement: Arrangement, config: NpuConfig) -> Feeding:
+    """How a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
+    feeds = []
+    for name, (_, order) in lowered.inputs.items():
+        feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
+        border = int(half.encode(np.array(-arrangement.centres[name]))) if name in arrangement.centres else 0
+        feed = replace(feed, border=border)
+        laid, wanted = feed.order(config.native), arrangement.inputs[name]
+        if laid.shape != wanted.shape or np.any((laid < 0) != (wanted < 0)):
+            continue
+        element = np.full(feed.elements, PAD)
+        element[laid[laid >= 0]] = wanted[laid >= 0]
+        if np.array_equal(element[laid[laid >= 0]], wanted[laid >= 0]):
+            feeds.append(feed)
+    lanes = {name: int(np.max(ids % config.native)) + 1 for name, ids in arrangement.outputs.items() if ids.size}
+    return Feeding(tuple(feeds), lanes)
 
 
 def in_one_piece(compiled: Compiled) -> Compiled:

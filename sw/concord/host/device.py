@@ -142,10 +142,13 @@ class Device(ABC):
         self._write(found, addr, data.tobytes())
 
     def _region(self, region: RegionId | str) -> Region:
+        names = {found.name: found for found in self.regions}
         if isinstance(region, str):
-            if region.upper() not in RegionId.__members__:
-                raise ValueError(f"region must be one of {list(RegionId.__members__)}, not {region!r}")
-            region = RegionId[region.upper()]
+            if region.upper() not in names:
+                raise ValueError(f"region must be one of {list(names)}, not {region!r}")
+            region = names[region.upper()]
+        if region not in self.regions:
+            raise ValueError(f"region must be one of {list(names)}, not {region!r}")
         return self.regions[RegionId(region)]
 
     @staticmethod
@@ -202,7 +205,8 @@ class Device(ABC):
         image = self._loaded()
         schedule = image.schedule(pc)
         batch, size = check_batch(image.inputs, inputs)
-        return present(self._run_batch(image, schedule, batch, size, timeout), not isinstance(inputs, Mapping))
+        outputs = image.feeding.trim(self._run_batch(image, schedule, batch, size, timeout))
+        return present(outputs, not isinstance(inputs, Mapping))
 
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None

@@ -16,15 +16,16 @@ from ..emulator.outputs import Outputs as EmulatedOutputs
 from ..emulator.phases import BatchPhase
 from ..golden import half
 from ..golden.blocks import to_half
+from ..golden.feeder import Feeder
 from ..image import Image, Phase, Port
 from ..packing import from_vectors
 from ..program import Span
 from ..spec.config import SPEC_VERSION, NpuConfig
 from ..spec.isa import Mem, Trap
-from ..spec.memmap import MAGIC, REGISTERS, Reg, Region, RegionId
+from ..spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
 from ..words import to_bytes, to_integers
 from .device import COUNTERS, Counters, Device, Outputs, add_counters
-from .errors import DeviceError
+from .errors import BusyError, DeviceError
 
 _MASK = (1 << 32) - 1
 #: What the emulator counts.
@@ -52,6 +53,7 @@ class EmulatedDevice(Device):
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False
+        self._feeder = Feeder(config, self._word, self._set_word, self._succeeds) if config.inbox else None
         #: Image, phases and last sample of a batch.
         self._pending: tuple[Image, Sequence[Phase], dict[str, Any]] | None = None
 
@@ -76,7 +78,12 @@ class EmulatedDevice(Device):
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
         self._catch_up()
-        if region.id is RegionId.REGS:
+        if region.id not in CORE_REGIONS and self._feeder is not None:
+            try:
+                words = self._feeder.read(addr, count)
+            except ValueError as error:
+                raise BusyError(str(error)) from error
+        elif region.id is RegionId.REGS:
             words = [self._register(reg) for reg in Reg][addr : addr + count]
         else:
             words = self._open().read(region.id, addr, count)
@@ -85,7 +92,25 @@ class EmulatedDevice(Device):
     def _write(self, region: Region, addr: int, data: bytes) -> None:
         self._catch_up()
         words = to_integers(np.frombuffer(data, dtype=np.uint8).reshape(-1, region.nbytes))
-        self._open().write(region.id, addr, words)
+        if region.id in CORE_REGIONS or self._feeder is None:
+            self._open().write(region.id, addr, words)
+            return
+        if region.id is RegionId.INBOX and len(words) > self._feeder.room:
+            raise BusyError(f"inbox must have room for {len(words)} bytes, not for {self._feeder.room}")
+        for at, word in enumerate(words, addr):
+            self._feeder.write(region.id, at, word)
+
+    def _word(self, region: RegionId, addr: int) -> int:
+        (word,) = self._open().read(region, addr, 1)
+        return word
+
+    def _set_word(self, region: RegionId, addr: int, word: int) -> None:
+        self._open().write(region, addr, [word])
+
+    def _succeeds(self, pc: int) -> bool:
+        self._last = self._open().run(pc)
+        self._started = True
+        return self._last.trap is Trap.NONE
 
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None

@@ -34,7 +34,7 @@ class Link:
     A request whose reply does not come, or comes damaged, is sent again with the same number. The device executes a
     number once, so the refusal of a repetition tells that the first one was executed. A request that a device may carry
     out twice without harm is then sent with a new number (its reply is wanted); a write of registers is not, since it
-    may start a run.
+    may start a run, nor is one to the inbox, which would have the bytes twice.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Link:
         for at in range(0, len(data), most):
             part = data[at : at + most]
             payload = _target(region, addr + at // region.nbytes) + part
-            self._request(Kind.WRITE, payload, repeatable=region.id != RegionId.REGS)
+            self._request(Kind.WRITE, payload, repeatable=region.id not in (RegionId.REGS, RegionId.INBOX))
             if progress:
                 progress(len(part))
 

@@ -73,6 +73,9 @@ class NpuConfig:
         Nesting depth of instruction loops.
     max_payload : int
         Greatest payload of a link frame in bytes.
+    inbox : int
+        Bytes of raw inputs that wait to be laid out by the feeder (:mod:`concord.spec.feeder`); 0: there is none. A
+        power of two, at least ``max_payload``.
     clock_hz : int
         Clock that rates are given for: that of the preset's board; not part of the fingerprint.
     """
@@ -100,6 +103,7 @@ class NpuConfig:
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
+    inbox: int = 0
     clock_hz: int = 50_000_000
 
     def __post_init__(self) -> None:

@@ -90,3 +90,5 @@ def _check_depths(config: NpuConfig) -> None:
     _require(config, "loop_levels", "in 1..4", 1 <= config.loop_levels <= 4)
     words = max(config.narrow_word.nbytes, config.wide_word.nbytes, config.matrix_row.nbytes)
     _require(config, "max_payload", f"in {words + 8}..4096", words + 8 <= config.max_payload <= 4096)
+    sizes = {0} | {1 << k for k in range(7, 16) if config.max_payload <= 1 << k}
+    _require(config, "inbox", f"0 or a power of two in {config.max_payload}..32768", config.inbox in sizes)

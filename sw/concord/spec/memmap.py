@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from .config import NpuConfig
+from .feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
 from .fields import Field, Layout
 from .formats import Flag
 from .isa import WORD_BITS
@@ -25,6 +26,14 @@ class RegionId(IntEnum):
     TABLE = 5
     SLOTS = 6
     FLAGS = 7
+    CODES = 8
+    SCRIPT = 9
+    INBOX = 10
+    OUTBOX = 11
+
+
+#: Regions of the core; those of the feeder follow.
+CORE_REGIONS = tuple(region for region in RegionId if region <= RegionId.FLAGS)
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,20 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
             "Sticky flags of the chain whose v_rd has this address.",
         ),
     )
-    return {region.id: region for region in table}
+    return {region.id: region for region in (*table, *(_feeder_regions(config) if config.inbox else ()))}
+
+
+def _feeder_regions(config: NpuConfig) -> tuple[Region, ...]:
+    """Regions of a configuration with a feeder. Addresses in the outbox are modulo half its depth."""
+    outbox = 4 * (config.inbox // OUTBOX_SHARE)
+    numbers, bytes_in = "Binary16 numbers that raw elements of a byte stand for.", "Raw inputs, appended at address 0."
+    bytes_out = "Results; those in front of an address that is read are let go."
+    return (
+        Region(RegionId.CODES, _scalar("value", 16), CODES_DEPTH, False, numbers, readable=False),
+        Region(RegionId.SCRIPT, SCRIPT_WORD, SCRIPT_DEPTH, False, "Words of the feeder's script.", readable=False),
+        Region(RegionId.INBOX, _scalar("byte", 8), config.inbox, True, bytes_in, readable=False),
+        Region(RegionId.OUTBOX, _scalar("byte", 8), outbox, True, bytes_out, writable=False),
+    )
 
 
 class Reg(IntEnum):

@@ -1,0 +1,304 @@
+"""What carries out a script."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
+from concord.spec.isa import VECTOR_ADDR_BITS
+from concord.spec.memmap import REGISTERS, Reg, RegionId
+
+from ..bus import HostBus
+from ..shapes import shape_of
+from .maker import VectorMaker
+from .walker import FeedWalker, pointer_bits
+
+#: Cycles from the write that starts a run until the core is surely busy.
+SETTLE = 8
+
+
+class FeedEngine(wiring.Component):
+    """Executes the words of a script, one after the other, again and again.
+
+    Takes three cycles for an element that comes from the inbox, four if it has two bytes, and one for any other; a
+    vector that is converted costs N cycles more.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    script_addr, script_word : Out, In
+        The script; its words follow their address at once.
+    tail : In
+        Behind the last byte of the inbox.
+    released : Out
+        First byte that is still needed.
+    inbox_addr, inbox_data : Out, In
+        A byte of the inbox, two cycles after its address.
+    code_addr, code : Out, In
+        A number of the code book, at once.
+    results : Out(stream)
+        Bytes for the outbox.
+    bus : Out(HostBus)
+        Accesses to vector memories and to the register that starts a run.
+    core_busy, core_trapped : In(1)
+        State of the core.
+    busy : Out(1)
+        Something goes on that needs nothing from the host.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        bits = pointer_bits(config)
+        super().__init__(
+            {
+                "script_addr": Out(range(SCRIPT_DEPTH)),
+                "script_word": In(shape_of(SCRIPT_WORD)),
+                "tail": In(bits),
+                "released": Out(bits),
+                "inbox_addr": Out(bits - 1),
+                "inbox_data": In(8),
+                "code_addr": Out(8),
+                "code": In(16),
+                "results": Out(stream.Signature(8)),
+                "bus": Out(HostBus(config)),
+                "core_busy": In(1),
+                "core_trapped": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.walker = self.walker = walker = FeedWalker(self.config)
+        m.submodules.maker = self.maker = maker = VectorMaker(self.config)
+        self.word = word = Signal(shape_of(SCRIPT_WORD))
+        self.target = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
+        self.base = Signal(pointer_bits(self.config))
+        self.lane = Signal(range(self.config.native))  # the element goes there
+        self.exponent = Signal(self.config.act_exp_width)
+        self.starving, self.off, self.stopped = Signal(), Signal(), Signal()
+        blocked = Signal()
+        m.d.comb += [
+            walker.word.eq(word),
+            walker.base.eq(self.base),
+            walker.double.eq(self.target.double),
+            maker.wide.eq(self.target.wide),
+            maker.blocks.eq(self.target.blocks),
+            maker.addr.eq(self.target.target),
+            maker.exp.eq(self.exponent),
+            self.code_addr.eq(self.inbox_data),
+            blocked.eq(self.results.valid & ~self.results.ready),
+        ]
+        m.d.sync += self.busy.eq(~(self.off | self.starving | self.stopped | blocked))
+        with m.FSM():
+            self._decode(m)
+            self._fill(m)
+            self._elements(m)
+            self._run(m)
+            self._send(m)
+        self._store(m)
+        return m
+
+    def _view(self, op):
+        """The word as that of an operation."""
+        return data.View(shape_of(FEED_LAYOUTS[op]), self.word.as_value())
+
+    def _decode(self, m):
+        with m.State("FETCH"):
+            m.d.sync += [self.word.eq(self.script_word), self.script_addr.eq(self.script_addr + 1)]
+            m.next = "DECODE"
+        with m.State("DECODE"):
+            m.d.comb += self.walker.set.eq(1)
+            m.next = "FETCH"
+            with m.Switch(self.word.op):
+                with m.Case(FeedOp.END):
+                    m.d.sync += [self.script_addr.eq(0), self.off.eq(self.script_addr == 1)]
+                    m.next = "REST"
+                with m.Case(FeedOp.TARGET):
+                    m.d.sync += self.target.eq(self.word.as_value())
+                with m.Case(FeedOp.FILL):
+                    m.d.comb += self.walker.load.eq(1)
+                    m.next = "BEGIN"
+                with m.Case(FeedOp.RUN):
+                    m.next = "START"
+                with m.Case(FeedOp.SEND):
+                    m.next = "LOAD"
+        with m.State("REST"):
+            m.d.sync += self.starving.eq(1)
+            with m.If(self.tail != self.base):
+                m.d.sync += self.starving.eq(0)
+                m.next = "FETCH"
+
+    def _fill(self, m):
+        """Windows, and the end of the input."""
+        walker, maker = self.walker, self.maker
+        behind = Signal(signed(pointer_bits(self.config)))  # bytes that came behind the input
+        with m.State("BEGIN"):
+            m.d.comb += walker.begin.eq(1)
+            m.d.sync += self.lane.eq(0)
+            self._next_element(m)
+        with m.State("VECTOR"):
+            with m.If(maker.ready):
+                m.d.comb += maker.finish.eq(1)
+                m.d.sync += self.target.target.eq(self.target.target + 1)
+                m.next = "PLAY"
+        with m.State("PLAY"):
+            with m.If(~maker.playing):
+                self._next_element(m)
+                with m.If(walker.ended):
+                    m.d.comb += walker.proceed.eq(1)
+                    m.next = "BEGIN"
+                    with m.If(walker.last):
+                        m.d.sync += self.base.eq(self.base + self._view(FeedOp.FILL).advance)
+                        m.next = "DROP"
+        with m.State("DROP"):
+            m.d.sync += behind.eq(self.tail - self.base)
+            m.next = "DROPPED"
+        with m.State("DROPPED"):
+            m.next = "DROP"
+            m.d.sync += self.starving.eq(behind < 0)
+            with m.If((behind >= 0) & maker.idle):
+                m.d.sync += self.released.eq(self.base)
+                m.next = "FETCH"
+
+    def _next_element(self, m):
+        m.next = "LANE"
+        with m.If(self.target.blocks):
+            m.next = "EXPONENT"
+
+    def _elements(self, m):
+        """One element: of the inbox, or outside the image, or padding."""
+        walker, maker = self.walker, self.maker
+        there = Signal(signed(pointer_bits(self.config)))  # bytes of the inbox from the element on
+        missing = Signal()
+        low = Signal(8)
+        single = Signal()  # a byte is read
+        m.d.comb += single.eq(~self.target.double)
+        for name in ("LANE", "EXPONENT"):
+            with m.State(name):
+                m.d.comb += self.inbox_addr.eq(walker.at)
+                m.d.sync += there.eq(self.tail - walker.at)
+                m.next = "WAIT" if name == "EXPONENT" else "READ"
+                if name == "LANE":
+                    m.d.sync += self.released.eq(walker.needed)
+                    with m.If(walker.ended | ~walker.inside):
+                        self._push(m, Mux(walker.ended, maker.latest, walker.border))
+                        m.d.comb += walker.step.eq(~walker.ended)
+        with m.State("WAIT"):
+            m.d.sync += missing.eq(there < 1)
+            m.next = "COMMON"
+        with m.State("COMMON"):
+            m.next = "EXPONENT"
+            m.d.sync += self.starving.eq(missing)
+            with m.If(~missing):
+                m.d.sync += self.exponent.eq(self.inbox_data)
+                m.d.comb += walker.skip.eq(1)
+                m.next = "LANE"
+        with m.State("READ"):
+            m.d.comb += self.inbox_addr.eq(walker.at + 1)
+            m.d.sync += missing.eq(there < Mux(single, 1, 2))
+            m.next = "TAKE"
+        with m.State("TAKE"):
+            m.next = "LANE"
+            m.d.sync += [self.starving.eq(missing), low.eq(self.inbox_data)]
+            with m.If(~missing & single):
+                self._push(m, Mux(self.target.coded, self.code, self.inbox_data))
+                m.d.comb += walker.step.eq(1)
+            with m.Elif(~missing):
+                m.next = "HIGH"
+        with m.State("HIGH"):
+            self._push(m, Cat(low, self.inbox_data))
+            m.d.comb += walker.step.eq(1)
+
+    def _push(self, m, element):
+        """Take an element; the vector may be complete then."""
+        m.d.comb += [self.maker.push.eq(1), self.maker.element.eq(element)]
+        m.d.sync += self.lane.eq(self.lane + 1)
+        m.next = "LANE"
+        with m.If(self.lane == self.config.native - 1):
+            m.d.sync += self.lane.eq(0)
+            m.next = "VECTOR"
+
+    def _store(self, m):
+        """Vectors to their memories, while nothing else needs the bus."""
+        word, request = self.maker.o, self.bus.req
+        with m.If(word.valid):
+            m.d.comb += [
+                request.valid.eq(1),
+                request.p.write.eq(1),
+                request.p.region.eq(Mux(word.p.wide, RegionId.WIDE, RegionId.NARROW)),
+                request.p.addr.eq(word.p.addr),
+                request.p.data.eq(word.p.data),
+                word.ready.eq(request.ready),
+            ]
+
+    def _run(self, m):
+        control = shape_of(REGISTERS[Reg.CONTROL].layout)
+        count = Signal(range(SETTLE))
+        request = self.bus.req
+        with m.State("START"):
+            value = data.View(control, request.p.data[: control.size])
+            m.d.comb += [
+                request.valid.eq(1),
+                request.p.write.eq(1),
+                request.p.region.eq(RegionId.REGS),
+                request.p.addr.eq(Reg.CONTROL),
+                value.start.eq(1),
+                value.pc.eq(self._view(FeedOp.RUN).pc),
+            ]
+            m.d.sync += count.eq(SETTLE - 1)
+            with m.If(request.ready):
+                m.next = "RUNNING"
+        with m.State("RUNNING"):
+            with m.If(count != 0):
+                m.d.sync += count.eq(count - 1)
+            with m.Elif(~self.core_busy):
+                m.next = "FETCH"
+                with m.If(self.core_trapped):
+                    m.d.sync += self.stopped.eq(1)
+                    m.next = "STOPPED"
+        with m.State("STOPPED"):
+            pass
+
+    def _send(self, m):
+        maker, request = self.maker, self.bus.req
+        view = self._view(FeedOp.SEND)
+        vectors, lanes = Signal(view.vectors.shape()), Signal(view.lanes.shape())
+        source = Signal(VECTOR_ADDR_BITS)
+        high, asked = Signal(), Signal()
+        with m.State("LOAD"):
+            m.d.sync += [source.eq(view.source), vectors.eq(view.vectors), asked.eq(0)]
+            m.next = "ASK"
+        with m.State("ASK"):
+            m.d.comb += [
+                request.valid.eq(~asked),
+                request.p.region.eq(RegionId.WIDE),
+                request.p.addr.eq(source),
+                self.bus.rsp.ready.eq(1),
+                maker.whole.eq(self.bus.rsp.p),
+                maker.load.eq(self.bus.rsp.valid),
+            ]
+            m.d.sync += [lanes.eq(view.lanes), high.eq(0)]
+            with m.If(request.valid & request.ready):
+                m.d.sync += asked.eq(1)
+            with m.If(self.bus.rsp.valid):
+                m.d.sync += [asked.eq(0), source.eq(source + 1), vectors.eq(vectors - 1)]
+                m.next = "EMIT"
+        with m.State("EMIT"):
+            m.d.comb += [
+                self.results.valid.eq(1),
+                self.results.payload.eq(maker.first.word_select(high, 8)),
+                maker.shift.eq(self.results.ready & high),
+            ]
+            with m.If(self.results.ready):
+                m.d.sync += high.eq(~high)
+                with m.If(high):
+                    m.d.sync += lanes.eq(lanes - 1)
+                    with m.If(lanes == 1):
+                        m.next = "ASK"
+                        with m.If(vectors == 0):
+                            m.next = "FETCH"

@@ -1,0 +1,168 @@
+"""The feeder between message processor and core."""
+
+from amaranth import *
+from amaranth.lib import memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.memmap import RegionId
+
+from ..bus import HostBus
+from ..memories.block_ram import BlockRam
+from .engine import FeedEngine
+from .walker import pointer_bits, result_bits
+
+
+class Feeder(wiring.Component):
+    """Holds inbox, outbox, code book and script, and shares the bus of the core between host and engine.
+
+    Does not check what the host asks for: the message processor has. The host goes first, an access at a time.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        With an inbox.
+
+    Members
+    -------
+    bus : In(HostBus)
+        Accesses of the host, to all regions but the inbox.
+    raw : In(stream)
+        Bytes for the inbox, of which there must be ``room``; one per cycle.
+    room : Out
+        Bytes that the inbox can take.
+    produced : Out
+        Address in the outbox behind the last byte.
+    acknowledge, acknowledged : In
+        Strobe: bytes of the outbox in front of this address are not needed any more.
+    core : Out(HostBus)
+        To the core.
+    core_busy, core_trapped : In(1)
+        State of the core.
+    busy : Out(1)
+        Something goes on that needs nothing from the host.
+    """
+
+    def __init__(self, config: NpuConfig):
+        if not config.inbox:
+            raise ValueError(f"config must have an inbox, not one of {config.inbox} bytes")
+        self.config = config
+        self.bits = pointer_bits(config)
+        self.out_bits = result_bits(config)
+        super().__init__(
+            {
+                "bus": In(HostBus(config)),
+                "raw": In(stream.Signature(8)),
+                "room": Out(self.bits),
+                "produced": Out(self.out_bits),
+                "acknowledge": In(1),
+                "acknowledged": In(self.out_bits),
+                "core": Out(HostBus(config)),
+                "core_busy": In(1),
+                "core_trapped": In(1),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        restart = Signal()  # the script is written
+        held = Signal(init=1)  # until the first byte comes
+        m.submodules.engine = engine = ResetInserter(held)(FeedEngine(self.config))
+        tail = Signal(self.bits)
+        m.submodules.inbox = inbox = BlockRam(8, self.config.inbox)
+        m.d.comb += [
+            self.raw.ready.eq(1),
+            inbox.w_en.eq(self.raw.valid),
+            inbox.w_addr.eq(tail),
+            inbox.w_data.eq(self.raw.payload),
+            inbox.addr.eq(engine.inbox_addr),
+            engine.inbox_data.eq(inbox.data),
+            engine.tail.eq(tail),
+            engine.core_busy.eq(self.core_busy),
+            engine.core_trapped.eq(self.core_trapped),
+        ]
+        m.d.sync += self.room.eq(self.config.inbox - 1 - (tail - engine.released)[: self.bits])
+        m.d.sync += self.busy.eq(engine.busy & ~held)
+        with m.If(self.raw.valid):
+            m.d.sync += [tail.eq(tail + 1), held.eq(0)]
+        with m.If(restart):
+            m.d.sync += [tail.eq(0), held.eq(1)]
+        outbox = self._outbox(m, engine.results, restart)
+        self._share(m, engine, restart, outbox, *self._tables(m, engine))
+        return m
+
+    def _outbox(self, m, results, restart):
+        """The ring of results; returns its read port."""
+        depth = self.config.inbox // OUTBOX_SHARE
+        head = Signal(self.out_bits)
+        m.submodules.outbox = store = memory.Memory(shape=8, depth=depth, init=[])
+        write, read = store.write_port(), store.read_port(domain="comb")
+        level = (self.produced - head)[: self.out_bits]
+        m.d.comb += [
+            results.ready.eq(~level[-1]),
+            write.addr.eq(self.produced),
+            write.data.eq(results.payload),
+            write.en.eq(results.valid & results.ready),
+        ]
+        with m.If(write.en):
+            m.d.sync += self.produced.eq(self.produced + 1)
+        with m.If(self.acknowledge):
+            m.d.sync += head.eq(self.acknowledged)
+        with m.If(restart):
+            m.d.sync += [head.eq(0), self.produced.eq(0)]
+        return read
+
+    def _tables(self, m, engine):
+        """Code book and script; returns their write ports."""
+        m.submodules.codes = codes = memory.Memory(shape=16, depth=CODES_DEPTH, init=[])
+        m.submodules.script = script = memory.Memory(shape=SCRIPT_WORD.width, depth=SCRIPT_DEPTH, init=[])
+        code, word = codes.read_port(domain="comb"), script.read_port(domain="comb")
+        m.d.comb += [code.addr.eq(engine.code_addr), engine.code.eq(code.data)]
+        m.d.comb += [word.addr.eq(engine.script_addr), engine.script_word.eq(word.data)]
+        return codes.write_port(), script.write_port()
+
+    def _share(self, m, engine, restart, outbox, codes, script):
+        """One access at a time, of the host or of the engine."""
+        host, core = self.bus, self.core
+        mine = Signal(4)
+        m.d.comb += mine.eq(host.req.p.region)
+        byte = Signal(8)
+        for port in (codes, script):
+            m.d.comb += [port.addr.eq(host.req.p.addr), port.data.eq(host.req.p.data)]
+        m.d.comb += outbox.addr.eq(host.req.p.addr)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(host.req.valid):
+                    m.next = "HOST"
+                    with m.If(mine == RegionId.OUTBOX):
+                        m.d.comb += host.req.ready.eq(1)
+                        m.d.sync += byte.eq(outbox.data)
+                        m.next = "ANSWER"
+                    with m.Elif(mine == RegionId.CODES):
+                        m.d.comb += [host.req.ready.eq(1), codes.en.eq(1)]
+                        m.next = "IDLE"
+                    with m.Elif(mine == RegionId.SCRIPT):
+                        m.d.comb += [host.req.ready.eq(1), script.en.eq(1), restart.eq(1)]
+                        m.next = "IDLE"
+                with m.Elif(engine.bus.req.valid):
+                    m.next = "ENGINE"
+            with m.State("ANSWER"):
+                m.d.comb += [host.rsp.valid.eq(1), host.rsp.p.eq(byte)]
+                with m.If(host.rsp.ready):
+                    m.next = "IDLE"
+            for name, side in (("HOST", host), ("ENGINE", engine.bus)):
+                with m.State(name):
+                    m.d.comb += [
+                        core.req.p.eq(side.req.p),
+                        core.req.valid.eq(side.req.valid),
+                        side.req.ready.eq(core.req.ready),
+                        side.rsp.p.eq(core.rsp.p),
+                        side.rsp.valid.eq(core.rsp.valid),
+                        core.rsp.ready.eq(side.rsp.ready),
+                    ]
+                    with m.If(core.req.valid & core.req.ready & core.req.p.write):
+                        m.next = "IDLE"
+                    with m.If(core.rsp.valid & core.rsp.ready):
+                        m.next = "IDLE"

@@ -1,0 +1,112 @@
+"""Elements to native vectors."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_WIDTH
+from concord.spec.isa import VECTOR_ADDR_BITS
+
+from ..bus import word_bits
+from ..quantizer import Quantizer
+
+
+def store_layout(config: NpuConfig) -> data.StructLayout:
+    """A native vector on its way to a vector memory."""
+    return data.StructLayout({"wide": 1, "addr": VECTOR_ADDR_BITS, "data": word_bits(config)})
+
+
+class VectorMaker(wiring.Component):
+    """Collects the elements of a vector, element 0 first, and makes a word of them; takes vectors apart as well.
+
+    One element per cycle. A vector that is converted plays N cycles, in which no element may come, and is on ``o`` some
+    cycles after them; the next one can be collected meanwhile.
+
+    Parameters
+    ----------
+    config : NpuConfig
+
+    Members
+    -------
+    push : In(1)
+        Take ``element``.
+    element : In(16)
+        A binary16 number, or a mantissa.
+    finish : In(1)
+        N elements were pushed: make a word, as ``wide``, ``blocks`` and, with these, ``exp`` say; only if ``ready``.
+    addr : In
+        Where the word goes.
+    ready, playing, idle : Out(1)
+        A vector can be finished; no element may be pushed; nothing is left to do.
+    load : In(1)
+        Take the vector ``whole``, of wide memory.
+    shift : In(1)
+        Pass to its next element.
+    first, latest : Out(16)
+        The element; what was pushed last.
+    o : Out(stream)
+        Words.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__(
+            {
+                "push": In(1),
+                "element": In(HALF_WIDTH),
+                "finish": In(1),
+                "wide": In(1),
+                "blocks": In(1),
+                "exp": In(config.act_exp_width),
+                "addr": In(VECTOR_ADDR_BITS),
+                "ready": Out(1),
+                "playing": Out(1),
+                "idle": Out(1),
+                "load": In(1),
+                "whole": In(config.wide_word.width),
+                "shift": In(1),
+                "first": Out(HALF_WIDTH),
+                "latest": Out(HALF_WIDTH),
+                "o": Out(stream.Signature(store_layout(config))),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self.config
+        one_lane = config.replace(mfu_lanes=1, stochastic=False)
+        m.submodules.quantizer = quantizer = Quantizer(one_lane)
+        vector = Signal(data.ArrayLayout(HALF_WIDTH, config.native))
+        converting = Signal()
+        left = Signal(range(config.native + 1))
+        begun = Signal()
+        m.d.comb += [
+            self.first.eq(vector[0]),
+            self.latest.eq(vector[config.native - 1]),
+            self.ready.eq(~self.playing & ~converting & ~self.o.valid),
+            self.idle.eq(self.ready),
+            quantizer.i[0].eq(vector[0]),
+            quantizer.valid.eq(self.playing),
+            quantizer.first.eq(self.playing & ~begun),
+        ]
+        with m.If(self.push | self.shift | self.playing):
+            m.d.sync += vector.eq(Cat(vector.as_value()[HALF_WIDTH:], Mux(self.push, self.element, 0)))
+        with m.If(self.load):
+            m.d.sync += vector.eq(self.whole)
+
+        blocks = Cat(Cat(element[: config.act_mant] for element in vector), self.exp)
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += self.o.valid.eq(0)
+        with m.If(self.finish):
+            m.d.sync += [self.o.p.wide.eq(self.wide), self.o.p.addr.eq(self.addr)]
+            m.d.sync += [self.o.p.data.eq(Mux(self.wide, vector.as_value(), blocks)), begun.eq(0)]
+            with m.If(self.wide | self.blocks):
+                m.d.sync += self.o.valid.eq(1)
+            with m.Else():
+                m.d.sync += [self.playing.eq(1), converting.eq(1), left.eq(config.native)]
+        with m.If(self.playing):
+            m.d.sync += [left.eq(left - 1), self.playing.eq(left != 1), begun.eq(1)]
+        with m.If(quantizer.done):
+            m.d.sync += [self.o.p.data.eq(quantizer.word), self.o.valid.eq(1), converting.eq(0)]
+        return m

@@ -1,0 +1,150 @@
+"""The loops of a FILL."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.feeder import FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
+
+from ..shapes import shape_of
+
+#: Words of a script that describe the loops.
+DESCRIBING = (FeedOp.WINDOW, FeedOp.SLIDE, FeedOp.IMAGE, FeedOp.SIZE, FeedOp.TAPS, FeedOp.MOVES, FeedOp.START)
+
+
+def pointer_bits(config: NpuConfig) -> int:
+    """Bits of an address in the inbox: one more than it needs, so that full and empty differ."""
+    return clog2(config.inbox) + 1
+
+
+def result_bits(config: NpuConfig) -> int:
+    """The same for the outbox."""
+    return clog2(config.inbox // OUTBOX_SHARE) + 1
+
+
+class FeedWalker(wiring.Component):
+    """Walks over windows, taps and elements as :mod:`concord.spec.feeder` says.
+
+    Does not know what is in the inbox. Every strobe takes effect in the next cycle; at most one of them at a time.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Gives the size of the inbox.
+
+    Members
+    -------
+    word : In
+        Word of a script.
+    set : In(1)
+        Keep ``word`` if it describes loops.
+    load : In(1)
+        Go to the first window of the input that begins at ``base``.
+    begin : In(1)
+        Go to the first element of the window.
+    step : In(1)
+        Go to the next element; ``double`` ones have two bytes.
+    skip : In(1)
+        Pass over a byte.
+    proceed : In(1)
+        Go to the next window; ``begin`` must follow.
+    at : Out
+        Address of the element.
+    inside : Out(1)
+        Its tap is inside the image.
+    ended : Out(1)
+        There was no element left.
+    last : Out(1)
+        The window is the last one.
+    needed : Out
+        Nothing in front of this address will be asked for.
+    border : Out(16)
+        What elements outside the image are.
+    """
+
+    def __init__(self, config: NpuConfig):
+        bits = pointer_bits(config)
+        self.bits = bits
+        super().__init__(
+            {
+                "word": In(shape_of(SCRIPT_WORD)),
+                "set": In(1),
+                "load": In(1),
+                "base": In(bits),
+                "begin": In(1),
+                "step": In(1),
+                "double": In(1),
+                "skip": In(1),
+                "proceed": In(1),
+                "at": Out(bits),
+                "inside": Out(1),
+                "ended": Out(1),
+                "last": Out(1),
+                "needed": Out(bits),
+                "border": Out(16),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        kept = {}
+        for op in DESCRIBING:
+            layout = shape_of(FEED_LAYOUTS[op])
+            kept[op] = Signal(layout, name=op.name.lower())
+            with m.If(self.set & (self.word.op == op)):
+                m.d.sync += kept[op].eq(self.word.as_value())
+        window, slide, image, size, taps, moves, start = (kept[op] for op in DESCRIBING)
+        m.d.comb += self.border.eq(start.border)
+
+        # The window: its place in the image and in the inbox.
+        y, x = Signal(signed(14)), Signal(signed(14))
+        row, position = Signal(self.bits), Signal(self.bits)
+        rows, cols = Signal(12), Signal(12)
+        last_col = Signal()
+        m.d.comb += [last_col.eq(cols == 1), self.last.eq(last_col & (rows == 1))]
+        with m.If(self.load):
+            m.d.sync += [y.eq(slide.y0), x.eq(slide.x0), rows.eq(size.rows), cols.eq(size.cols)]
+            m.d.sync += [row.eq(self.base + start.start), position.eq(self.base + start.start)]
+        with m.If(self.proceed):
+            m.d.sync += [cols.eq(cols - 1), x.eq(x + slide.step_x), position.eq(position + moves.move_x)]
+            with m.If(last_col):
+                m.d.sync += [rows.eq(rows - 1), cols.eq(size.cols), x.eq(slide.x0), y.eq(y + slide.step_y)]
+                m.d.sync += [row.eq(row + moves.move_y), position.eq(row + moves.move_y)]
+
+        self._taps(m, window, image, size, taps, y, x, position)
+        single = Signal()
+        m.d.sync += single.eq((window.kh == 1) & (window.kw == 1))
+        m.d.comb += self.needed.eq(Mux(single, self.at, Mux(y > 0, row, self.base)))
+        return m
+
+    def _taps(self, m, window, image, size, taps, y, x, position):
+        """The element within the window."""
+        tap_y, tap_x = Signal(signed(14)), Signal(signed(14))
+        line, tap = Signal(self.bits), Signal(self.bits)  # addresses of the first tap of a line, and of a tap
+        lines, columns, left = Signal(6), Signal(6), Signal(12)
+        m.d.comb += self.inside.eq((tap_y >= 0) & (tap_y < image.height) & (tap_x >= 0) & (tap_x < image.width))
+        with m.If(self.begin):
+            m.d.sync += [line.eq(position), tap.eq(position), self.at.eq(position), self.ended.eq(0)]
+            m.d.sync += [tap_y.eq(y), tap_x.eq(x), lines.eq(window.kh), columns.eq(window.kw), left.eq(size.channels)]
+        with m.If(self.skip):
+            m.d.sync += self.at.eq(self.at + 1)
+        with m.If(self.step):
+            m.d.sync += [left.eq(left - 1), self.at.eq(self.at + 1 + self.double)]
+            with m.If(left == 1):
+                further = (tap + taps.tap_x)[: self.bits]
+                m.d.sync += [left.eq(size.channels), columns.eq(columns - 1), tap_x.eq(tap_x + window.dil_x)]
+                m.d.sync += tap.eq(further)
+                with m.If((columns != 1) | (lines != 1)):  # behind the last one the address stays at its end
+                    m.d.sync += self.at.eq(further)
+                with m.If(columns == 1):
+                    down = (line + taps.tap_y)[: self.bits]
+                    m.d.sync += [
+                        columns.eq(window.kw),
+                        lines.eq(lines - 1),
+                        tap_x.eq(x),
+                        tap_y.eq(tap_y + window.dil_y),
+                    ]
+                    m.d.sync += [line.eq(down), tap.eq(down), self.ended.eq(lines == 1)]
+                    with m.If(lines != 1):
+                        m.d.sync += self.at.eq(down)

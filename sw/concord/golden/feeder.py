@@ -1,0 +1,178 @@
+"""The feeder, byte by byte: the definition of what a script does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from concord.golden.blocks import quantize
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
+from concord.spec.memmap import RegionId
+
+#: Region and address -> word; region, address and word; address of the program -> whether it did not trap.
+Read = Callable[[RegionId, int], int]
+Write = Callable[[RegionId, int, int], None]
+Start = Callable[[int], bool]
+
+
+class Feeder:
+    """What the feeder holds, and what it does when bytes come.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        With an inbox.
+    read, write, start : callable
+        Access to the core: words of its vector memories, and its program.
+    """
+
+    def __init__(self, config: NpuConfig, read: Read, write: Write, start: Start):
+        self.config, self._read, self._write, self._start = config, read, write, start
+        self.codes, self.script = [0] * CODES_DEPTH, [0] * SCRIPT_DEPTH
+        self._restart()
+
+    def _restart(self) -> None:
+        self.inbox: list[int] = []  # every byte since the script was written
+        self.released = self.acknowledged = 0
+        self.outbox: list[int] = []
+        self._going: Iterator[None] | None = self._run()
+
+    @property
+    def room(self) -> int:
+        """Bytes that the inbox can take."""
+        return self.config.inbox - 1 - (len(self.inbox) - self.released)
+
+    def write(self, region: RegionId, addr: int, word: int) -> None:
+        """A word of code book or script, or a byte for the inbox."""
+        if region is RegionId.CODES:
+            self.codes[addr] = word
+        elif region is RegionId.SCRIPT:
+            self.script[addr] = word
+            self._restart()
+        else:
+            self.inbox.append(word)
+            self.go_on()
+
+    def _first(self, addr: int) -> int:
+        """The result with an address: what was read last may be asked for again."""
+        ring = 2 * (self.config.inbox // OUTBOX_SHARE)
+        return self.acknowledged + (addr - self.acknowledged) % ring
+
+    def ready(self, addr: int, count: int) -> bool:
+        """Whether results are there."""
+        return self._first(addr) + count <= len(self.outbox)
+
+    def read(self, addr: int, count: int) -> list[int]:
+        """Bytes of the outbox; ``ValueError`` if they are not there. Those in front of them are let go."""
+        first = self._first(addr)
+        if not self.ready(addr, count):
+            raise ValueError(f"outbox must have bytes {first}..{first + count - 1}, not {len(self.outbox)}")
+        self.acknowledged = first
+        self.go_on()
+        return self.outbox[first : first + count]
+
+    def go_on(self) -> None:
+        """Do what can be done with the bytes that there are."""
+        if self._going is not None and next(self._going, self) is self:
+            self._going = None  # trapped
+
+    def _run(self) -> Iterator[None]:
+        """Waits at every ``yield`` for the host; ends with a trap."""
+        fields: dict[str, int] = {}
+        base, pc = 0, 0
+        while not self.inbox:
+            yield
+        while True:
+            op = FeedOp(SCRIPT_WORD.unpack(self.script[pc])["op"])
+            word = FEED_LAYOUTS[op].unpack(self.script[pc])
+            pc += 1
+            fields |= word
+            if op is FeedOp.END:
+                if pc == 1:
+                    yield
+                while len(self.inbox) == base:
+                    yield
+                pc = 0
+            elif op is FeedOp.FILL:
+                yield from self._fill(base, fields)
+                base += word["advance"]
+                while len(self.inbox) < base:
+                    yield
+                self.released = base
+            elif op is FeedOp.RUN:
+                if not self._start(word["pc"]):
+                    return
+            elif op is FeedOp.SEND:
+                yield from self._send(word["source"], word["vectors"], word["lanes"])
+
+    def _bytes(self, at: int, count: int) -> Iterator[None]:
+        while len(self.inbox) < at + count:
+            yield
+
+    def _fill(self, base: int, f: dict[str, int]) -> Iterator[None]:
+        native, size, ring = self.config.native, 1 + f["double"], 2 * self.config.inbox
+        single = f["kh"] == f["kw"] == 1
+        target = f["target"]
+        for oy in range(f["rows"]):
+            for ox in range(f["cols"]):
+                origin = f["start"] + oy * f["move_y"] + ox * f["move_x"]
+                taps = [(ky, kx) for ky in range(f["kh"]) for kx in range(f["kw"])]
+                lanes: list[int] = []
+                count = len(taps) * f["channels"]
+                at = self._near(base, base + origin, ring)
+                exp = 0
+                for k in range(-(-count // native) * native):
+                    if f["blocks"] and k % native == 0:
+                        yield from self._bytes(at, 1)
+                        exp = self.inbox[at]
+                        at += 1
+                    if k >= count:
+                        lanes.append(lanes[-1])
+                    else:
+                        (ky, kx), c = taps[k // f["channels"]], k % f["channels"]
+                        y = f["y0"] + oy * f["step_y"] + ky * f["dil_y"]
+                        x = f["x0"] + ox * f["step_x"] + kx * f["dil_x"]
+                        if not f["blocks"]:
+                            offset = origin + ky * f["tap_y"] + kx * f["tap_x"] + c * size
+                            at = self._near(self.released, base + offset, ring)
+                        if 0 <= y < f["height"] and 0 <= x < f["width"]:
+                            if single:
+                                self.released = at
+                            yield from self._bytes(at, size)
+                            number = int.from_bytes(bytes(self.inbox[at : at + size]), "little")
+                            lanes.append(self.codes[number] if f["coded"] else number)
+                        else:
+                            lanes.append(f["border"])
+                        at += size
+                    if k % native == native - 1:
+                        self._store(target, lanes[-native:], exp, f)
+                        target = (target + 1) % (1 << 14)
+            y = f["y0"] + (oy + 1) * f["step_y"]
+            if not single and y > 0:
+                self.released = self._near(self.released, base + f["start"] + (oy + 1) * f["move_y"], ring)
+
+    @staticmethod
+    def _near(reference: int, address: int, ring: int) -> int:
+        """The byte with this address modulo ``ring`` that is nearest to a reference."""
+        return reference + (address - reference + ring // 2) % ring - ring // 2
+
+    def _store(self, target: int, lanes: list[int], exp: int, f: dict[str, int]) -> None:
+        config = self.config
+        if f["wide"]:
+            self._write(RegionId.WIDE, target, config.wide_word.pack(elem=lanes))
+        elif f["blocks"]:
+            signs = 1 << config.act_mant - 1
+            mant = [((lane & 2 * signs - 1) ^ signs) - signs for lane in lanes]
+            self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=mant, exp=(exp ^ 128) - 128))
+        else:
+            found = quantize([lanes], config.act)
+            self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=found.mant[0], exp=int(found.exp[0])))
+
+    def _send(self, source: int, vectors: int, lanes: int) -> Iterator[None]:
+        size = self.config.inbox // OUTBOX_SHARE
+        for vector in range(vectors):
+            elements = self.config.wide_word.unpack(self._read(RegionId.WIDE, source + vector))["elem"]
+            for byte in b"".join(int(element).to_bytes(2, "little") for element in elements[:lanes]):
+                while len(self.outbox) - self.acknowledged >= size:
+                    yield
+                self.outbox.append(byte)

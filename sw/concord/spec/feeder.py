@@ -1,0 +1,101 @@
+"""The feeder: raw inputs come over the link once, as narrow as they are, and are laid out on the device.
+
+Bytes that are written to the region ``INBOX`` wait in a ring. The words of the region ``SCRIPT`` say what becomes of
+them: a ``FILL`` takes elements from the ring and writes native vectors, ``RUN`` starts the program and waits for its
+end, ``SEND`` puts results into a second ring, which the region ``OUTBOX`` shows. ``END`` goes back to the first word,
+for the next sample; a script whose first word is ``END`` does nothing. Writing to ``SCRIPT`` stops what is going on and
+empties both rings.
+
+A ``FILL`` lays out an image of ``height * width`` positions with ``channels`` elements each; vectors with several
+axes are images of one column. Its loops, for addresses in bytes behind the first byte of the input::
+
+    for oy in range(rows):
+        for ox in range(cols):
+            lanes = []
+            for ky in range(kh):
+                for kx in range(kw):
+                    y, x = y0 + oy * step_y + ky * dil_y, x0 + ox * step_x + kx * dil_x
+                    for c in range(channels):
+                        at = start + oy * move_y + ox * move_x + ky * tap_y + kx * tap_x + c * size
+                        lanes.append(element(at) if 0 <= y < height and 0 <= x < width else border)
+            lanes are filled up with copies of the last one to native vectors, which go to target, target + 1, ...
+
+An element has one byte, or two (little endian). With ``coded`` its byte is the address of a binary16 number in the
+region ``CODES``, else it is the bit pattern of one. Narrow vectors are made of them with a dynamic exponent, rounded to
+nearest even. With ``blocks`` the elements are mantissas, and a byte with their exponent precedes every vector (spare
+lanes are not sent); then, and where the window has one tap, elements follow each other. Behind a ``FILL`` the input
+begins ``advance`` bytes later; all addresses are modulo twice the size of the ring, which holds a byte less than its
+size. What is not needed any more is let go line by line, where the window has one tap byte by byte.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from .fields import Field, Layout
+
+#: Words of a script.
+SCRIPT_DEPTH = 64
+#: Binary16 numbers that elements of a byte can stand for.
+CODES_DEPTH = 256
+#: Size of the inbox over that of the outbox.
+OUTBOX_SHARE = 4
+
+
+class FeedOp(IntEnum):
+    """What a word of a script does."""
+
+    END = 0  #: go back to the first word
+    WINDOW = 1  #: taps, and distances between them in positions
+    SLIDE = 2  #: distances of windows in positions, and the first position
+    IMAGE = 3  #: positions that there are
+    SIZE = 4  #: windows that are laid out, and elements of a position
+    TAPS = 5  #: distances of taps in bytes
+    MOVES = 6  #: distances of windows in bytes
+    START = 7  #: first byte of the first window, and what taps outside the image are
+    TARGET = 8  #: where vectors go, and what elements are
+    FILL = 9  #: lay out; then drop bytes
+    RUN = 10  #: start the program at pc and wait for its end; a trap stops the script
+    SEND = 11  #: elements of wide vectors, two bytes each, to the outbox
+
+
+#: Bits of a word beside its operation.
+VALUE_BITS = 36
+_LAYOUTS: dict[FeedOp, tuple[Field, ...]] = {
+    FeedOp.END: (),
+    FeedOp.WINDOW: (Field("kh", 6), Field("kw", 6), Field("dil_y", 6), Field("dil_x", 6)),
+    FeedOp.SLIDE: (Field("step_y", 6), Field("step_x", 6), Field("y0", 8, True), Field("x0", 8, True)),
+    FeedOp.IMAGE: (Field("height", 12), Field("width", 12)),
+    FeedOp.SIZE: (Field("rows", 12), Field("cols", 12), Field("channels", 12)),
+    FeedOp.TAPS: (Field("tap_y", 16), Field("tap_x", 16)),
+    FeedOp.MOVES: (Field("move_y", 16), Field("move_x", 16)),
+    FeedOp.START: (Field("start", 16), Field("border", 16)),
+    FeedOp.TARGET: (
+        Field("target", 14),
+        Field("wide", 1, doc="vectors go to wide memory"),
+        Field("double", 1, doc="elements have two bytes"),
+        Field("coded", 1, doc="elements are addresses in CODES"),
+        Field("blocks", 1, doc="elements are mantissas"),
+    ),
+    FeedOp.FILL: (Field("advance", 16),),
+    FeedOp.RUN: (Field("pc", 16),),
+    FeedOp.SEND: (Field("source", 14), Field("vectors", 12), Field("lanes", 7)),
+}
+
+
+def _layout(fields: tuple[Field, ...]) -> Layout:
+    used = sum(field.span for field in fields)
+    return Layout((Field("op", 4), *fields, *([Field("reserved", VALUE_BITS - used)] if used < VALUE_BITS else [])))
+
+
+#: Fields of the words by operation.
+FEED_LAYOUTS: dict[FeedOp, Layout] = {op: _layout(fields) for op, fields in _LAYOUTS.items()}
+#: A word of a script.
+SCRIPT_WORD = Layout((Field("op", 4), Field("value", VALUE_BITS)))
+
+
+def feed_word(op: FeedOp, **values: int) -> int:
+    """A word of a script; ``ValueError`` if a value does not fit."""
+    layout = FEED_LAYOUTS[op]
+    reserved = {"reserved": 0} if "reserved" in layout else {}
+    return layout.pack(op=op, **values, **reserved)

@@ -1,0 +1,180 @@
+"""Raw inputs through the feeder: the driver against its model, and what is sent."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from banded_nets import separable
+from compiled_nets import gru, perceptron, residual
+from concord.compiler.model import compile_graph
+from concord.feeding import BORDER, Feed, Feeding
+from concord.host import Link, LinkedDevice, connect
+from concord.host.emulated import EmulatedDevice
+from concord.host.errors import BusyError
+from concord.image import Image, ImageError
+from concord.spec.feeder import FeedOp, feed_word
+from concord.spec.memmap import CORE_REGIONS, RegionId
+from concord.spec.presets import TINY
+from link_model import DeviceModel, ModelTransport
+
+CONFIG = TINY.replace(inbox=128)
+NETWORKS = {"residual": residual, "gru": gru, "perceptron": lambda: perceptron(8, 8, 4), "bands": lambda: separable(24)}
+
+
+class FedModel(DeviceModel):
+    """The model of the link in front of the emulator."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.device = EmulatedDevice(config)
+        self.feeder = self.device._feeder  # of the emulator, if there is an inbox
+
+    def word(self, region, addr):
+        return self.device.read(region, addr)[0]
+
+    def _access(self, kind, payload):
+        known = len(self.writes)
+        data = super()._access(kind, payload)
+        for region, addr, word in self.writes[known:]:
+            if region is not RegionId.REGS:
+                self.device.write(region, addr, [word])
+            elif word & 1:
+                self.device.start(word >> 16)
+            else:
+                self.device.clear_flags()
+        return data
+
+
+class Noisy(ModelTransport):
+    """Loses or damages a request or a reply now and then."""
+
+    def __init__(self, model, rate, seed):
+        super().__init__(model)
+        self.rate, self.rng = rate, random.Random(seed)
+        self.sent = 0
+
+    def _spoilt(self, data):
+        if data and self.rng.random() < self.rate:
+            at = self.rng.randrange(len(data))
+            return (
+                b""
+                if self.rng.random() < 0.3
+                else data[:at] + bytes([data[at] ^ 1 << self.rng.randrange(8)]) + data[at + 1 :]
+            )
+        return data
+
+    def write(self, data):
+        self.sent += len(data)
+        super().write(self._spoilt(data))
+
+    def read(self, count, timeout):
+        return self._spoilt(super().read(count, timeout))
+
+
+def batch_of(graph, samples, kind):
+    rng = np.random.default_rng(3)
+    shape = {name: (samples, *graph.sample_shape(name)) for name in graph.inputs}
+    if kind == "codes":
+        return {name: (rng.integers(0, 200, size) - 100) / 37 for name, size in shape.items()}
+    return {name: rng.normal(0, 1, size) for name, size in shape.items()}
+
+
+def results(compiled, device, given):
+    device.load(compiled.image)
+    return compiled.run(device, given)
+
+
+@pytest.mark.parametrize("kind", ["codes", "many"])
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("rate", [0.0, 0.05])
+def test_the_same_bits_and_fewer_bytes(name, kind, rate):
+    graph = NETWORKS[name]()
+    fed, plain = (compile_graph(graph, config) for config in (CONFIG, TINY))
+    given = batch_of(graph, 3 if name == "bands" else 9, kind)
+    want = results(fed, connect("emulator", CONFIG), given)
+    lines = []
+    for compiled, config in ((fed, CONFIG), (plain, TINY)):
+        line = Noisy(FedModel(config), 0.0, 1)
+        device = LinkedDevice(Link(line, timeout=0.01, retries=20), config)
+        device.load(compiled.image)
+        line.rate = rate
+        for _ in range(2):  # script and code book are there in the second batch
+            before = line.sent
+            got = compiled.run(device, given)
+            for output, values in want.items():
+                np.testing.assert_array_equal(got[output], values)
+        assert (device.link.repeated > 0) == (rate > 0)
+        lines.append(line.sent - before)
+    assert rate or name == "bands" or lines[0] < lines[1]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_laid_out_is_what_the_host_writes(name):
+    """For all elements: the geometry gives the order in which the compiler wants them."""
+    compiled = compile_graph(NETWORKS[name](), CONFIG)
+    assert {feed.port for feed in compiled.image.feeding.feeds} == {port.name for port in compiled.image.inputs}
+    for feed in compiled.image.feeding.feeds:
+        order, wanted = feed.order(CONFIG.native), compiled.package.arrangement.inputs[feed.port]
+        assert order.shape == wanted.shape and ((order < 0) == (wanted < 0)).all()
+        pairs = {(int(a), int(b)) for a, b in zip(order.flat, wanted.flat, strict=True) if a >= 0}
+        assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+def test_order_of_a_window():
+    feed = Feed("x", (2, 3, 2), (1, 2), (1, 2), (1, 1), (0, -1), (2, 2), 7)
+    assert feed.order(8).tolist() == [
+        [BORDER, BORDER, 0, 1, 1, 1, 1, 1],
+        [2, 3, 4, 5, 5, 5, 5, 5],
+        [BORDER, BORDER, 6, 7, 7, 7, 7, 7],
+        [8, 9, 10, 11, 11, 11, 11, 11],
+    ]
+
+
+def test_a_saved_image_has_its_feeding(tmp_path):
+    image = compile_graph(residual(), CONFIG).image
+    image.save(tmp_path / "net.image")
+    assert Image.load(tmp_path / "net.image").feeding == image.feeding != Feeding()
+
+
+@pytest.mark.parametrize(
+    ("feeding", "message"),
+    [
+        (Feeding((Feed("x", (1, 1, 4)),)), "feed of 'x' must lay out 32 vectors, not 1"),
+        (Feeding((), {"y": 5}), r"lanes must be of \['y'\] and in 1..4, not 5 of 'y'"),
+        (Feeding((), {"z": 1}), r"lanes must be of \['y'\] and in 1..4, not 1 of 'z'"),
+    ],
+)
+def test_feedings_that_do_not_fit_are_refused(feeding, message):
+    image = compile_graph(residual(), CONFIG).image
+    with pytest.raises(ImageError, match=message):
+        replace(image, feeding=feeding).check()
+
+
+def test_values_beyond_a_word_are_refused():
+    with pytest.raises(ValueError, match=r"pc must be in 0..65535, not 65536"):
+        feed_word(FeedOp.RUN, pc=65536)
+
+
+@pytest.mark.parametrize("inbox", [-1, 1, 64, 100, 65536])
+def test_sizes_of_the_inbox(inbox):
+    with pytest.raises(ValueError, match=f"inbox must be 0 or a power of two in 128..32768, not {inbox}"):
+        TINY.replace(inbox=inbox)
+
+
+def test_without_an_inbox_there_are_no_regions():
+    assert tuple(connect("emulator", TINY).regions) == CORE_REGIONS
+    with pytest.raises(ValueError, match=r"region must be one of .*, not 'INBOX'"):
+        connect("emulator", TINY).write("INBOX", 0, [1])
+
+
+def test_the_emulator_refuses_what_the_device_refuses():
+    device = connect("emulator", CONFIG)
+    device.write("SCRIPT", 0, [feed_word(FeedOp.END)])
+    device.write("INBOX", 0, [1] * 127)
+    with pytest.raises(BusyError):
+        device.write("INBOX", 0, [1])
+    with pytest.raises(BusyError):
+        device.read("OUTBOX", 0, 1)
+    assert device.read("OUTBOX", 0, 0) == []
