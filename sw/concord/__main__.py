@@ -20,13 +20,13 @@ class Interruption(BaseException):
 
 def main() -> None:
     """Run the command; Ctrl-C ends it with one line and status 130 at any time, also while modules are imported."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in jobs that go on in the background
-        signal.signal(signal.SIGINT, _interrupt)
     try:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in jobs that go on in the background
+            signal.signal(signal.SIGINT, _interrupt)
         from concord.cli import main as command
 
         command(prog_name="concord")
-    except Interruption:
+    except (Interruption, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stderr.write(_MESSAGE)
         sys.exit(INTERRUPTED)

