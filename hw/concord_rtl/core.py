@@ -103,9 +103,7 @@ class NpuCore(wiring.Component):
             m.d.comb += pipe.reset_noise.eq(registers.start)
         m.submodules.program, m.submodules.narrow, m.submodules.wide = program, narrow, wide
         waits = (matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
-        late = 0 if config.serial else 1  # a register on the way back to the host
-        settle = max(*waits, program.LATENCY)
-        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY + late, settle=settle + late)
+        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=max(*waits, program.LATENCY))
         wiring.connect(m, wiring.flipped(self.bus), host.bus)
         wiring.connect(m, sequencer.chains, pipe.chains)
         self._control(m, registers, sequencer, pipe, flags)
@@ -207,8 +205,7 @@ class NpuCore(wiring.Component):
             RegionId.TABLE: pipe.table_host_data,
             RegionId.FLAGS: flags.host_data,
         }
-        domain = m.d.comb if self.config.serial else m.d.sync
         with m.Switch(host.region):
             for region, answer in answers.items():
                 with m.Case(region):
-                    domain += host.answer.eq(answer)
+                    m.d.comb += host.answer.eq(answer)

@@ -32,8 +32,7 @@ class HostPort(wiring.Component):
     chosen : Out
         The same, one bit per region; none when there is no access.
     addr, data : Out
-        Its address and, for a write, its word; stable until the access is over. From registers unless the configuration
-        is serial: regions are all over the device.
+        Its address and, for a write, its word; stable until the access is over.
     write : Out
         One bit per region: the write takes place in this cycle.
     write_free, read_free : In
@@ -71,10 +70,10 @@ class HostPort(wiring.Component):
         exact = sum(1 << region.id for region in regions(self.config).values() if region.id in VECTOR_REGIONS)
         m.d.comb += [
             self.region.eq(request.p.region),
+            self.addr.eq(request.p.addr),
+            self.data.eq(request.p.data),
             self.write.eq(strobe & self.write_free),
         ]
-        domain = m.d.comb if self.config.serial else m.d.sync  # an access begins in the cycle after that of its request
-        domain += [self.addr.eq(request.p.addr), self.data.eq(request.p.data)]
         region = 1 << request.p.region
         with m.FSM():
             with m.State("IDLE"):

@@ -35,21 +35,18 @@ class Mfu(wiring.Component):
     -------
     i : In(ArrayLayout(16, P))
         One beat.
-    soon : In(1)
-        A beat is there in the next cycle.
-    first : In(1)
-        The beat of this cycle is the first of its vector.
+    valid, first : In(1)
+        A beat is there; it is the first of its vector.
     ctrl : In(MFU_CTRL)
-        Operations of the beat of the next cycle; the same for all beats of a vector.
+        Operations; held during all beats of a vector.
     mul_operand, add_operand : In(ArrayLayout(16, P))
         Beats of the operands.
     mul_take, add_take : Out(1)
         The operand is used in this cycle: ``MUL_OFFSET`` and ``ADD_OFFSET`` cycles after the beat it belongs to.
-        From registers: the queues of the operands lie far away.
     o : Out(ArrayLayout(16, P))
         One beat.
-    o_soon, o_valid, o_first : Out(1)
-        A beat is there in the next cycle, in this one, and it is the first of its vector.
+    o_valid, o_first : Out(1)
+        Likewise.
     half_overflow, nonfinite, table_clamped : Out(1)
         Flags of the beat.
     write, slot_write, host_sel, host_addr, host_data
@@ -69,41 +66,35 @@ class Mfu(wiring.Component):
         self.table_init = table_init
         self.slot_init = slot_init
         beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
-        takes = ("mul_take", "add_take", "o_soon", "o_valid", "o_first")
-        flags = ("half_overflow", "nonfinite", "table_clamped")
+        flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite", "table_clamped")
         super().__init__(
             {
                 **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
-                **{name: In(1) for name in ("soon", "first")},
+                **{name: In(1) for name in ("valid", "first")},
                 "ctrl": In(MFU_CTRL),
                 "o": Out(beat),
-                **{name: Out(1) for name in (*takes, *flags)},
+                **{name: Out(1) for name in flags},
                 **access_ports(config),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        lead = self.ACT_OFFSET - TableBank.SLOT_LEAD
-        ctrl, valid, now = {-1: self.ctrl}, {-1: self.soon}, -1
-        for then in sorted({0, self.ADD_OFFSET - 1, self.ADD_OFFSET, lead, self.ACT_OFFSET, self.LATENCY - 1}):
+        ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
+        for then in (self.ADD_OFFSET, self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET, self.LATENCY - 1):
             ctrl[then] = data.View(MFU_CTRL, delay(m, ctrl[now], then - now, f"ctrl_{then}"))
             valid[then] = delay(m, valid[now], then - now, f"valid_{then}", reset_less=False)
             now = then
-        before_mul, before_add = self.MUL_OFFSET - 1, self.ADD_OFFSET - 1
-        m.d.sync += [
-            self.mul_take.eq(valid[before_mul] & ctrl[before_mul].mul),
-            self.add_take.eq(valid[before_add] & (ctrl[before_add].add != AddOp.NONE)),
-        ]
-        values, mul_over = self._multiply(m, self.i, ctrl[self.MUL_OFFSET])
-        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET])
+        values, mul_over = self._multiply(m, self.i, ctrl[0], valid[0])
+        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET], valid[self.ADD_OFFSET])
         over = delay(m, mul_over, HalfAdd.LATENCY, "mul_over") | add_over
         self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
-        first = delay(m, valid[0] & self.first, self.LATENCY, "first", reset_less=False)
-        m.d.comb += [self.o_soon.eq(valid[self.LATENCY - 1]), self.o_first.eq(first)]
+        first = delay(m, self.valid & self.first, self.LATENCY, "first", reset_less=False)
+        m.d.comb += self.o_first.eq(first)
         return m
 
-    def _multiply(self, m, values, ctrl):
+    def _multiply(self, m, values, ctrl, valid):
+        m.d.comb += self.mul_take.eq(valid & ctrl.mul)
         results, over = [], []
         for p, x in enumerate(values):
             m.submodules[f"mul_{p}"] = mul = HalfMul()
@@ -112,7 +103,8 @@ class Mfu(wiring.Component):
             over.append(mul.overflow)
         return results, Cat(over).any()
 
-    def _add(self, m, values, ctrl):
+    def _add(self, m, values, ctrl, valid):
+        m.d.comb += self.add_take.eq(valid & (ctrl.add != AddOp.NONE))
         results, over = [], []
         for p, x in enumerate(values):
             m.submodules[f"add_{p}"] = add = HalfAdd()

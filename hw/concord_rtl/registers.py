@@ -8,7 +8,6 @@ from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
 
-from .kept_register import KeptRegister
 from .serial.counters import TURN, CounterBank
 from .shapes import shape_of
 
@@ -107,16 +106,14 @@ class Registers(wiring.Component):
             valid = self._bank(m, values)
         else:
             valid = 1
-            m.submodules.zero = zero = KeptRegister(1)  # as ``start``, which goes all over the device
-            m.d.comb += zero.i.eq(accept & control.start)
             cycles = Signal(64)
             values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
-            with m.If(zero.o):
+            with m.If(self.start):
                 m.d.sync += cycles.eq(0)
             with m.Elif(self.busy):
                 m.d.sync += cycles.eq(cycles + 1)
             for reg, name in COUNTERS.items():
-                values[reg] = self._counter(m, name, zero.o)
+                values[reg] = self._counter(m, name)
         with m.If(valid):
             m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[self.addr])
         return m
@@ -131,11 +128,11 @@ class Registers(wiring.Component):
         values |= dict.fromkeys(names, bank.data)
         return bank.valid
 
-    def _counter(self, m, name, zero):
-        """Count the events ``name`` since ``zero``."""
+    def _counter(self, m, name):
+        """Count the events ``name`` of a run."""
         event, count = Signal(name=f"{name}_event"), Signal(32, name=f"{name}_count")
         m.d.sync += event.eq(getattr(self, name))
-        with m.If(zero):
+        with m.If(self.start):
             m.d.sync += count.eq(0)
         with m.Else():
             m.d.sync += count.eq(count + event)

@@ -81,34 +81,26 @@ def run(config, entries, work, gap=0.0):
                 assert not any(flags)
             time += 1
 
-        async def arrive(x, first):
-            """A cycle in which the beat ``x`` is there, and the controls say what is there in the next one."""
-            ctx.set(dut.i, x.tolist())
-            ctx.set(dut.first, first)
-            await tick()
-
-        waiting = (rng.integers(0, 1 << 16, lanes), 0)
         for ctrl, x, f, g in work:
+            ctx.set(dut.valid, 0)
             while rng.random() < gap:
-                ctx.set(dut.soon, 0)
-                ctx.set(dut.ctrl, MFU_CTRL.from_bits(int(rng.integers(0, 1 << MFU_CTRL.size))))
-                await arrive(*waiting)
-                waiting = (rng.integers(0, 1 << 16, lanes), int(rng.integers(0, 2)))
+                ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
+                await tick()
+            ctx.set(dut.ctrl, MFU_CTRL.const(ctrl))
+            ctx.set(dut.valid, 1)
             for k in range(config.beats):
-                ctx.set(dut.soon, 1)
-                ctx.set(dut.ctrl, MFU_CTRL.const(ctrl))
                 beat = slice(k * lanes, (k + 1) * lanes)
-                due[time + 1 + dut.LATENCY] = (True, k == 0)
+                ctx.set(dut.i, x[beat].tolist())
+                ctx.set(dut.first, k == 0)
+                due[time + dut.LATENCY] = (True, k == 0)
                 if ctrl["mul"]:
                     queues["mul"].append(f[beat])
-                    takes.add(("mul", time + 1 + dut.MUL_OFFSET))
+                    takes.add(("mul", time + dut.MUL_OFFSET))
                 if ctrl["add"] != AddOp.NONE:
                     queues["add"].append(g[beat])
-                    takes.add(("add", time + 1 + dut.ADD_OFFSET))
-                await arrive(*waiting)
-                waiting = (x[beat], k == 0)
-        ctx.set(dut.soon, 0)
-        await arrive(*waiting)
+                    takes.add(("add", time + dut.ADD_OFFSET))
+                await tick()
+        ctx.set(dut.valid, 0)
         for _ in range(dut.LATENCY + 2):
             await tick()
         assert not queues["mul"] and not queues["add"]

@@ -6,8 +6,6 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
-from ..kept_register import KeptRegister
-
 
 class ResultQueue(wiring.Component):
     """Takes the T*N accumulators of a job at once, gives them out by vectors of N, P at a time.
@@ -107,17 +105,13 @@ class ResultQueue(wiring.Component):
         slot = Signal.like(head)
         place = Signal.like(engine)
         frees = Signal()
-        next_slot, next_part = Signal.like(slot), Signal(len(beat) + len(place))
-        m.d.comb += [
-            self.free.eq(busy & (beat == beats - 1) & frees),
-            next_slot.eq(Mux(self.launch, head, slot)),
-            next_part.eq(Mux(self.launch, Cat(Const(0, len(beat)), engine), Cat((beat + 1)[: len(beat)], place))),
-        ]
-        m.d.sync += [slot.eq(next_slot), Cat(beat, place).eq(next_part)]
+        m.d.comb += self.free.eq(busy & (beat == beats - 1) & frees)
         with m.If(self.launch):
-            m.d.sync += [busy.eq(1), frees.eq(final)]
-        with m.Elif(beat == beats - 1):
-            m.d.sync += busy.eq(0)
+            m.d.sync += [busy.eq(1), beat.eq(0), slot.eq(head), place.eq(engine), frees.eq(final)]
+        with m.Else():
+            m.d.sync += beat.eq(beat + 1)
+            with m.If(beat == beats - 1):
+                m.d.sync += busy.eq(0)
 
         stored = []
         for row in range(self.config.rows):
@@ -130,22 +124,14 @@ class ResultQueue(wiring.Component):
                 write.en.eq(self.push),
                 write.addr.eq(tail),
                 write.data.eq(self.acc[row]),
-                read.addr.eq(self._copy(m, f"slot{row}", next_slot)),
+                read.addr.eq(slot),
             ]
             stored.append(read.data)
         chosen = Signal.like(self.o, reset_less=True)
         m.d.comb += self.o.eq(chosen)
-        for p in range(self.config.mfu_lanes):
-            with m.Switch(self._copy(m, f"part{p}", next_part)):
-                for k in range(self.config.rows // self.config.mfu_lanes):
-                    with m.Case(k):
+        with m.Switch(Cat(beat, place)):
+            for k in range(self.config.rows // self.config.mfu_lanes):
+                with m.Case(k):
+                    for p in range(self.config.mfu_lanes):
                         m.d.sync += chosen[p].eq(stored[k * self.config.mfu_lanes + p])
-
-    @staticmethod
-    def _copy(m, name, value) -> Value:
-        """``value`` of the cycle before, from a register of its own: rows and lanes are far apart."""
-        if not len(value):
-            return value
-        m.submodules[name] = register = KeptRegister(len(value))
-        m.d.comb += register.i.eq(value)
-        return register.o
+        return m

@@ -9,7 +9,6 @@ from concord.spec.config import NpuConfig
 from ..arith.helpers import delay
 from ..arith.narrow_to_half import NarrowToHalf
 from ..control import ReduceMode
-from ..kept_register import KeptRegister
 from .layouts import OPERANDS, Reduction, launch_layout
 from .source import source_layout
 
@@ -85,7 +84,7 @@ class Launcher(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         start, soon = Signal(), Signal()
-        control, starts = self._decide(m, start, soon)
+        control = self._decide(m, start, soon)
         running, beat = self._beats(m, start, soon)
         held = Signal(beat_layout())
         with m.If(start):
@@ -95,11 +94,11 @@ class Launcher(wiring.Component):
         m.d.comb += [now.eq(held), now.valid.eq(running), now.head.eq(running & (beat == 0))]
         later = data.View(beat_layout(), delay(m, now, self.latency - 1, "control", reset_less=False))
         m.d.comb += self.control.eq(later)
-        self._elements(m, starts, later)
+        self._elements(m, start, later)
         return m
 
     def _decide(self, m, start, soon):
-        """The controls with which the vector at the head starts in this cycle, and whether it starts in the next."""
+        """Whether the vector at the head starts in the next cycle, and with which controls it starts in this one."""
         token, entry = self.tokens.p, self.queue.p
         reduction = token.reduction
         needed = Cat(
@@ -143,7 +142,7 @@ class Launcher(wiring.Component):
                 m.d.comb += control.mode.eq(ReduceMode.PASS)
         with m.If(start):
             m.d.sync += broadcast.eq((reduction == Reduction.MAX_ALL) & ~broadcast & entry.last)
-        return control, starts
+        return control
 
     def _beats(self, m, start, soon):
         """Beat counter: a vector may start in the last beat of the one before, which is ``soon`` the next cycle."""
@@ -159,26 +158,17 @@ class Launcher(wiring.Component):
             m.d.sync += beat.eq(beat + 1)
         return running, beat
 
-    def _elements(self, m, starts, later):
+    def _elements(self, m, start, later):
         """Beats of the queue's vectors, delayed to arrive with those of the tile engines."""
-        begins = []
-        for name in ("wide", "narrow"):  # many registers: each word has a strobe of its own
-            m.submodules[f"{name}_start"] = strobe = KeptRegister(1)
-            m.d.comb += strobe.i.eq(starts)
-            begins.append(strobe.o)
         config, lanes = self.config, self.config.mfu_lanes
         wide = Signal(config.wide_word.width)
         narrow = Signal(config.act_mant * config.native)
         exponent = Signal(signed(config.act_exp_width))
-        entry = self.queue.p
-        with m.If(begins[0]):
-            m.d.sync += wide.eq(entry.wide)
+        with m.If(start):
+            entry = self.queue.p
+            m.d.sync += [wide.eq(entry.wide), narrow.eq(entry.narrow.mant), exponent.eq(entry.narrow.exp)]
         with m.Else():
-            m.d.sync += wide.eq(wide >> 16 * lanes)
-        with m.If(begins[1]):
-            m.d.sync += [narrow.eq(entry.narrow.mant), exponent.eq(entry.narrow.exp)]
-        with m.Else():
-            m.d.sync += narrow.eq(narrow >> config.act_mant * lanes)
+            m.d.sync += [wide.eq(wide >> 16 * lanes), narrow.eq(narrow >> config.act_mant * lanes)]
         for lane in range(lanes):
             m.submodules[f"convert_{lane}"] = convert = NarrowToHalf(config)
             m.d.comb += [

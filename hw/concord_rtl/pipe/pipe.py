@@ -121,6 +121,7 @@ class ChainPipe(wiring.Component):
             m.d.comb += [
                 gate.entries[index].eq(tracker.entries),
                 gate.head[index].eq(tracker.head),
+                gate.pop[index].eq(tracker.pop),
             ]
         step = source.step
         m.d.comb += [
@@ -160,13 +161,12 @@ class ChainPipe(wiring.Component):
                 tracker.push.eq(getattr(walker, f"push_{name}")),
                 tracker.addr.eq(getattr(walker, f"{name}_addr")),
                 getattr(walker, f"{name}_tail").eq(tracker.tail),
-                tracker.pop.eq(getattr(writeback, f"{name}_done")[0]),
+                tracker.pop.eq(getattr(writeback, f"{name}_done")),
             ]
         m.d.comb += [
             operands.entries.eq(wide_tracker.entries),
             operands.head.eq(wide_tracker.head),
-            operands.pop.eq(writeback.wide_done[2]),
-            gate.pop.eq(Cat(writeback.narrow_done[1], writeback.wide_done[1])),
+            operands.pop.eq(wide_tracker.pop),
         ]
 
     def _memories(self, m, source, operands, writeback):
@@ -215,13 +215,14 @@ class ChainPipe(wiring.Component):
         nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
-        first, soon = register(m, reduce.o_first, "reduced_first"), reduce.o_valid
+        valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
+        first = register(m, reduce.o_first, "reduced_first")
         for number, unit in enumerate(self.units):
             m.submodules[f"mfu{number}"] = unit
-            self._controls(m, number, unit, launcher, soon)
+            self._controls(m, number, unit, launcher, valid)
             m.d.comb += [
                 unit.i.eq(beats),
-                unit.soon.eq(soon),
+                unit.valid.eq(valid),
                 unit.first.eq(first),
                 unit.mul_operand.eq(operands.beat[2 * number]),
                 unit.add_operand.eq(operands.beat[2 * number + 1]),
@@ -233,7 +234,7 @@ class ChainPipe(wiring.Component):
             acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}")
             nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             clamped = delay(m, clamped, unit.LATENCY, f"clamped_{number + 1}") | unit.table_clamped
-            beats, soon, valid, first = unit.o, unit.o_soon, unit.o_valid, unit.o_first
+            beats, valid, first = unit.o, unit.o_valid, unit.o_first
         m.d.comb += [
             writeback.beat.eq(beats),
             writeback.valid.eq(valid),
@@ -244,18 +245,18 @@ class ChainPipe(wiring.Component):
             writeback.table_clamped.eq(clamped),
         ]
 
-    def _controls(self, m, number, unit, launcher, soon):
-        """Controls of a unit wait in a queue for their vector; its head goes a cycle ahead of every beat."""
+    def _controls(self, m, number, unit, launcher, valid):
+        """Controls of a unit wait in a queue for their vector; its head is stable for all beats."""
         queue = SyncFIFOBuffered(width=MFU_CTRL.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
         beat = Signal(range(self.config.beats), name=f"controls{number}_beat")
         last = beat == self.config.beats - 1
-        with m.If(soon):
+        with m.If(valid):
             m.d.sync += beat.eq(Mux(last, 0, beat + 1))
         m.d.comb += [
             queue.w_en.eq(launcher.emitted),
             queue.w_data.eq(launcher.token[f"unit{number}"]),
-            queue.r_en.eq(soon & last),
+            queue.r_en.eq(valid & last),
             unit.ctrl.eq(queue.r_data),
         ]
 

@@ -14,9 +14,6 @@ from ..quantizer import Quantizer
 from ..shapes import shape_of
 from .layouts import program_addr_bits, retire_layout, vector_addr_bits
 
-#: Receivers of a retirement: the hazard tracker, the gate of the sources, the gate of the operands.
-DONE_COPIES = 3
-
 
 class Writeback(wiring.Component):
     """Writes each vector to its wide and narrow destinations and retires it.
@@ -41,8 +38,8 @@ class Writeback(wiring.Component):
         Write to the wide memory.
     narrow_en, narrow_addr, narrow_data : Out
         Write to the narrow memory.
-    wide_done, narrow_done : Out(DONE_COPIES)
-        The same strobes for the hazard tracker and the gates, from a register each: they lie far apart.
+    wide_done, narrow_done : Out(1)
+        The same strobes for the hazard trackers, from registers of their own: these and the memories lie far apart.
     retired : Out(1)
         A vector has left the pipe; ``pc`` and ``flags`` are valid.
     pc, flags : Out
@@ -70,8 +67,8 @@ class Writeback(wiring.Component):
                 "narrow_en": Out(1),
                 "narrow_addr": Out(addr),
                 "narrow_data": Out(shape_of(config.narrow_word)),
-                "wide_done": Out(DONE_COPIES),
-                "narrow_done": Out(DONE_COPIES),
+                "wide_done": Out(1),
+                "narrow_done": Out(1),
                 "retired": Out(1),
                 "pc": Out(program_addr_bits(config)),
                 "flags": Out(len(Flag)),
@@ -111,8 +108,8 @@ class Writeback(wiring.Component):
 
     def _write(self, m, memory, strobe, addr):
         """Strobes and address of a write to ``memory``."""
-        m.submodules[f"{memory}_retire"] = retire = KeptRegister(DONE_COPIES)
-        m.d.comb += [retire.i.eq(strobe.replicate(DONE_COPIES)), getattr(self, f"{memory}_done").eq(retire.o)]
+        m.submodules[f"{memory}_retire"] = retire = KeptRegister(1)
+        m.d.comb += [retire.i.eq(strobe), getattr(self, f"{memory}_done").eq(retire.o)]
         m.d.sync += [getattr(self, f"{memory}_en").eq(strobe), getattr(self, f"{memory}_addr").eq(addr)]
 
     def _narrow(self, m, last, flags):
