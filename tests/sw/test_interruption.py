@@ -38,10 +38,11 @@ def test_one_line_at_any_time(tmp_path, delay):
     model = two_products(tmp_path) / "net.onnx"
     process = begin("compile", model, "--calibrate", tmp_path / "x.npz", "--mantissa", "auto")
     time.sleep(delay)
-    if delay > 0.5 and process.poll() is not None:
-        pytest.skip("the command is over by then")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
+    if delay >= 0.3 and process.returncode == 0:  # the command was faster: everything is there
+        assert not errors and Package.load(tmp_path / "net").image.program
+        return
     assert (process.returncode, errors.splitlines()[-1:]) == (130, [b"interrupted"])
     assert b"Traceback" not in errors and b"Aborted" not in errors
     assert not (tmp_path / "net").exists() and not list(tmp_path.glob(".net*"))
