@@ -17,13 +17,13 @@ Data = NDArray[np.uint8]
 
 def _bits_of(field: Field, values: ArrayLike, count: int) -> NDArray[np.uint8]:
     """Bits ``[count, span]`` of one field, least significant first."""
-    items = np.asarray(values).astype(np.int64).reshape(count, -1)
+    items = np.asarray(values).astype(np.int64).reshape((count, -1) if count else (0, field.count or 1))
     if items.shape[1] != (field.count or 1):
         raise ValueError(f"{field.name} must have {field.count or 1} items per word, not {items.shape[1]}")
     if items.size and not field.low <= items.min() <= items.max() <= field.high:
         worst = items.min() if items.min() < field.low else items.max()
         raise ValueError(f"{field.name} must be in {field.low}..{field.high}, not {worst}")
-    return (items[:, :, None] >> np.arange(field.width) & 1).astype(np.uint8).reshape(count, -1)
+    return (items[:, :, None] >> np.arange(field.width) & 1).astype(np.uint8).reshape(count, field.span)
 
 
 def pack_words(layout: Layout, **values: ArrayLike) -> Data:
@@ -46,7 +46,7 @@ def unpack_words(layout: Layout, data: ArrayLike) -> dict[str, NDArray[np.int64]
     bits = np.unpackbits(raw, axis=1, bitorder="little")
     values = {}
     for at, field in layout.placed():
-        items = bits[:, at : at + field.span].reshape(len(raw), -1, field.width).astype(np.int64)
+        items = bits[:, at : at + field.span].reshape(len(raw), field.span // field.width, field.width).astype(np.int64)
         number = (items << np.arange(field.width)).sum(axis=2)
         if field.signed:
             number -= (number >> field.width - 1) << field.width

@@ -28,6 +28,14 @@ def test_words_of_every_region_survive(region):
     assert found
 
 
+@pytest.mark.parametrize("region", [r for r in CORE_REGIONS if r is not RegionId.REGS], ids=lambda r: r.name.lower())
+def test_no_words_at_all_change_nothing(region):
+    memories = random_memories(TINY, random.Random(4))
+    before = memories.read(region, 0, 2)
+    memories.write(region, 1, [])
+    assert memories.read(region, 1, 0) == [] and memories.read(region, 0, 2) == before
+
+
 def test_words_must_lie_in_their_region():
     memories = Memories(TINY)
     with pytest.raises(ValueError, match=r"words must lie in the 64 of wide, not at 63\.\.64"):
