@@ -224,21 +224,21 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
     known = _known(results)
     keys = {mutant: mutant.key(root) for mutant in mutants}
     texts = {mutant: mutant.describe(root) for mutant in mutants}  # sources may be edited meanwhile
-    todo = [mutant for mutant in mutants if keys[mutant] not in known]
+    untried = [mutant for mutant in mutants if keys[mutant] not in known]
     done = [Result(m, Outcome(known[keys[m]]), 0.0) for m in mutants if keys[m] in known]
     if done:
         say(f"{len(done)} of {len(mutants)} were noticed before")
-    files = _files(todo)
+    files = _files(untried)
     number = 0
 
     def note(text):
         nonlocal number
         number += 1
-        say(f"[{number}/{len(files) + len(todo)}] {text}")
+        say(f"[{number}/{len(files) + len(untried)}] {text}")
 
     with tempfile.TemporaryDirectory(prefix="concord-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
         copies: SimpleQueue[Copy] = SimpleQueue()
-        for k in range(min(jobs, max(1, len(todo)))):
+        for k in range(min(jobs, max(1, len(untried)))):
             copies.put(Copy(Path(folder) / str(k), root))
 
         def plain(file):
@@ -268,7 +268,7 @@ def run(mutants: list[Mutant], *, jobs: int = 1, results: Path | None = None, ro
             return Result(mutant, outcome, seconds)
 
         seconds = dict(zip(files, pool.map(plain, files), strict=True))
-        pending = [pool.submit(changed, mutant, [seconds[file] for file in _files([mutant])]) for mutant in todo]
+        pending = [pool.submit(changed, mutant, [seconds[file] for file in _files([mutant])]) for mutant in untried]
         for future in pending:
             result = future.result()
             done.append(result)

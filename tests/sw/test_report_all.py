@@ -11,13 +11,11 @@ import compiled_nets
 import product_nets
 from banded_nets import random_net, separable
 from compiled_nets import ROOMY
-from concord.compiler.lower import Unsupported
 from concord.compiler.model import compile_graph
-from concord.frontend import UnsupportedModel, import_model
+from concord.frontend import import_model
 from concord.graph.cost import macs
 from concord.report import Analysis, analyse, render
 from concord.report.prefixes import without_overlap
-from concord.sheet import CapacityError
 from concord.spec.presets import ECP5_85F, UP5K
 from quantised_nets import network as quantised
 
@@ -61,20 +59,13 @@ def reported(graph, config, count=2):
 @pytest.mark.parametrize("config", [ROOMY, UP5K], ids=lambda config: config.name)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks_of_the_tests(name, config):
-    try:
-        reported(SMALL[name](), config)
-    except (Unsupported, CapacityError) as error:
-        pytest.skip(f"does not compile: {str(error).splitlines()[-1]}")
+    reported(SMALL[name](), config)
 
 
 @pytest.mark.skipif(not MODELS, reason="CONCORD_DATA is not there")
 @pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
 def test_real_networks(path):
-    try:
-        graph = import_model(path)
-    except UnsupportedModel as error:
-        pytest.skip(f"is not taken: {error.reasons[0]}")
-    reported(graph, ECP5_85F, 1)
+    reported(import_model(path), ECP5_85F, 1)
 
 
 def test_what_overlaps_belongs_to_the_layer_that_has_begun():
