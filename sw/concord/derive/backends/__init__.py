@@ -1,0 +1,1 @@
+"""Backends: a model of :mod:`concord.derive.ir` as a file for other processors."""

@@ -1,0 +1,250 @@
+"""Models executed by the golden model: the definition of every node of :mod:`concord.derive.ir`, exact and slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.golden import accumulate, blocks, half, table
+from concord.graph import execute
+from concord.spec.formats import HALF_FRAC, BlockFormat, ExponentMode
+
+#: By value: binary16 patterns (``HALF``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
+Values = dict[ir.Value, npt.NDArray[Any]]
+
+_OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
+    ir.Operator.ADD: half.add,
+    ir.Operator.SUB: half.sub,
+    ir.Operator.MUL: half.mul,
+    ir.Operator.MAX: half.maximum,
+    ir.Operator.MIN: half.minimum,
+}
+
+
+def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, ir.Floats]:
+    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included."""
+    given = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
+    batch = len(next(iter(given.values())))
+    values: Values = {}
+    for value in model.inputs:
+        values[value] = grouped(given[model.names[value.name]], model.group).reshape(-1, *value.shape)
+    evaluate(model.body, values)
+    found = {}
+    for value in model.outputs:
+        shape = value.shape[1:] if model.group > 1 else value.shape
+        found[model.names[value.name]] = values[value].reshape(-1, *shape)[:batch]
+    return found if model.tail is None else behind(model, given, found)
+
+
+def grouped(values: ir.Floats, group: int) -> ir.Floats:
+    """A batch filled up with its last sample."""
+    missing = -len(values) % group
+    return np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) if missing else values
+
+
+def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.Floats]) -> dict[str, ir.Floats]:
+    """What the host computes from the outputs, one sample after the other."""
+    assert model.tail is not None
+    rounded = {}
+    for node in model.body:
+        if isinstance(node, ir.Prepare):
+            name = model.names[node.x.name]
+            rounded[name] = on_grid(given[name], node.grid)
+    batch = {**given, **rounded, **found}
+    count = len(next(iter(found.values())))
+    single = [
+        execute.run(model.tail, {name: batch[name][k : k + 1] for name in model.tail.inputs}) for k in range(count)
+    ]
+    return {name: np.concatenate([results[name] for results in single]) for name in single[0]}
+
+
+def on_grid(x: ir.Floats, grid: tuple[int, int, int] | None) -> ir.Floats:
+    """Numbers rounded to a grid, if there is one."""
+    if grid is None:
+        return x
+    exponent, least, greatest = grid
+    return np.asarray(np.ldexp(np.clip(np.rint(np.ldexp(x, -exponent)), least, greatest), exponent))
+
+
+def evaluate(body: ir.Body, values: Values) -> None:
+    """Compute all nodes of a body, and add what they give to ``values``."""
+    for node in body:
+        if isinstance(node, ir.Loop):
+            _loop(node, values)
+        else:
+            values[node.output] = compute(node, [values[value] for value in node.inputs])
+
+
+def _loop(loop: ir.Loop, values: Values) -> None:
+    batch = next(len(values[value]) for value in loop.inputs if value.batched)
+    carried = {one: _batch(values[one.initial], one.initial, batch) for one in loop.carried}
+    stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {one: [] for one in loop.stacked}
+    for turn in range(loop.count):
+        inside = dict(values)
+        inside |= {one.param: carried[one] for one in loop.carried}
+        for scanned in loop.scanned:
+            inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, turn]
+        evaluate(loop.body, inside)
+        carried = {one: inside[one.result] for one in loop.carried}
+        for stack, found in stacked.items():
+            found.append(_batch(inside[stack.result], stack.result, batch))
+    for one in loop.carried:
+        if one.final is not None:
+            values[one.final] = _batch(carried[one], one.result, batch)
+    for stack, found in stacked.items():
+        values[stack.output] = np.stack(found, axis=1)
+
+
+def _batch(array: npt.NDArray[Any], value: ir.Value, batch: int) -> npt.NDArray[Any]:
+    return array if value.batched else np.broadcast_to(array, (batch, *array.shape))
+
+
+def compute(node: ir.Node, x: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """One node that is no loop."""
+    match node:
+        case ir.Constant():
+            return node.data
+        case ir.Prepare():
+            return on_grid(x[0], node.grid) - node.centre
+        case ir.ToHalf():
+            return half.encode(x[0])
+        case ir.ToReal():
+            return half.decode(x[0])
+        case ir.Quantise():
+            return quantise(node, x[0])
+        case ir.MatMul() | ir.Depthwise():
+            return product(node, x[0])
+        case ir.Binary():
+            return _binary(node, *x)
+        case ir.Relu():
+            return half.relu(x[0])
+        case ir.Maximum():
+            return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
+        case ir.Table():
+            code = table.index(x[0], node.low, node.high, node.scale).code
+            return np.asarray(node.entries[code - node.low])
+    return move(node, x)
+
+
+# Movers --------------------------------------------------------------------------------------------
+
+
+def move(node: ir.Node, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Movers, on arrays ``[batch, ...]`` of any type."""
+    x = xs[0]
+    match node:
+        case ir.Gather():
+            return _gather(node, xs)
+        case ir.Reshape():
+            return x.reshape(len(x), *node.output.shape)
+        case ir.Transpose():
+            return x.transpose(0, *(axis + 1 for axis in node.perm))
+        case ir.Slice():
+            for axis, (start, step, count) in enumerate(zip(node.starts, node.steps, node.output.shape, strict=True)):
+                x = np.take(x, start + step * np.arange(count), axis=axis + 1)
+            return x
+        case ir.Concat():
+            return np.concatenate(xs, axis=node.axis % len(node.output.shape) + 1)
+        case ir.Windows():
+            return _windows(node, x)
+    raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
+
+
+def _gather(node: ir.Gather, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    batch = max((len(x) for x, value in zip(xs, node.xs, strict=True) if value.batched), default=1)
+    flat = [_batch(x, value, batch).reshape(batch, -1) for x, value in zip(xs, node.xs, strict=True)]
+    fill = half.decode(node.fill) if node.output.type is ir.Type.REAL else node.fill
+    # Index -1 - k counts from the end, where the constants are in reversed order.
+    every = np.concatenate([*flat, np.broadcast_to(fill[::-1], (batch, len(fill)))], axis=1)
+    return np.asarray(every[:, node.index])
+
+
+def _windows(node: ir.Windows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    height, width = node.output.shape[:2]
+    index = []
+    inside: list[npt.NDArray[np.bool_]] = []
+    for axis, count in ((0, height), (1, width)):
+        taps = np.arange(node.kernel[axis]) * node.dilation[axis]
+        at = node.origin[axis] + np.arange(count)[:, None] * node.stride[axis] + taps
+        inside.append((at >= 0) & (at < node.x.shape[axis]))
+        index.append(np.clip(at, 0, node.x.shape[axis] - 1))
+    found = x[:, index[0][:, None, :, None], index[1][None, :, None, :]]
+    there = inside[0][:, None, :, None] & inside[1][None, :, None, :]
+    fill = half.decode(node.fill) if node.output.type is ir.Type.REAL else np.uint16(node.fill)
+    return np.where(there.reshape(1, *there.shape, *[1] * (found.ndim - 5)), found, fill)
+
+
+# Arithmetic ----------------------------------------------------------------------------------------
+
+
+def quantise(node: ir.Quantise, bits: ir.Bits) -> ir.Bits:
+    """Blocks along the last axis, each with its greatest constant beside it."""
+    found = []
+    start = 0
+    for count, peak in zip(node.blocks, node.peaks, strict=True):
+        some = bits[..., start : start + count]
+        beside = np.broadcast_to(half.encode(peak), (*some.shape[:-1], 1))
+        noise = None
+        if node.noise is not None:
+            mine = node.noise[..., start : start + count]
+            noise = np.concatenate([mine, np.zeros((*mine.shape[:-1], 1), np.uint16)], axis=-1)
+        form = BlockFormat(node.form.mant, count + 1, node.form.exp_min, node.form.exp_max)
+        block = blocks.quantize(
+            np.concatenate([some, beside], axis=-1), form, ExponentMode(node.mode), node.exp, node.rounding, noise
+        )
+        found.append(blocks.to_half(block.mant, block.exp)[..., :count])
+        start += count
+    return np.concatenate(found, axis=-1)
+
+
+def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits) -> ir.Bits:
+    """In Python integers."""
+    if not half.is_finite(bits).all():
+        raise ValueError(f"source of {node.output.name} must be finite")
+    x = np.ldexp(half.decode(bits), HALF_FRAC).astype(np.int64).astype(object)
+    least = _least(node.weight) if node.offset is None else min(_least(node.weight), _least(node.offset))
+    weight = np.ldexp(node.weight, -least).astype(np.int64).astype(object)
+    if isinstance(node, ir.Depthwise):
+        total = (x * weight).sum(axis=-2)
+    else:
+        total = (x[..., None, :] * weight).sum(axis=-1)
+    if node.offset is not None:
+        total = total + (np.ldexp(node.offset, -least).astype(np.int64).astype(object) << HALF_FRAC)
+    shift = node.frac + least - HALF_FRAC
+    on_grid = total << shift if shift >= 0 else total // (1 << -shift)
+    if shift < 0 and (total != on_grid << -shift).any():
+        raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
+    return accumulate.acc_to_half(on_grid, (node.width, node.frac))[0]
+
+
+def _least(values: ir.Floats) -> int:
+    """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
+    mantissa, exponent = np.frexp(values[values != 0])
+    if not mantissa.size:
+        return 0
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
+
+
+def _binary(node: ir.Binary, a: ir.Bits, b: ir.Bits) -> ir.Bits:
+    """Operands that broadcast: axes of samples are lined up at their ends."""
+    rank = max(len(node.a.shape), len(node.b.shape))
+    a, b = (_aligned(x, value, rank) for x, value in ((a, node.a), (b, node.b)))
+    return np.asarray(_OPERATORS[node.operator](*np.broadcast_arrays(a, b)))
+
+
+def _aligned(x: npt.NDArray[Any], value: ir.Value, rank: int) -> npt.NDArray[Any]:
+    if not value.batched:
+        return x
+    return x.reshape(len(x), *[1] * (rank - len(value.shape)), *value.shape)
+
+
+def _maximum(x: ir.Bits, axis: int) -> ir.Bits:
+    found: ir.Bits = np.full_like(np.take(x, 0, axis=axis), ir.LOWEST)
+    for k in range(x.shape[axis]):
+        found = half.maximum(found, np.take(x, k, axis=axis))
+    return found

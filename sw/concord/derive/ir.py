@@ -1,0 +1,617 @@
+"""The model that is derived from a program: what every backend of ``concord derive`` reads.
+
+Values
+    A :class:`Value` has the shape of one sample. At run time it has one more axis in front, the batch, unless it is the
+    output of a :class:`Constant`. The types are ``REAL`` (float64: what the host gives and gets) and ``HALF`` (a
+    binary16 number). There is no type for block floating point: every number of a block ``q * 2**e`` is a binary16
+    number, so :class:`Quantise` maps binary16 to binary16, and products need nothing else.
+
+Nodes
+    A node has inputs and one output (:class:`Loop`: several). The nodes of a :class:`Body` are in an order in which
+    every value is computed before it is used. Nodes of one layer carry its name; they follow each other wherever the
+    program has them so. ``pcs`` are the addresses of the ``v_rd`` of the chains a node stands for.
+
+Numbers
+    Every operation on ``HALF`` is that of the machine, see docs/numbers.md and docs/architecture.md: one operation, one
+    rounding to binary16, to nearest even, subnormal numbers included. A NaN that an operation gives is the canonical
+    one, ``0x7E00``; :class:`Gather` and the other movers keep every pattern, and so does a :class:`Table` with its
+    entries. No number depends on the pattern of a NaN.
+
+:mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.graph.ir import Graph
+from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+
+Shape = tuple[int, ...]
+Bits = npt.NDArray[np.uint16]
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+
+#: Patterns that fill what lies outside: of a sum +0, of a maximum -inf.
+ZERO, LOWEST = 0x0000, 0xFC00
+
+
+class Type(Enum):
+    """What the elements of a value are."""
+
+    REAL = "float64"
+    HALF = "binary16"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor.
+
+    Parameters
+    ----------
+    name : str
+        An identifier of Python that no other value of the model has.
+    shape : tuple of int
+        Of one sample.
+    type : Type
+        Of the elements.
+    batched : bool
+        Whether there is an axis of samples in front at run time; not of constants.
+    """
+
+    name: str
+    shape: Shape
+    type: Type = Type.HALF
+    batched: bool = True
+
+    @property
+    def size(self) -> int:
+        """Elements of one sample."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node:
+    """An operation.
+
+    Parameters
+    ----------
+    output : Value
+        What it computes.
+    layer : str
+        Name of the layer of the network, or of the part of the program, that it belongs to.
+    pcs : tuple of int
+        Addresses of the ``v_rd`` of the chains it stands for.
+    """
+
+    output: Value
+    layer: str = ""
+    pcs: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Values that it reads."""
+        return ()
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Values that it computes."""
+        return (self.output,)
+
+
+# Sources, and the way in and out -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Node):
+    """``HALF`` without a batch: binary16 patterns ``data`` of the shape of the output."""
+
+    data: Bits
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prepare(Node):
+    """What the host does to an input, ``REAL`` to ``REAL`` in float64.
+
+    ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- centre``.
+    """
+
+    x: Value
+    grid: tuple[int, int, int] | None = None
+    centre: float = 0.0
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ToHalf(Node):
+    """``REAL`` to ``HALF``: rounded once, to nearest even; beyond 65504 after rounding an infinity."""
+
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ToReal(Node):
+    """``HALF`` to ``REAL``, exact."""
+
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+# Movers: ``HALF``, or ``REAL`` in front of ToHalf; no arithmetic, patterns are kept ----------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Node):
+    """Elements from anywhere: the general mover, where no simpler one fits.
+
+    Parameters
+    ----------
+    xs : tuple of Value
+        Sources of one type. Their elements are numbered one source after the other, each in C order of a sample.
+    index : integer array of the shape of the output
+        The element that comes here; ``-1 - k`` for the constant ``fill[k]``.
+    fill : array
+        binary16 patterns.
+    """
+
+    xs: tuple[Value, ...]
+    index: Ids
+    fill: Bits = field(default_factory=lambda: np.zeros(0, np.uint16))
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.xs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reshape(Node):
+    """The same elements in C order in another shape."""
+
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transpose(Node):
+    """``output.shape[k] = x.shape[perm[k]]``; axes are those of a sample."""
+
+    x: Value
+    perm: tuple[int, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Slice(Node):
+    """``x[starts[0]::steps[0], ...]``, as many along every axis as the output has; steps are not 0, may be negative."""
+
+    x: Value
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Concat(Node):
+    """Sources side by side along an axis of a sample."""
+
+    xs: tuple[Value, ...]
+    axis: int = 0
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.xs
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Windows(Node):
+    """Windows of a map: ``x[H, W, *rest]`` to ``[height, width, kh, kw, *rest]``.
+
+    Element ``[i, j, u, v]`` is ``x[origin[0] + i*stride[0] + u*dilation[0], origin[1] + j*stride[1] + v*dilation[1]]``,
+    or the pattern ``fill`` where that is outside of the map.
+
+    Parameters
+    ----------
+    kernel, stride, dilation : tuple of int
+        Vertical and horizontal; ``height`` and ``width`` are the first axes of the output.
+    origin : tuple of int
+        Position of the first tap of the first window: minus the padding.
+    """
+
+    x: Value
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    origin: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+    fill: int = ZERO
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+# Arithmetic ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Quantise(Node):
+    """binary16 to the nearest number of a block, which is a binary16 number again.
+
+    The last axis is divided into blocks, each for itself. An infinity counts as ±65504 and a NaN as +0. With a dynamic
+    exponent ``e = max(exp_min, floor(log2(max|x|)) - (m - 2))``, taken before rounding, of all zeros ``exp_min``; then
+    ``q = round(x * 2**-e)`` limited to ``±(2**(m-1) - 1)``; the result is ``q * 2**e``, +0 for q = 0.
+
+    Parameters
+    ----------
+    x : Value
+    form : BlockFormat
+        Its ``mant`` (m), ``exp_min`` and ``exp_max``; ``block`` is the native dimension and does not matter here.
+    blocks : tuple of int
+        Elements of each block along the last axis; they add up to it. Blocks of the machine may have more elements than
+        there are here: copies of others, which do not matter, and constants, which are in ``peaks``.
+    peaks : tuple of float
+        For every block the greatest magnitude of its constants that are not here: they count for the exponent. 0.0 if
+        there are none. A finite binary16 number.
+    mode, exp
+        ``STATIC``: the exponent is ``exp``, whatever the elements.
+    rounding
+        Of the magnitude: nearest even, nearest away, or ``(floor(|x| * 2**(16 - e)) + noise) >> 16``.
+    noise : array of uint16 or None
+        Of a stochastic rounding, in the shape of a sample.
+    """
+
+    x: Value
+    form: BlockFormat
+    blocks: tuple[int, ...]
+    peaks: tuple[float, ...]
+    mode: ExponentMode = ExponentMode.DYNAMIC
+    exp: int = 0
+    rounding: Rounding = Rounding.NEAREST_EVEN
+    noise: Bits | None = None
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatMul(Node):
+    """Exact sums of products, saturated, and rounded once to binary16.
+
+    ``y[..., m] = half(saturate(offset[m] + sum over k of weight[m, k] * x[..., k]))`` for a weight of two axes. With
+    three, ``y[..., g, m]`` of ``weight[g, m, k]`` and ``x[..., g, k]``, and ``offset[g, m]``.
+
+    The sum is that of the real numbers. It is a multiple of ``2**-frac`` (F of the grid), is limited to
+    ``-2**(width-1-frac) .. (2**(width-1) - 1) * 2**-frac`` and rounded to nearest even once, directly to binary16: +0
+    for a sum of zero, -0 for a negative one that rounds to zero, an infinity beyond 65504 after rounding. ``x`` holds
+    numbers of blocks, from a :class:`Quantise` or a :class:`Constant`: they are finite, and a zero is +0.
+
+    Parameters
+    ----------
+    x : Value
+    weight : float64 array
+        Exact: mantissas times powers of two.
+    offset : float64 array or None
+        What elements of the source that are always the same add: exact, too.
+    width, frac : int
+        W and F of the accumulator.
+    unit : int
+        Every product and the offset are multiples of ``2**unit``, at least ``-frac``.
+    bound : float
+        Any partial sum, in whatever order, is at most this in magnitude, whatever the inputs are: with ``bound <=
+        2**(53 + unit)`` sums in float64 are exact, with ``2**(24 + unit)`` those in float32; with ``bound <
+        2**(width - 1 - frac)`` nothing saturates.
+    """
+
+    x: Value
+    weight: Floats
+    offset: Floats | None = None
+    width: int
+    frac: int
+    unit: int
+    bound: float
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Depthwise(Node):
+    """Exact sums over taps, each element by itself.
+
+    ``y[..., c] = half(saturate(offset[c] + sum over t of weight[t, c] * x[..., t, c]))`` with ``weight[T, C]``;
+    everything else as for :class:`MatMul`.
+    """
+
+    x: Value
+    weight: Floats
+    offset: Floats | None = None
+    width: int
+    frac: int
+    unit: int
+    bound: float
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+class Operator(Enum):
+    """Arithmetic on two values that broadcast as in NumPy, each rounded once."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Binary(Node):
+    """``a`` and ``b`` with an operator. Maximum and minimum order -0 below +0; NaN if either is."""
+
+    operator: Operator
+    a: Value
+    b: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.a, self.b)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Relu(Node):
+    """The maximum with +0: -0 gives +0, NaN the canonical NaN."""
+
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Maximum(Node):
+    """The greatest element along one axis of a sample, which goes away; in the order of :class:`Binary`, NaN if one is.
+
+    With a fill of -inf (``LOWEST``) in front of it, taps outside of a map do not count.
+    """
+
+    x: Value
+    axis: int
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table(Node):
+    """``entries[clamp(rint(x * 2**scale), low, high) - low]``, halves to even.
+
+    An infinity counts as ±65504 and a NaN as 0. Entries are binary16 patterns, whatever they are.
+    """
+
+    x: Value
+    entries: Bits
+    low: int
+    high: int
+    scale: int
+    name: str = "table"
+    settled: tuple[bool, bool] = (True, True)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+# Loops and the whole -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """Nodes in order; of a model, or of one turn of a loop."""
+
+    nodes: tuple[Node, ...]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """A value that every turn gives to the next one.
+
+    ``initial`` is what the first turn reads as ``param`` (it may be a constant, without a batch), ``result`` what a
+    turn computes for the next one, ``final`` the last result, if anything reads that. All have one shape. ``result``
+    may also be a ``param`` or a value from outside.
+    """
+
+    initial: Value
+    param: Value
+    result: Value
+    final: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scanned:
+    """A source ``[count, *shape]``, maybe a constant, of which turn t reads entry t as ``param``."""
+
+    source: Value
+    param: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """The values ``result`` of all turns, ``output[count, *shape]``."""
+
+    result: Value
+    output: Value
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loop(Node):
+    """``count`` turns of a body, one after the other: a recurrent layer.
+
+    Nodes of the body may read values from outside of it, constants for instance, besides the parameters. ``output`` is
+    the first of the outputs.
+    """
+
+    count: int
+    body: Body
+    carried: tuple[Carried, ...] = ()
+    scanned: tuple[Scanned, ...] = ()
+    stacked: tuple[Stacked, ...] = ()
+
+    @property
+    def params(self) -> tuple[Value, ...]:
+        """Values that a turn is given."""
+        return (*(one.param for one in self.carried), *(one.param for one in self.scanned))
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        inside = {value for node in self.body for value in node.outputs}
+        inside.update(self.params)
+        read = [value for node in self.body for value in node.inputs if value not in inside]
+        given = [one.initial for one in self.carried] + [one.source for one in self.scanned]
+        return tuple(dict.fromkeys([*given, *read]))
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        finals = [one.final for one in self.carried if one.final is not None]
+        return tuple(finals + [one.output for one in self.stacked])
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What a program computes.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    inputs : tuple of Value
+        ``REAL``, with the names that the driver uses in ``names``.
+    body : Body
+        All nodes.
+    outputs : tuple of Value
+        ``REAL``.
+    names : dict
+        The name that the driver uses for every input and output, by name of the value.
+    group : int
+        Samples that one run of the program computes at a time. If it is not 1, inputs and outputs have an axis of that
+        many samples first, inside of the batch; a batch is filled up to a multiple of it with its last sample.
+    tail : Graph or None
+        What the host computes from the outputs in float64, each sample by itself: the graph reads outputs by the name
+        the driver uses, and inputs of the model, which a grid of :class:`Prepare` has rounded.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    body: Body
+    outputs: tuple[Value, ...]
+    names: dict[str, str]
+    group: int = 1
+    tail: Graph | None = None
+
+    def check(self) -> None:
+        """Raise ``ValueError`` if a value is used before it is computed, computed twice, or of a wrong shape."""
+        known = {*self.inputs}
+        _check(self.body, known)
+        for value in self.outputs:
+            if value not in known:
+                raise ValueError(f"output {value.name} must be computed, and is not")
+
+
+def _check(body: Body, known: set[Value]) -> None:
+    for node in body:
+        if missing := [value.name for value in node.inputs if value not in known]:
+            raise ValueError(f"inputs of {node.output.name} must be computed before it, and {missing} are not")
+        if isinstance(node, Loop):
+            _check_loop(node, known)
+        elif node.output.shape != (want := shape_of(node)):
+            raise ValueError(f"{node.output.name} must have shape {want}, not {node.output.shape}")
+        if again := [value.name for value in node.outputs if value in known]:
+            raise ValueError(f"values must be computed once, and {again} are computed again")
+        known.update(node.outputs)
+
+
+def _check_loop(loop: Loop, known: set[Value]) -> None:
+    inside = known | set(loop.params)
+    _check(loop.body, inside)
+    pairs: list[tuple[Value, Shape]] = []
+    for one in loop.carried:
+        pairs += [(value, one.param.shape) for value in (one.initial, one.result, one.final) if value is not None]
+        if one.result not in inside:
+            raise ValueError(f"result {one.result.name} must be computed by the body, and is not")
+    pairs += [(one.source, (loop.count, *one.param.shape)) for one in loop.scanned]
+    pairs += [(one.output, (loop.count, *one.result.shape)) for one in loop.stacked]
+    for value, shape in pairs:
+        if value.shape != shape:
+            raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")
+
+
+def shape_of(node: Node) -> Shape:
+    """The shape that the output of a node must have: for movers that name no shape, that of the output itself."""
+    match node:
+        case Constant():
+            return node.data.shape
+        case Gather():
+            return node.index.shape
+        case Reshape():
+            return node.output.shape if node.output.size == node.x.size else (-1,)
+        case Transpose():
+            return tuple(node.x.shape[axis] for axis in node.perm)
+        case Slice():
+            return node.output.shape if _slice_fits(node) else (-1,)
+        case Concat():
+            return _concat_shape([x.shape for x in node.xs], node.axis)
+        case Windows():
+            return (*node.output.shape[:2], *node.kernel, *node.x.shape[2:])
+        case MatMul():
+            *front, rows, _ = node.weight.shape
+            return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
+        case Depthwise():
+            return (*node.x.shape[:-2], node.weight.shape[1])
+        case Binary():
+            return tuple(np.broadcast_shapes(node.a.shape, node.b.shape))
+        case Maximum():
+            shape = list(node.x.shape)
+            shape.pop(node.axis)
+            return tuple(shape)
+    return node.inputs[0].shape
+
+
+def _slice_fits(node: Slice) -> bool:
+    axes = zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True)
+    return all(0 <= start < size and 0 <= start + (count - 1) * step < size for size, start, step, count in axes)
+
+
+def _concat_shape(shapes: Sequence[Shape], axis: int) -> Shape:
+    whole = list(shapes[0])
+    whole[axis] = sum(shape[axis] for shape in shapes)
+    return tuple(whole)
