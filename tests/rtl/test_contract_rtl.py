@@ -12,7 +12,11 @@ from device_runs import WRITTEN, compare, load
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=[TINY, UP5K], ids=lambda config: config.name)
+CONFIGS = {config.name: config for config in (TINY, UP5K)}
+NOISY = {name: config for name, config in CONFIGS.items() if config.stochastic}
+
+
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
 def device(request):
     with connect("rtl", request.param, library=find_library(request.param)) as device:
         load(device, contract_memories(request.param, "halt"))
@@ -62,9 +66,8 @@ def test_every_start_begins_with_the_initial_state(device):
     assert not any(rest) and not any(device.read(RegionId.NARROW, 9, device.config.narrow_depth - 9))
 
 
+@pytest.mark.parametrize("device", NOISY.values(), ids=NOISY, indirect=True)
 def test_every_start_begins_with_the_same_noise(device):
-    if not device.config.stochastic:
-        pytest.skip("the configuration has no noise")
     fill(device, NOISE.format(8, 9) + NOISE.format(10, 11))
     for pc in (0, 6):
         device.start(pc)

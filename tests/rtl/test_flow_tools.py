@@ -61,16 +61,22 @@ def test_digest_tells_parts_apart(tmp_path):
 
 
 FAST_ENOUGH = Goal(50e6, 50e6)
+#: What nextpnr says behind placement.
+PLACED = """Info: Max frequency for clock '$glbnet$meter.oscillator_clk': 307.03 MHz (PASS at 25.00 MHz)
+Info: Max frequency for clock                 'clocking.clk': {:.2f} MHz (FAIL at 105.01 MHz)
+"""
 
 
 class Routed:
     """A flow whose seeds reach the given frequencies (MHz) without a tool being run; ``ran`` are the seeds in order.
 
     ``aims`` are the targets in MHz. The router makes no end of a target above ``end``, nor of a seed that reaches None.
+    ``expected`` are the estimates of the placer for some seeds.
     """
 
-    def __init__(self, folder, monkeypatch, reached, end=1e9):
+    def __init__(self, folder, monkeypatch, reached, end=1e9, expected=None):
         self.folder, self.reached, self.end, self.ran, self.aims = folder, reached, end, [], []
+        self.expected = expected or {}
         self.now, self.late = 0.0, 101
         monkeypatch.setattr(bitstream, "run_jobs", self.route)
         monkeypatch.setattr(bitstream.time, "monotonic", lambda: self.now)
@@ -85,9 +91,12 @@ class Routed:
             self.aims.append(float(job.args[job.args.index("--freq") + 1]))
             job.seconds = 600.0
             self.now += job.seconds
+            if seed in self.expected:
+                job.log.write_text(PLACED.format(self.expected[seed]))
             job.gave_up = self.reached[seed] is None or self.aims[-1] > self.end or job.hopeless("")
             if job.gave_up:
-                job.log.write_text(f"Info:     iter=201 wires=9 overused=0 overuse=0 tmgfail={self.late} archfail=NA")
+                with job.log.open("a") as log:
+                    log.write(f"Info:     iter=201 wires=9 overused=0 overuse=0 tmgfail={self.late} archfail=NA")
                 continue
             (self.folder / f"seed{seed}.config").write_text(str(seed))
             report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
@@ -137,6 +146,25 @@ def test_no_target_below_what_was_reached_is_tried(tmp_path, monkeypatch):
     routed = Routed(tmp_path, monkeypatch, {1: 98.0, 2: None, 3: 99.0}, end=101.0)
     assert list(routed.flow.place([1, 2, 3], Goal(100e6, 120e6, tunable=True))) == [1, 3]
     assert routed.ran == [1, 2, 3] and routed.flow.placed.read_text() == "3"
+
+
+def test_a_slow_placement_is_not_routed_for_a_target_out_of_its_reach(tmp_path, monkeypatch):
+    """Its seed has a target of its own, or is passed over if another one has reached that."""
+    routed = Routed(tmp_path, monkeypatch, {1: 95.0, 2: 97.0, 3: 99.0}, expected={1: 75.7, 2: 88.0, 3: 77.5})
+    routed.flow.console = Console(record=True, file=io.StringIO(), width=200)
+    goal = Goal(105e6, 120e6, tunable=True)
+    reports = routed.flow.place([1, 2, 3], goal)
+    assert routed.ran == [1, 1, 2, 3] and routed.aims == [105.0, 94.0, 105.0, 105.0]
+    assert {seed: report["aim_hz"] for seed, report in reports.items()} == {1: 94e6, 2: 105e6}
+    text = routed.flow.console.export_text()
+    assert "seed 1: the placement is too slow for the target; next 94 MHz" in text
+    assert "seed 3: the placement is too slow for the target; passed over, the best so far is faster" in text
+    assert routed.flow.place([1, 2, 3], goal) == reports and len(routed.ran) == 4  # nothing is done again
+
+
+def test_a_demanded_clock_is_routed_for_whatever_the_placer_expects(tmp_path, monkeypatch):
+    routed = Routed(tmp_path, monkeypatch, {1: 51.0}, expected={1: 20.0})
+    assert list(routed.flow.place([1], FAST_ENOUGH)) == [1] and routed.aims == [50.0]
 
 
 def test_a_time_budget_ends_the_search_when_there_is_a_result(tmp_path, monkeypatch):

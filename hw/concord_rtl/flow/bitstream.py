@@ -30,6 +30,9 @@ ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2", "--tmg-ripup"], 
 ROUNDS = 200
 #: The same for a target that is out of reach: so many rounds, and still so many connections too late.
 LATE_ROUNDS, LATE = 80, 100
+#: The router has reached up to 1.22 times the clock that the placer expects. A target above this ratio is given up
+#: after placement.
+REACH = 1.25
 #: Steps by which the target goes down when the router makes no end of it: with more than ``LATE`` connections too late,
 #: and with less.
 STEP_HZ, SMALL_STEP_HZ = 5e6, 2e6
@@ -51,6 +54,19 @@ def is_endless(line: str) -> bool:
     """Whether a line of nextpnr's log tells that its ``router2`` turns in circles."""
     rounds, late = late_connections(line) or (0, 0)
     return rounds > ROUNDS or (rounds > LATE_ROUNDS and late > LATE)
+
+
+def expected_hz(log: Path) -> float | None:
+    """Clock that the placer expects the core to reach, from the log of nextpnr; None before placement has ended."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    found = re.search(rf"Max frequency for clock +'{re.escape(NET)}': ([0-9.]+) MHz", text)
+    return float(found[1]) * MHZ if found else None
+
+
+def reachable_hz(log: Path) -> float | None:
+    """Greatest target worth routing for, a multiple of 1 MHz; None before placement has ended."""
+    expected = expected_hz(log)
+    return None if expected is None else expected * REACH // MHZ * MHZ
 
 
 @dataclass(frozen=True)
@@ -143,33 +159,49 @@ class Flow:
         ``jobs`` seeds are worked on at a time. Timing that is missed is not an error here: the reports by seed, which
         are returned, tell, with the target of each as ``aim_hz``. Seeds that the router makes no end of are given up,
         or, if the clock is tunable and all were, tried again with a lower target, which is that of the seeds after
-        them, too, unless it is below what another has reached. After ``minutes`` nothing new is begun and what runs is
-        ended, if there is a result.
+        them, too, unless it is below what another has reached. If the clock is tunable, a seed whose placement is too
+        slow for the target is tried again with a target of its own, or passed over if that is below what another has
+        reached. After ``minutes`` nothing new is begun and what runs is ended, if there is a result.
         :class:`ToolError` if there is none in the end.
         """
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
         reports: dict[int, dict[str, Any]] = {}
         best, aim, waiting = None, goal.aim_hz, list(seeds)
+        limits: dict[int, float] = {}
         while waiting:
             now, waiting = waiting[:jobs], waiting[jobs:]
-            stages, late = self._place_some(now, aim, goal.tunable, jobs, until if reports else float("inf"))
+            aims = {seed: min(aim, limits.get(seed, aim)) for seed in now}
+            stages, late, found = self._place_some(aims, goal.tunable, jobs, until if reports else float("inf"))
+            limits |= found
             for seed, stage in stages.items():
-                reports[seed] = json.loads(stage.outputs[1].read_text()) | {"aim_hz": aim}
+                reports[seed] = json.loads(stage.outputs[1].read_text()) | {"aim_hz": aims[seed]}
                 if best is None or score(reports[seed]) > score(reports[best]):
                     best = seed
                     self.placed.write_bytes(stage.outputs[0].read_bytes())
                 self._say(reports, seed, best)
             if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
                 break
-            lower = aim - (STEP_HZ if late > LATE else SMALL_STEP_HZ)
+            waiting = self._worth_another_try(found, reports, best) + waiting
+            now = [seed for seed in now if seed not in found]
+            lower = min(aims.values()) - (STEP_HZ if late > LATE else SMALL_STEP_HZ)
             worth = lower >= goal.aim_hz / 2 if best is None else lower > score(reports[best]) * MHZ
-            if goal.tunable and not stages and worth:
+            if goal.tunable and now and not stages and worth:
                 aim = lower
                 waiting = now + waiting
                 self.console.print(f"        the target is out of reach; next {aim / MHZ:g} MHz")
         if not reports:
             raise ToolError(f"none of the seeds {', '.join(map(str, seeds))} could be routed; try other --seeds")
         return reports
+
+    def _worth_another_try(
+        self, limits: dict[int, float], reports: dict[int, dict[str, Any]], best: int | None
+    ) -> list[int]:
+        """The seeds that may reach more than the best one, of those with placements too slow for their targets."""
+        least = 0.0 if best is None else score(reports[best]) * MHZ
+        for seed, hz in limits.items():
+            then = f"next {hz / MHZ:g} MHz" if hz > least else "passed over, the best so far is faster"
+            self.console.print(f"        seed {seed}: the placement is too slow for the target; {then}")
+        return [seed for seed, hz in limits.items() if hz > least]
 
     @staticmethod
     def _is_enough(reports: dict[int, dict[str, Any]], goal: Goal) -> bool:
@@ -181,19 +213,25 @@ class Flow:
         self.console.print(f"        seed {seed}: {mhz[seed]}; best so far: seed {best}, {mhz[best]}")
 
     def _place_some(
-        self, seeds: list[int], hz: float, tunable: bool, jobs: int, until: float
-    ) -> tuple[dict[int, Stage], int]:
+        self, aims: dict[int, float], tunable: bool, jobs: int, until: float
+    ) -> tuple[dict[int, Stage], int, dict[int, float]]:
         """Place and route with some seeds at a time, as far as that has not been done.
 
-        Returns the results, and the connections that miss the target at the most where there is none.
+        Returns the results, the connections that miss the target at the most where there is none, and the greatest
+        targets of the seeds whose placements are too slow for theirs.
         """
         waiting, stages, late = [], {}, 0
-        for seed in seeds:
+        limits: dict[int, float] = {}
+        for seed, hz in aims.items():
             stage, job = self._seed(seed, hz, tunable, until)
             endless = self.folder / f"seed{seed}-{hz / MHZ:g}.endless"
             if endless.exists() and endless.read_text().startswith(stage.key):
-                late = max(late, int(endless.read_text().split()[1]))
-                self.console.print(f"        {job.label}: had no end")
+                _, missed, limit = endless.read_text().split()
+                if float(limit):
+                    limits[seed] = float(limit)
+                else:
+                    late = max(late, int(missed))
+                self.console.print(f"        {job.label}: was given up")
                 continue
             stages[seed] = stage
             if not stage.fresh:
@@ -205,13 +243,17 @@ class Flow:
                 del stages[seed]
                 if time.monotonic() < until:
                     _, missed = late_connections(job.status()) or (0, 0)
-                    late = max(late, missed)
-                    endless.write_text(f"{stage.key} {missed}")
+                    limit = reachable_hz(job.log) if tunable else None
+                    if limit is not None and limit < aims[seed]:
+                        limits[seed] = limit
+                    else:
+                        late, limit = max(late, missed), None
+                    endless.write_text(f"{stage.key} {missed} {limit or 0:g}")
                 continue
             found = json.loads(stage.outputs[1].read_text())
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
-        return stages, late
+        return stages, late, limits
 
     def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
         family = self.board.family
@@ -228,7 +270,8 @@ class Flow:
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
 
         def hopeless(line: str) -> bool:
-            return is_endless(line) or time.monotonic() >= until
+            limit = reachable_hz(log) if tunable else None
+            return is_endless(line) or time.monotonic() >= until or (limit is not None and limit < hz)
 
         label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
         return Stage(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
