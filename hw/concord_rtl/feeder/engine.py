@@ -21,8 +21,8 @@ SETTLE = 8
 class FeedEngine(wiring.Component):
     """Executes the words of a script, one after the other, again and again.
 
-    Takes three cycles for an element that comes from the inbox, four if it has two bytes, and one for any other; a
-    vector that is converted costs N cycles more.
+    Takes three cycles for an element that comes from the inbox, four if it has two bytes, two for one outside of the
+    image and one for padding; a vector costs three cycles more, and another N if it is converted.
 
     Parameters
     ----------
@@ -185,9 +185,8 @@ class FeedEngine(wiring.Component):
                 m.next = "WAIT" if name == "EXPONENT" else "READ"
                 if name == "LANE":
                     m.d.sync += self.released.eq(walker.needed)
-                    with m.If(walker.ended | ~walker.inside):
-                        self._push(m, Mux(walker.ended, maker.latest, walker.border))
-                        m.d.comb += walker.step.eq(~walker.ended)
+                    with m.If(walker.ended):
+                        self._push(m, maker.latest)
         with m.State("WAIT"):
             m.d.sync += missing.eq(there < 1)
             m.next = "COMMON"
@@ -202,6 +201,9 @@ class FeedEngine(wiring.Component):
             m.d.comb += self.inbox_addr.eq(walker.at + 1)
             m.d.sync += missing.eq(there < Mux(single, 1, 2))
             m.next = "TAKE"
+            with m.If(~walker.inside):
+                self._push(m, walker.border)
+                m.d.comb += walker.step.eq(1)
         with m.State("TAKE"):
             m.next = "LANE"
             m.d.sync += [self.starving.eq(missing), low.eq(self.inbox_data)]

@@ -129,11 +129,14 @@ class Feeder(wiring.Component):
         mine = Signal(4)
         m.d.comb += mine.eq(host.req.p.region)
         byte = Signal(8)
+        granted = Signal.like(core.req.p)  # the memories of the core are all over the device
+        m.d.comb += core.req.p.eq(granted)
         for port in (codes, script):
             m.d.comb += [port.addr.eq(host.req.p.addr), port.data.eq(host.req.p.data)]
         m.d.comb += outbox.addr.eq(host.req.p.addr)
         with m.FSM():
             with m.State("IDLE"):
+                m.d.sync += granted.eq(Mux(host.req.valid, host.req.p, engine.bus.req.p))
                 with m.If(host.req.valid):
                     m.next = "HOST"
                     with m.If(mine == RegionId.OUTBOX):
@@ -155,7 +158,6 @@ class Feeder(wiring.Component):
             for name, side in (("HOST", host), ("ENGINE", engine.bus)):
                 with m.State(name):
                     m.d.comb += [
-                        core.req.p.eq(side.req.p),
                         core.req.valid.eq(side.req.valid),
                         side.req.ready.eq(core.req.ready),
                         side.rsp.p.eq(core.rsp.p),

@@ -81,17 +81,20 @@ class VectorMaker(wiring.Component):
         converting = Signal()
         left = Signal(range(config.native + 1))
         begun = Signal()
+        taken = Signal()  # ``latest`` is not in the vector yet
+        m.d.sync += taken.eq(self.push)
+        with m.If(self.push):
+            m.d.sync += self.latest.eq(self.element)
         m.d.comb += [
             self.first.eq(vector[0]),
-            self.latest.eq(vector[config.native - 1]),
-            self.ready.eq(~self.playing & ~converting & ~self.o.valid),
+            self.ready.eq(~self.playing & ~converting & ~self.o.valid & ~taken),
             self.idle.eq(self.ready),
             quantizer.i[0].eq(vector[0]),
             quantizer.valid.eq(self.playing),
             quantizer.first.eq(self.playing & ~begun),
         ]
-        with m.If(self.push | self.shift | self.playing):
-            m.d.sync += vector.eq(Cat(vector.as_value()[HALF_WIDTH:], Mux(self.push, self.element, 0)))
+        with m.If(taken | self.shift | self.playing):
+            m.d.sync += vector.eq(Cat(vector.as_value()[HALF_WIDTH:], Mux(taken, self.latest, 0)))
         with m.If(self.load):
             m.d.sync += vector.eq(self.whole)
 

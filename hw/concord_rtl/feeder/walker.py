@@ -44,7 +44,7 @@ class FeedWalker(wiring.Component):
     begin : In(1)
         Go to the first element of the window.
     step : In(1)
-        Go to the next element; ``double`` ones have two bytes.
+        Go to the next element; ``double`` ones have two bytes. Not in the cycle behind ``begin`` or another one.
     skip : In(1)
         Pass over a byte.
     proceed : In(1)
@@ -52,7 +52,7 @@ class FeedWalker(wiring.Component):
     at : Out
         Address of the element.
     inside : Out(1)
-        Its tap is inside the image.
+        Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.
     ended : Out(1)
         There was no element left.
     last : Out(1)
@@ -123,7 +123,13 @@ class FeedWalker(wiring.Component):
         tap_y, tap_x = Signal(signed(14)), Signal(signed(14))
         line, tap = Signal(self.bits), Signal(self.bits)  # addresses of the first tap of a line, and of a tap
         lines, columns, left = Signal(6), Signal(6), Signal(12)
-        m.d.comb += self.inside.eq((tap_y >= 0) & (tap_y < image.height) & (tap_x >= 0) & (tap_x < image.width))
+        last_element, last_column, last_line = Signal(), Signal(), Signal()
+        m.d.sync += [
+            self.inside.eq((tap_y >= 0) & (tap_y < image.height) & (tap_x >= 0) & (tap_x < image.width)),
+            last_element.eq(left == 1),
+            last_column.eq(columns == 1),
+            last_line.eq(lines == 1),
+        ]
         with m.If(self.begin):
             m.d.sync += [line.eq(position), tap.eq(position), self.at.eq(position), self.ended.eq(0)]
             m.d.sync += [tap_y.eq(y), tap_x.eq(x), lines.eq(window.kh), columns.eq(window.kw), left.eq(size.channels)]
@@ -131,13 +137,13 @@ class FeedWalker(wiring.Component):
             m.d.sync += self.at.eq(self.at + 1)
         with m.If(self.step):
             m.d.sync += [left.eq(left - 1), self.at.eq(self.at + 1 + self.double)]
-            with m.If(left == 1):
+            with m.If(last_element):
                 further = (tap + taps.tap_x)[: self.bits]
                 m.d.sync += [left.eq(size.channels), columns.eq(columns - 1), tap_x.eq(tap_x + window.dil_x)]
                 m.d.sync += tap.eq(further)
-                with m.If((columns != 1) | (lines != 1)):  # behind the last one the address stays at its end
+                with m.If(~(last_column & last_line)):  # behind the last one the address stays at its end
                     m.d.sync += self.at.eq(further)
-                with m.If(columns == 1):
+                with m.If(last_column):
                     down = (line + taps.tap_y)[: self.bits]
                     m.d.sync += [
                         columns.eq(window.kw),
@@ -145,6 +151,6 @@ class FeedWalker(wiring.Component):
                         tap_x.eq(x),
                         tap_y.eq(tap_y + window.dil_y),
                     ]
-                    m.d.sync += [line.eq(down), tap.eq(down), self.ended.eq(lines == 1)]
-                    with m.If(lines != 1):
+                    m.d.sync += [line.eq(down), tap.eq(down), self.ended.eq(last_line)]
+                    with m.If(~last_line):
                         m.d.sync += self.at.eq(down)
