@@ -30,6 +30,7 @@ from concord.cli_base import (
 )
 from concord.cli_compile import compile_model
 from concord.cli_inspect import inspect
+from concord.cli_overflow import overflow
 from concord.cli_report import report
 from concord.compiler.package import Package
 from concord.files import check_place, replacing, write_text
@@ -52,6 +53,7 @@ def main() -> None:
 
 main.add_command(compile_model)
 main.add_command(inspect)
+main.add_command(overflow)
 main.add_command(report)
 
 

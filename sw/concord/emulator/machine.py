@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ from .workers import available, chunk, share
 LANES = 512
 #: Values of an average step of a program from which on threads help: with less, they wait for the interpreter lock.
 _SHARED_VALUES = 1 << 16
+#: Called with a piece of a chain, the memories it is about to work on, and how many of their lanes hold samples.
+Watch = Callable[[Part, Lanes, int], None]
 
 
 @dataclass(frozen=True)
@@ -74,16 +76,24 @@ class Emulator:
         Runs of a batch that are worked on together, at most.
     workers : int or None
         Threads that may share a batch; as many as there are processors if left out. Results do not depend on it.
+    watch : callable, optional
+        Called before every piece of a chain is executed, by the threads that execute them.
     """
 
-    def __init__(self, memories: Memories | NpuConfig, lanes: int = LANES, workers: int | None = None):
+    def __init__(
+        self,
+        memories: Memories | NpuConfig,
+        lanes: int = LANES,
+        workers: int | None = None,
+        watch: Watch | None = None,
+    ):
         self.memories = Memories(memories) if isinstance(memories, NpuConfig) else memories
         self.config = self.memories.config
         if lanes < 1:
             raise ValueError(f"lanes must be at least 1, not {lanes!r}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers!r}")
-        self._most, self._workers = lanes, workers or available()
+        self._most, self._workers, self._watch = lanes, workers or available(), watch
         self._single = Lanes(self.config, 1)
         self._shared: list[Lanes] = []
         self.changed()
@@ -118,7 +128,7 @@ class Emulator:
         """One run on the memories, as started over the link."""
         lanes, plan, touched = self._single, self._plan(1, pc), self._footprint(pc)
         self._load(lanes, touched.live)
-        self.memories.flags |= self._execute(plan, lanes)
+        self.memories.flags |= self._execute(plan, lanes, 1)
         for mem in Mem:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
         return plan.run
@@ -195,7 +205,7 @@ class Emulator:
                 for phase, plan in zip(phases, plans, strict=True):
                     if phase.inputs is not None:
                         phase.inputs.put(mine, start)
-                    flags |= self._execute(plan, mine)
+                    flags |= self._execute(plan, mine, min(size, batch - start))
                     results[start].append(phase.outputs.get(mine, min(size, batch - start)))
             return results, flags
 
@@ -282,11 +292,13 @@ class Emulator:
         for mem in Mem:
             lanes.load(self.memories, mem, _sorted(addresses[mem]))
 
-    def _execute(self, plan: _Plan, lanes: Lanes) -> NDArray[np.uint8]:
-        """Run a program on some lanes; returns the flags by address."""
+    def _execute(self, plan: _Plan, lanes: Lanes, count: int) -> NDArray[np.uint8]:
+        """Run a program on some lanes, the first ``count`` of which hold samples; returns the flags by address."""
         flags = np.zeros_like(self.memories.flags)
         with np.errstate(all="ignore"):
             for part, noise in plan.steps:
+                if self._watch is not None:
+                    self._watch(part, lanes, count)
                 raised = part.run(lanes, self._slots, self._table, noise)
                 if raised:
                     flags[part.chain.pc] |= raised

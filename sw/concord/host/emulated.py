@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..emulator import Emulator, Run
 from ..emulator.inputs import Inputs
 from ..emulator.lanes import VECTORS
+from ..emulator.machine import Watch
 from ..emulator.outputs import Outputs as EmulatedOutputs
 from ..emulator.phases import BatchPhase
 from ..golden import half
@@ -45,11 +46,13 @@ class EmulatedDevice(Device):
         What to emulate.
     workers : int or None
         Threads that share a batch; as many as there are processors if left out.
+    watch : callable, optional
+        See :class:`Emulator`. Whoever reads memories or flags behind a batch lets its last sample be executed again.
     """
 
-    def __init__(self, config: NpuConfig, workers: int | None = None):
+    def __init__(self, config: NpuConfig, workers: int | None = None, watch: Watch | None = None):
         super().__init__(config)
-        self._emulator = Emulator(config, workers=workers)
+        self._emulator = Emulator(config, workers=workers, watch=watch)
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False

@@ -1,0 +1,27 @@
+"""How often arithmetic overflows, by width, observed and for every input [overflow].
+
+Two views: :func:`analyse_machine` counts what the accumulators of a compiled network hold, in the order the machine
+makes it; :func:`analyse_integers` maps the ranges of a network on integers of chosen widths and scales them until the
+count is within a threshold. ``docs/overflow.md`` shows both.
+"""
+
+from concord.overflow.compiled import analyse_machine
+from concord.overflow.histogram import Histogram, needed_bits
+from concord.overflow.kinds import KINDS, Settings, kind_of
+from concord.overflow.mapping import Mapping
+from concord.overflow.quantised import analyse_integers
+from concord.overflow.results import Analysis, LayerOverflow, StageFacts
+
+__all__ = [
+    "KINDS",
+    "Analysis",
+    "Histogram",
+    "LayerOverflow",
+    "Mapping",
+    "Settings",
+    "StageFacts",
+    "analyse_integers",
+    "analyse_machine",
+    "kind_of",
+    "needed_bits",
+]

@@ -1,0 +1,115 @@
+"""The view of the machine: what the accumulators of a compiled network hold, and what they can hold at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.package import Package
+from concord.host.emulated import EmulatedDevice
+from concord.raised import layer_of
+
+from .histogram import check_width
+from .intervals import Bounds
+from .machine import ON_GRID, Stage, Watcher
+from .results import Analysis, LayerOverflow, StageFacts
+
+Ranges = dict[str, tuple[float, float]]
+
+
+def analyse_machine(
+    package: Package,
+    inputs: Mapping[str, npt.ArrayLike],
+    *,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    width: int | None = None,
+    output_width: int | None = None,
+    threshold: int = 0,
+    name: str = "network",
+) -> Analysis:
+    """Count every product, every sum of lanes and every partial sum of a compiled network, in the machine's order.
+
+    Parameters
+    ----------
+    package : Package
+        The compiled network.
+    inputs : mapping of str to array
+        ``[samples, *shape of a sample]`` by input. Of a network with several samples per run as many as fill its runs
+        are used, from the first on.
+    ranges : mapping of str to pair of floats, optional
+        What inputs are within: bounds hold for all of them. The range of the samples, if left out.
+    width, output_width : int, optional
+        Bits of the accumulator while it adds up, and of its final value, 1 to 64. Both ``acc_width`` of the NPU, if
+        left out.
+    threshold : int
+        Values of a layer that may leave their storage.
+    name : str
+        For reports.
+
+    Raises
+    ------
+    ValueError
+        For inputs, ranges or widths that are not possible.
+    """
+    config = package.config
+    width = check_width("width", min(config.acc_width, 64) if width is None else width)
+    output_width = check_width("output_width", min(config.acc_width, 64) if output_width is None else output_width)
+    if threshold < 0:
+        raise ValueError(f"threshold must be at least 0, not {threshold!r}")
+    if unknown := sorted(set(ranges or {}) - set(package.arrangement.inputs)):
+        raise ValueError(f"range must be of an input, {', '.join(package.arrangement.inputs)}, not {unknown[0]}")
+    samples = len(np.asarray(next(iter(inputs.values()))))
+    batch = package.arrangement.batch
+    if samples < batch:
+        raise ValueError(f"inputs must have at least the {batch} samples of a run, not {samples}")
+    samples -= samples % batch
+    inputs = {key: np.asarray(values)[:samples] for key, values in inputs.items()}
+    ports = package.arrangement.pack(inputs)
+    limits = {key: _range(key, values, ranges) for key, values in inputs.items()}
+    watcher = Watcher(config, lambda pc: layer_of(package.image, pc) or f"chain at {pc}")
+    device = EmulatedDevice(config, watch=watcher)
+    device.load(package.image)
+    device.run(ports)
+    bounds = Bounds(package.image, _port_ranges(package, limits)).found
+    layers = []
+    for layer, observed in watcher.found().items():
+        facts = []
+        for stage in Stage:
+            checked = "output" if stage is Stage.OUTPUT else "intermediate" if stage in ON_GRID else ""
+            facts.append(StageFacts.of(stage.value, observed[stage], bounds[layer].bits(stage), checked))
+        layers.append(LayerOverflow(layer, "", tuple(facts)))
+    return Analysis(
+        name=name,
+        view="machine",
+        storage=f"accumulator of {config.name}: {config.acc_bits} bits in hardware, {config.acc_width} kept",
+        samples=samples,
+        ranges=limits,
+        width=width,
+        output_width=output_width,
+        threshold=threshold,
+        layers=tuple(layers),
+    )
+
+
+def _range(name: str, values: npt.ArrayLike, given: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
+    """What bounds hold for: what is given, or the range of the samples."""
+    array = np.asarray(values, dtype=np.float64)
+    found = float(np.nanmin(array)), float(np.nanmax(array))
+    if given is None or name not in given:
+        return found
+    low, high = given[name]
+    if not low <= found[0] <= found[1] <= high:
+        raise ValueError(f"range of {name} must hold the samples, {found[0]:g} to {found[1]:g}, not {low:g},{high:g}")
+    return float(low), float(high)
+
+
+def _port_ranges(package: Package, ranges: Ranges) -> Ranges:
+    """Ranges of what the ports hold: rounded, without the centre, padding included."""
+    found = {}
+    for name, ends in ranges.items():
+        centre = package.arrangement.centres.get(name, 0.0)
+        low, high = (float(end) - centre for end in package.arrangement.rounded(name, np.array(ends)))
+        found[name] = min(low, 0.0, -centre), max(high, 0.0, -centre)
+    return found

@@ -1,0 +1,160 @@
+"""How many bits integers need: counts per width, for all widths at once.
+
+The width that an integer needs is that of two's complement: w bits hold ``-2**(w-1) .. 2**(w-1) - 1``, so 0 and -1 need
+one bit, 127 and -128 eight. A value leaves a storage of w bits exactly if it needs more than w of them [overflow].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Counts = NDArray[np.int64]
+
+#: Widths that can be told apart; wider than any sum that a configuration or 64-bit integers can make.
+WIDEST = 256
+#: Widths of a storage that can be asked for [overflow].
+STORAGE_WIDTHS = range(1, 65)
+
+#: Per float type: unsigned type of the same size, bits of the fraction, bias of the exponent.
+_FLOATS: dict[type, tuple[type, int, int]] = {
+    np.float32: (np.uint32, 23, 127),
+    np.float64: (np.uint64, 52, 1023),
+}
+_HALF_WORD = 32
+
+
+def check_width(name: str, width: int) -> int:
+    """The width; ``ValueError`` unless it is an integer from 1 to 64."""
+    if isinstance(width, bool) or not isinstance(width, int) or width not in STORAGE_WIDTHS:
+        raise ValueError(f"{name} must be an integer in {STORAGE_WIDTHS[0]}..{STORAGE_WIDTHS[-1]}, not {width!r}")
+    return width
+
+
+def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
+    """Bits that integers of any size need.
+
+    Parameters
+    ----------
+    values : array of integers, or of Python integers (dtype object)
+
+    Raises
+    ------
+    TypeError
+        For anything else: floats are not exact.
+    """
+    given: NDArray[Any] = np.asarray(values)
+    if given.dtype == object:
+        return np.array([_needed(int(v)) for v in given.flat], dtype=np.int64).reshape(given.shape)
+    if given.dtype.kind not in "iu" or given.dtype == np.uint64:
+        raise TypeError(f"values must be integers of at most 64 bits with a sign, not {given.dtype}")
+    whole = given.astype(np.int64)
+    magnitude = whole ^ (whole >> 63)
+    high, low = magnitude >> _HALF_WORD, magnitude & (1 << _HALF_WORD) - 1
+    bits = np.where(high > 0, np.frexp(high.astype(np.float64))[1] + _HALF_WORD, np.frexp(low.astype(np.float64))[1])
+    return np.asarray(bits, dtype=np.int64) + 1
+
+
+def _needed(value: int) -> int:
+    return (value if value >= 0 else ~value).bit_length() + 1
+
+
+class Histogram:
+    """Numbers of values by the bits they need.
+
+    Members
+    -------
+    counts : int64 ``[WIDEST + 1]``
+        Values that need exactly so many bits.
+    """
+
+    def __init__(self, counts: ArrayLike | None = None):
+        self.counts: Counts = np.zeros(WIDEST + 1, dtype=np.int64)
+        if counts is not None:
+            given = np.asarray(counts, dtype=np.int64)
+            self.counts[: len(given)] = given
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and bool(np.array_equal(self.counts, other.counts))
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Histogram({ {int(w): int(self.counts[w]) for w in np.flatnonzero(self.counts)} })"
+
+    @property
+    def total(self) -> int:
+        """Number of values."""
+        return int(self.counts.sum())
+
+    @property
+    def bits(self) -> int:
+        """The least width that holds all values; 0 if there are none."""
+        return int(np.flatnonzero(self.counts)[-1]) if self.counts.any() else 0
+
+    def beyond(self, width: int) -> int:
+        """Values that leave a storage of ``width`` bits."""
+        return int(self.counts[width + 1 :].sum())
+
+    def curve(self, widths: Iterable[int] = STORAGE_WIDTHS) -> dict[int, int]:
+        """Values that leave a storage, by its width."""
+        return {width: self.beyond(width) for width in widths}
+
+    def add(self, other: Histogram | Counts) -> None:
+        """Count the values of another one, too."""
+        self.counts += other.counts if isinstance(other, Histogram) else other
+
+    def count(self, values: ArrayLike) -> None:
+        """Count integers."""
+        self.counts += np.bincount(needed_bits(values).reshape(-1), minlength=WIDEST + 1)
+
+
+class Tally:
+    """Counts numbers that are integers times ``2**-frac``, held exactly in float32 or float64, fast.
+
+    A quarter of the least bit is added: that changes no exponent but those of zero and of negative powers of two, which
+    need one bit less than the positive ones. The exponent field is then the length of the integer. Scratch arrays are
+    kept from call to call, so one of these must not be shared between threads.
+
+    Members
+    -------
+    LIMITS : dict
+        By float type: the integers must not be beyond two to the power of this.
+    """
+
+    LIMITS: ClassVar[dict[type, int]] = {np.float32: 22, np.float64: 51}
+
+    def __init__(self) -> None:
+        self._scratch: dict[str, NDArray[np.uint8]] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An uninitialised array; it is the same memory each time the name is used."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        flat = self._scratch.get(name)
+        if flat is None or flat.size < size:
+            flat = self._scratch[name] = np.empty(size, dtype=np.uint8)
+        return np.asarray(flat[:size].view(dtype).reshape(shape))
+
+    def count(self, values: NDArray[Any], frac: int = 0) -> Counts:
+        """Counts of contiguous floats by the bits that ``values * 2**frac`` need."""
+        integer, fraction, bias = _FLOATS[values.dtype.type]
+        size = values.size
+        moved = self.take("moved", (size,), values.dtype.type)
+        np.add(values.reshape(-1), 2.0 ** -(frac + 2), out=moved)
+        field = self.take("field", (size,), integer)
+        np.right_shift(moved.view(integer), fraction, out=field)
+        narrow = self.take("narrow", (size + (size & 1),), np.uint8)
+        np.copyto(narrow[:size], field, casting="unsafe")  # without the sign
+        narrow[size:] = 0
+        pairs = np.bincount(narrow.view(np.uint16), minlength=1 << 16).reshape(256, 256)
+        fields = pairs.sum(axis=0) + pairs.sum(axis=1)
+        fields[0] -= size & 1
+        counts = np.zeros(WIDEST + 1, dtype=np.int64)
+        counts[:256] = np.roll(fields, frac + 2 - bias)
+        counts[1] += counts[0]  # zero
+        counts[0] = 0
+        return counts

@@ -1,0 +1,326 @@
+"""What no input can go beyond: a compiled program executed on intervals.
+
+Every element of the vector memories is an interval that holds what the element can be, for all inputs in a range. Every
+rounding of the machine rises with what it rounds, so the rounded ends are ends again; of a dynamic exponent only the
+greatest is known, and half a step of it is added. Products add up the weights times the end that suits their sign, step
+by step: the norm of the weights, times the range of what they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.emulator.lanes import LOWEST, depth
+from concord.emulator.memories import Memories
+from concord.emulator.plan import Access
+from concord.emulator.product import Weights, fetch
+from concord.golden import half
+from concord.image import Image
+from concord.program import Chain, trace
+from concord.program.chains import Quant
+from concord.raised import layer_of
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX, ExponentMode, Rounding
+from concord.spec.isa import Mem, Op
+from concord.spec.memmap import RegionId
+
+from .machine import Stage
+
+F64 = NDArray[np.float64]
+Index = NDArray[np.int64]
+#: Lower and upper ends.
+Ends = tuple[F64, F64]
+
+#: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
+_EXACT_BITS = 52
+#: Room for the rounding of sums that are not exact in float64.
+_ROOM = 1.0 + 2.0**-40
+_CHUNK = 1 << 18
+
+
+class Extremes:
+    """Least and greatest integer of every stage.
+
+    Members
+    -------
+    low, high : dict
+        By stage; a stage that never was has neither.
+    """
+
+    def __init__(self) -> None:
+        self.low: dict[Stage, int] = {}
+        self.high: dict[Stage, int] = {}
+
+    def reach(self, stage: Stage, low: float, high: float) -> None:
+        """Take in whole numbers."""
+        self.low[stage] = min(self.low.get(stage, int(low)), int(low))
+        self.high[stage] = max(self.high.get(stage, int(high)), int(high))
+
+    def bits(self, stage: Stage) -> int:
+        """Width that holds everything; 0 if there is nothing."""
+        if stage not in self.low:
+            return 0
+        low, high = self.low[stage], self.high[stage]
+        return 1 + max((low if low >= 0 else ~low).bit_length(), (high if high >= 0 else ~high).bit_length())
+
+
+class _Store:
+    """Intervals of the vector memories.
+
+    Members
+    -------
+    ends : dict
+        By memory: lower and upper ends ``[depth + 2, N]``.
+    mants : pair of arrays ``[narrow_depth + 2, N]``
+        Ends of the mantissas.
+    """
+
+    def __init__(self, memories: Memories):
+        config = memories.config
+        wide = self._padded(half.decode(memories.wide))
+        mant = self._padded(memories.narrow_mant.astype(np.float64))
+        narrow = self._padded(np.ldexp(memories.narrow_mant.astype(np.float64), memories.narrow_exp[:, None]))
+        for values, mem in ((wide, Mem.WIDE), (narrow, Mem.NARROW)):
+            values[depth(config, mem) + LOWEST] = -np.inf
+        self.ends: dict[Mem, Ends] = {Mem.WIDE: (wide, wide.copy()), Mem.NARROW: (narrow, narrow.copy())}
+        self.mants: Ends = mant, mant.copy()
+
+    @staticmethod
+    def _padded(values: F64) -> F64:
+        return np.concatenate([values, np.zeros((2, values.shape[1]))])
+
+
+class Bounds:
+    """Executes a program on intervals.
+
+    Parameters
+    ----------
+    image : Image
+        Program and constants.
+    ranges : mapping of str to pair of floats
+        Least and greatest value of every input port, those of padding included.
+
+    Members
+    -------
+    found : dict
+        :class:`Extremes` by layer.
+    """
+
+    def __init__(self, image: Image, ranges: Mapping[str, tuple[float, float]]):
+        if missing := sorted({port.name for port in image.inputs} - set(ranges)):
+            raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
+        self.image, self.config = image, image.config
+        self.memories = _loaded(image)
+        self._store = _Store(self.memories)
+        self._accesses: dict[Chain, Access] = {}
+        self._weights: dict[tuple[Any, ...], Weights] = {}
+        self.found: dict[str, Extremes] = {}
+        with np.errstate(all="ignore"):
+            for phase in image.schedule():
+                for part in phase.inputs:
+                    port = image.port(part.port)
+                    mem = Mem.WIDE if port.region is RegionId.WIDE else Mem.NARROW
+                    self._put(mem, part.address, part.count, ranges[port.name])
+                for chain in trace(self.memories.program.tolist(), self.config, phase.pc).chains:
+                    self._chain(chain)
+
+    def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:
+        at = np.arange(address, address + count)
+        shape = (count, self.config.native)
+        values = tuple(np.full(shape, half.decode(half.encode(end))) for end in ends)
+        self._write(mem, at, (values[0], values[1]), Quant())
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def _chain(self, chain: Chain) -> None:
+        if chain not in self._accesses:
+            self._accesses[chain] = Access(chain, self.config)
+        access = self._accesses[chain]
+        for segment in access.segments():
+            ends = self._source(chain, access.source[segment.positions, segment.rows], segment.rows)
+            for rows in segment.passes:
+                mine = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
+                some = ends[0][:, mine], ends[1][:, mine]
+                for step, index in zip(chain.steps, access.operands, strict=True):
+                    operand = None if index is None else self._read(Mem.WIDE, index[segment.positions, rows])
+                    some = self._step(step.op, step.table, some, operand)
+                for mem, index in access.targets.items():
+                    self._write(mem, index[segment.positions, rows], some, chain.quant)
+
+    def _read(self, mem: Mem, index: Index) -> Ends:
+        low, high = self._store.ends[mem]
+        return low[index], high[index]
+
+    def _source(self, chain: Chain, index: Index, rows: slice) -> Ends:
+        """Ends ``[positions, rows, N]`` of what goes into the multifunction units."""
+        if chain.reduce is Op.MV_MUL:
+            return self._product(chain, index, rows)
+        if chain.reduce is None:
+            return self._read(chain.mem, index[..., 0])
+        low, high = (end.max(axis=2) for end in self._read(chain.mem, index))
+        if chain.reduce is Op.V_REDMAX:
+            low, high = (np.broadcast_to(end.max(axis=-1, keepdims=True), end.shape) for end in (low, high))
+        return low, high
+
+    def _step(self, op: Op, slot: int | None, x: Ends, y: Ends | None) -> Ends:
+        if slot is not None:
+            return self._table(slot, x)
+        if y is None:
+            return np.maximum(x[0], 0.0), np.maximum(x[1], 0.0)
+        if op is Op.VV_MUL:
+            corners = np.stack([a * b for a in x for b in y])
+            ends = corners.min(axis=0), corners.max(axis=0)
+        elif op in (Op.VV_MAX, Op.VV_MIN):
+            pick = np.maximum if op is Op.VV_MAX else np.minimum
+            ends = pick(x[0], y[0]), pick(x[1], y[1])
+        elif op is Op.VV_ADD:
+            ends = x[0] + y[0], x[1] + y[1]
+        else:
+            ends = (x[0] - y[1], x[1] - y[0]) if op is Op.VV_SUB else (y[0] - x[1], y[1] - x[0])
+        nowhere = np.isnan(ends[0]) | np.isnan(ends[1])
+        low, high = (half.decode(half.encode(end)) for end in ends)
+        return np.where(nowhere, -np.inf, low), np.where(nowhere, np.inf, high)
+
+    def _table(self, number: int, x: Ends) -> Ends:
+        """Least and greatest entry between the codes of both ends."""
+        slot = self.memories.slot(number)
+        first, last = (slot["offset"] + slot[end] for end in ("low", "high"))
+        entries = half.decode(self.memories.table[first : last + 1])
+        codes = [np.rint(np.ldexp(np.clip(end, -HALF_MAX, HALF_MAX), slot["scale"])) for end in x]
+        low, high = (np.clip(code, slot["low"], slot["high"]).astype(np.int64) - slot["low"] for code in codes)
+        pairs, place = np.unique(np.stack([low.ravel(), high.ravel()], axis=1), axis=0, return_inverse=True)
+        found = [(entries[a : b + 1].min(), entries[a : b + 1].max()) for a, b in pairs]
+        ends = np.array(found)[place.reshape(-1)].reshape(*low.shape, 2)
+        return ends[..., 0], ends[..., 1]
+
+    def _write(self, mem: Mem, index: Index, x: Ends, quant: Quant) -> None:
+        low, high = self._store.ends[mem]
+        if mem is Mem.NARROW:
+            x, mants = _narrow(self.config, x, quant)
+            for mine, end in zip(self._store.mants, mants, strict=True):
+                mine[index] = end
+        low[index], high[index] = x
+
+    # Products ----------------------------------------------------------------------------------
+
+    def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
+        key = (chain.matrix, chain.rows, chain.window.taps, chain.cols, chain.mode)
+        if key not in self._weights:
+            self._weights[key] = fetch(chain, self.memories)
+        weights = self._weights[key]
+        extremes = self.found.setdefault(layer_of(self.image, chain.pc), Extremes())
+        shared = chain.dense and bool((index == index[:, :1]).all())
+        ends: Ends = np.empty((*index.shape[:2], self.config.native)), np.empty((*index.shape[:2], self.config.native))
+        groups = [slice(0, index.shape[1])] if shared else [slice(k, k + 1) for k in range(index.shape[1])]
+        for group in groups:
+            columns, place = self._alike(index[:, group.start])
+            mine = slice(rows.start + group.start, rows.start + group.stop)
+            size = max(1, _CHUNK // (weights.mant[mine].size or 1))
+            parts = [
+                self._columns(chain, weights, mine, columns[k : k + size], extremes)
+                for k in range(0, len(columns), size)
+            ]
+            for end, found in zip(ends, zip(*parts, strict=True), strict=True):
+                end[:, group] = np.concatenate(found)[place]
+        limit = 2.0 ** (self.config.acc_width - 1 - self.config.acc_frac)
+        low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
+        return half.decode(half.encode(low)), half.decode(half.encode(high))
+
+    def _alike(self, index: Index) -> tuple[Index, Index]:
+        """Addresses ``[columns, blocks]`` of which no two have the same intervals, and the column of each position."""
+        used, inverse = np.unique(index, return_inverse=True)
+        facts = np.concatenate([end[used] for end in (*self._store.ends[Mem.NARROW], *self._store.mants)], axis=1)
+        kinds = np.unique(facts, axis=0, return_inverse=True)[1].reshape(-1)[inverse.reshape(index.shape)]
+        _, first, place = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+        return index[first], place.reshape(-1)
+
+    def _columns(self, chain: Chain, weights: Weights, rows: slice, index: Index, extremes: Extremes) -> Ends:
+        """Ends ``[columns, rows, N]`` of the sums over some columns; takes in all stages."""
+        mant = weights.mant[rows].transpose(2, 3, 0, 1).astype(np.float64)  # [steps, L, rows, N]
+        power = np.ldexp(1.0, weights.exp[rows].transpose(2, 0, 1))
+        x, m = (
+            [self._elements(chain, end[index], mant.shape) for end in pair]
+            for pair in (self._store.ends[Mem.NARROW], self._store.mants)
+        )
+        unit = 2.0**self.config.acc_frac
+        shape = (*mant.shape[2:], len(index))
+        low, high, norm = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        sides = []
+        for step, (w, scale) in enumerate(zip(mant, power, strict=True)):
+            nodes = _times(w, m[0][step], m[1][step])
+            extremes.reach(Stage.PRODUCT, nodes[0].min(), nodes[1].max())
+            while len(nodes[0]) > 1:
+                nodes = nodes[0][0::2] + nodes[0][1::2], nodes[1][0::2] + nodes[1][1::2]
+                extremes.reach(Stage.LANE_SUM, nodes[0].min(), nodes[1].max())
+            terms = _times(w * scale, x[0][step], x[1][step])
+            term = terms[0].sum(axis=0), terms[1].sum(axis=0)
+            norm += np.maximum(np.abs(terms[0]), np.abs(terms[1])).sum(axis=0)
+            low, high = low + term[0], high + term[1]
+            sides += [(Stage.TERM, *term), (Stage.SUM, low, high)]
+        inexact = norm * unit >= 2.0**_EXACT_BITS
+        room = np.where(inexact, norm * _ROOM, 0.0)
+        low, high = np.where(inexact, -room, low), np.where(inexact, room, high)
+        for stage, least, most in [*sides, (Stage.OUTPUT, low, high)]:
+            least, most = np.where(inexact, -room, least), np.where(inexact, room, most)
+            extremes.reach(stage, np.floor(least.min() * unit), np.ceil(most.max() * unit))
+        return low.transpose(2, 0, 1), high.transpose(2, 0, 1)
+
+    @staticmethod
+    def _elements(chain: Chain, ends: F64, shape: tuple[int, ...]) -> F64:
+        """Vectors ``[columns, blocks, N]`` as what meets weights ``[steps, L, rows, N]``: columns last."""
+        by_block = ends.transpose(1, 2, 0)
+        if chain.depthwise:
+            return by_block[:, None, None]
+        return by_block.reshape(shape[0], shape[1], 1, 1, -1)
+
+
+def _times(weights: F64, low: F64, high: F64) -> Ends:
+    """Ends of weights ``[L, rows, N]`` times intervals."""
+    a, b = weights[..., None] * low, weights[..., None] * high
+    return np.minimum(a, b), np.maximum(a, b)
+
+
+def _loaded(image: Image) -> Memories:
+    memories = Memories(image.config)
+    memories.write(RegionId.PROGRAM, 0, image.program)
+    for segment in image.segments:
+        memories.write(segment.region, segment.start, segment.words())
+    return memories
+
+
+def _narrow(config: NpuConfig, x: Ends, quant: Quant) -> tuple[Ends, Ends]:
+    """Ends of the narrow numbers and of their mantissas, of blocks ``[..., N]`` of binary16 numbers.
+
+    Of a dynamic exponent the greatest is known, and a rounding moves a number by half a step of it at most, by a whole
+    one if it is stochastic. All numbers are multiples of the least step.
+    """
+    act = config.act
+    infinite = np.isinf(x[0]) | np.isinf(x[1])  # a NaN counts as zero
+    low = np.where(infinite, np.minimum(np.clip(x[0], -HALF_MAX, HALF_MAX), 0.0), x[0])
+    high = np.where(infinite, np.maximum(np.clip(x[1], -HALF_MAX, HALF_MAX), 0.0), x[1])
+    if quant.mode is ExponentMode.STATIC:
+        step = 2.0**quant.exp
+        mants = _rounded(low / step, quant.rounding)[0], _rounded(high / step, quant.rounding)[1]
+        limited = tuple(np.clip(end, -act.q_max, act.q_max) for end in mants)
+        return (limited[0] * step, limited[1] * step), (limited[0], limited[1])
+    peak = np.maximum(np.abs(low), np.abs(high)).max(axis=-1, keepdims=True)
+    exp = np.maximum(np.frexp(peak)[1] - 1 - act.headroom, act.exp_min)
+    step, least = np.ldexp(1.0, exp), 2.0**act.exp_min
+    move = step if quant.rounding is Rounding.STOCHASTIC else step / 2
+    ends = (
+        np.where(low < 0, np.maximum(np.ceil((low - move) / least) * least, -act.q_max * step), 0.0),
+        np.where(high > 0, np.minimum(np.floor((high + move) / least) * least, act.q_max * step), 0.0),
+    )
+    return ends, (np.where(low < 0, -float(act.q_max), 0.0), np.where(high > 0, float(act.q_max), 0.0))
+
+
+def _rounded(x: F64, rounding: Rounding) -> Ends:
+    """Least and greatest integer that a number may be rounded to."""
+    if rounding is Rounding.STOCHASTIC:
+        return np.floor(x), np.ceil(x)
+    nearest = np.rint(x) if rounding is Rounding.NEAREST_EVEN else np.copysign(np.floor(np.abs(x) + 0.5), x)
+    return nearest, nearest

@@ -1,0 +1,111 @@
+"""Settings of the integer analysis, with defaults per kind of network [overflow]."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from concord.graph.ir import Graph
+
+from .histogram import check_width
+from .mapping import OPERAND_WIDTHS, ROUNDINGS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a layer is counted and scaled.
+
+    Parameters
+    ----------
+    width, output_width : int
+        Bits of the storage of intermediate values and of outputs, 1 to 64.
+    input_width, weight_width : int
+        Bits of the integers that inputs and weights are mapped on, 1 to 32.
+    threshold : int
+        Values of a layer that may leave their storage.
+    weight_share : float
+        Part of the growth that the weights take, 0 to 1, as a power; the inputs take the rest.
+    per_bit : float
+        Bits by which ranges grow for every bit of overflow but the first.
+    least, most : float
+        Bits by which they grow for the first one: if hardly any value overflows, and if all do.
+    clip : bool
+        Whether unused width may be filled by mapping less than the range of the values, which are then cut off.
+    rounds : int
+        How often a layer is counted at most.
+    rounding : str
+        See :class:`Mapping`.
+    """
+
+    width: int = 16
+    output_width: int = 16
+    input_width: int = 8
+    weight_width: int = 8
+    threshold: int = 0
+    weight_share: float = 0.5
+    per_bit: float = 1.0
+    least: float = 0.25
+    most: float = 1.0
+    clip: bool = False
+    rounds: int = 32
+    rounding: str = "floor"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "output_width"):
+            check_width(name, getattr(self, name))
+        for name in ("input_width", "weight_width"):
+            if getattr(self, name) not in OPERAND_WIDTHS:
+                low, high = OPERAND_WIDTHS[0], OPERAND_WIDTHS[-1]
+                raise ValueError(f"{name} must be an integer in {low}..{high}, not {getattr(self, name)!r}")
+        if not isinstance(self.threshold, int) or self.threshold < 0:
+            raise ValueError(f"threshold must be an integer of at least 0, not {self.threshold!r}")
+        if not 0.0 <= self.weight_share <= 1.0:
+            raise ValueError(f"weight_share must be in 0..1, not {self.weight_share!r}")
+        if not 0.0 <= self.per_bit < math.inf:
+            raise ValueError(f"per_bit must be a finite number of at least 0, not {self.per_bit!r}")
+        if not 0.0 < self.least <= self.most < math.inf:
+            raise ValueError(f"least and most must be 0 < least <= most, not {self.least!r} and {self.most!r}")
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, not {self.rounds!r}")
+        if self.rounding not in ROUNDINGS:
+            raise ValueError(f"rounding must be {' or '.join(ROUNDINGS)}, not {self.rounding!r}")
+
+    def replace(self, **changes: Any) -> Settings:
+        """With some of them changed; those that are ``None`` stay."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+
+#: By kind of network. Sums of convolutions are 16 bits, as in the source's figure. Fully connected and graph layers
+#: add up longer rows, and have 20. What the weights of a recurrent layer lose is lost again in every step, so the
+#: inputs take more of the growth; those of an LSTM, whose state is within -1..1, most of it.
+KINDS: dict[str, Settings] = {
+    "cnn": Settings(),
+    "dense": Settings(width=20, output_width=20),
+    "graph": Settings(width=20, output_width=20),
+    "recurrent": Settings(width=20, output_width=20, weight_share=0.375),
+    "lstm": Settings(width=20, output_width=20, weight_share=0.25),
+}
+
+
+def kind_of(graph: Graph) -> str:
+    """What kind of network a graph is: the first that fits.
+
+    LSTM, another recurrent layer, a convolution, a product of two computed tensors, as of an adjacency matrix with
+    features (a graph convolution), and else a fully connected network.
+    """
+    ops = {node.op for node in graph.nodes}
+    if "LSTM" in ops:
+        return "lstm"
+    if ops & {"GRU", "RNN"}:
+        return "recurrent"
+    if "Conv" in ops:
+        return "cnn"
+    return "graph" if "MatMul" in ops else "dense"
+
+
+def settings_of(kind: str) -> Settings:
+    """Defaults of a kind; ``ValueError`` for one that is not known."""
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")
+    return KINDS[kind]

@@ -1,0 +1,188 @@
+"""The products of a network, as integer arithmetic sees them: which elements meet which weights, in which order.
+
+Taps of a convolution come one after the other, channels within a tap, as on the NPU. A recurrent layer has a product
+with what it reads and one with its state, ``NAME.W`` and ``NAME.R``: both have ranges of their own. The state is that
+of the float reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ops import OPS
+from concord.graph.ops.base import aligned
+from concord.graph.ops.recurrent import ACTIVATION_NAMES, directions
+from concord.graph.ops.windows import windows
+
+from .counting import Block
+
+Ints = NDArray[Any]
+#: Elements of windows that are taken at once.
+_ELEMENTS = 1 << 23
+
+
+@dataclass(frozen=True)
+class LayerProduct:
+    """One product of a layer.
+
+    Parameters
+    ----------
+    name, operator : str
+        Of the node; of a recurrent layer with ``.W`` or ``.R``, and the number of the direction if there are two.
+    x, w : float arrays
+        What is multiplied: what the layer reads, and its parameters or the second factor.
+    bias : float array ``[outputs]`` or None
+        What is added.
+    tensor : str
+        Name of the input of the network that ``x`` is; empty for other tensors.
+    arrange : callable
+        ``arrange(x, w, bias) -> blocks`` of arrays like these, but of integers.
+    rows : callable or None
+        Weights ``[outputs, K]`` that one output meets; nothing where both factors are computed.
+    """
+
+    name: str
+    operator: str
+    x: Floats
+    w: Floats
+    bias: Floats | None
+    tensor: str
+    arrange: Callable[[Ints, Ints, Ints | None], Iterator[Block]]
+    rows: Callable[[Ints], Ints] | None
+
+
+def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:
+    """All products of a network with the values they have for some samples, in the order of execution.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to array
+        ``[samples, *graph.sample_shape(name)]`` for every input.
+    """
+    values = execute.run(graph, inputs, keep="all")
+    for node in graph.nodes:
+        make = _MAKERS.get(node.op)
+        if make is not None:
+            given = [values[n].reshape(-1, *graph.shapes[n]) if n else None for n in node.inputs]
+            source = node.inputs[0] if node.inputs[0] in graph.inputs else ""
+            yield from make(node, given, source)
+
+
+def _conv(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+    weight, group = node.attrs["weight"], node.attrs["group"]
+    rank = weight.ndim - 2
+
+    def rows(w: Ints) -> Ints:
+        return np.asarray(np.moveaxis(w, 1, -1).reshape(len(w), -1))
+
+    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+        images = x.reshape(-1, *x.shape[2:])
+        by_group = rows(w).reshape(group, len(w) // group, -1)
+        bias = None if bias is None else bias.reshape(group, -1)
+        step = max(1, _ELEMENTS // (prod(x.shape[2:]) * prod(weight.shape[2:])))
+        for first in range(0, len(images), step):
+            view = windows(node.attrs, weight.shape[2:], images[first : first + step], 0)
+            kernel, counts = tuple(range(2 + rank, 2 + 2 * rank)), tuple(range(2, 2 + rank))
+            ordered = view.transpose(*kernel, 1, 0, *counts)
+            taps, channels = prod(weight.shape[2:]), view.shape[1] // group
+            columns = ordered.reshape(taps, group, channels, -1).swapaxes(0, 1)
+            yield Block(columns.reshape(group, taps * channels, -1), by_group, bias)
+
+    yield LayerProduct(node.name, node.op, given[0], weight, _bias(node.attrs["bias"]), source, arrange, rows)
+
+
+def _dense(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+    weight, bias = node.attrs["weight"], _bias(node.attrs["bias"])
+    yield LayerProduct(node.name, node.op, given[0], weight, bias, source, _matrix, _itself)
+
+
+def _matmul(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+    rank = max(x.ndim for x in given) - 1
+    first, second = (aligned(x, rank) for x in given)
+
+    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+        shape = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
+        a = np.broadcast_to(x, (*shape, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
+        b = np.broadcast_to(w, (*shape, *w.shape[-2:])).reshape(-1, *w.shape[-2:])
+        yield Block(a.swapaxes(1, 2), b.swapaxes(1, 2))
+
+    yield LayerProduct(node.name, node.op, first, second, None, source, arrange, None)
+
+
+def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
+    x = given[0]
+    hidden = node.attrs["hidden_size"]
+    states = OPS[node.op].evaluate(node, given)[0]  # [samples, steps, directions, batch, hidden]
+    several = len(node.attrs["W"]) > 1
+    for d, backward in enumerate(directions(node)):
+        number = f".{d}" if several else ""
+        w, r = node.attrs["W"][d], node.attrs["R"][d]
+        input_bias, bias = np.split(node.attrs["B"][d], 2)
+        name = f"{node.name}{number}"
+        yield LayerProduct(f"{name}.W", node.op, x, w, _bias(input_bias), source, _matrix, _itself)
+        mine = states[:, ::-1, d] if backward else states[:, :, d]
+        before = np.concatenate([_initial(node, given, d)[:, None], mine[:, :-1]], axis=1)
+        if node.op == "GRU" and not node.attrs["linear_before_reset"]:
+            reset = _reset(node, d, x[:, ::-1] if backward else x, before)
+            gates = slice(0, 2 * hidden), slice(2 * hidden, None)
+            for part, state, rows in zip(("R", "R_h"), (before, reset * before), gates, strict=True):
+                yield LayerProduct(f"{name}.{part}", node.op, state, r[rows], _bias(bias[rows]), "", _matrix, _itself)
+            continue
+        yield LayerProduct(f"{name}.R", node.op, before, r, _bias(bias), "", _matrix, _itself)
+
+
+def _initial(node: Node, given: list[Any], d: int) -> Floats:
+    """State h before the first step, ``[samples, batch, hidden]``."""
+    samples, batch = len(given[0]), given[0].shape[2]
+    state = given[1] if len(given) > 1 else None
+    if state is not None:
+        return np.asarray(state[:, d])
+    constant = node.attrs.get("initial_h")
+    constant = np.zeros((d + 1, batch, node.attrs["hidden_size"])) if constant is None else constant
+    return np.broadcast_to(constant[d], (samples, *constant[d].shape))
+
+
+def _reset(node: Node, d: int, x: Floats, before: Floats) -> Floats:
+    """The reset gate of a GRU at every step."""
+    hidden, attrs = node.attrs["hidden_size"], node.attrs
+    rows = slice(hidden, 2 * hidden)
+    input_bias, bias = np.split(attrs["B"][d], 2)
+    gate = x @ attrs["W"][d][rows].T + before @ attrs["R"][d][rows].T + input_bias[rows] + bias[rows]
+    if attrs["clip"] is not None:
+        gate = np.clip(gate, -attrs["clip"], attrs["clip"])
+    function = FLOAT_FUNCTIONS[ACTIVATION_NAMES[attrs["activations"][d][0]]]
+    return np.asarray(function(gate, **attrs["activation_parameters"][d][0]))
+
+
+def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:
+    """Vectors along the last axis, each with all rows."""
+    columns = x.reshape(-1, x.shape[-1]).T
+    yield Block(columns[None], w[None], None if bias is None else bias[None])
+
+
+def _itself(w: Ints) -> Ints:
+    return w
+
+
+def _bias(values: Floats) -> Floats | None:
+    """Nothing if all are zero: such a layer has no addition of them."""
+    return values if values.any() else None
+
+
+_MAKERS: dict[str, Callable[[Node, list[Any], str], Iterator[LayerProduct]]] = {
+    "Conv": _conv,
+    "Dense": _dense,
+    "MatMul": _matmul,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+}

@@ -1,0 +1,230 @@
+"""What the accumulators of a compiled network hold: every value of every product, in the order the machine makes them.
+
+A step multiplies L mantissas by L weights per matrix row, adds them up pairwise, shifts the sum onto the grid by both
+exponents and adds it to the accumulator; taps come one after the other, columns within a tap, parts of a tile within a
+column. A depthwise step multiplies one mantissa per row. Steps of taps outside the image add zero, and are counted, as
+are rows and lanes that are only padding: the machine makes them all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.emulator.lanes import Lanes
+from concord.emulator.plan import Part
+from concord.emulator.product import Product, Weights
+from concord.spec.config import NpuConfig
+
+from .histogram import Histogram, Tally
+from .pairs import Pairs, countable
+
+#: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
+_CHUNK = 1 << 17
+
+
+class Stage(Enum):
+    """Where in a tile engine a value is."""
+
+    PRODUCT = "product"  # of two mantissas
+    LANE_SUM = "lane sum"  # node of the adder tree over the lanes of a step; none with one lane, or depthwise
+    TERM = "term"  # sum of a step, shifted onto the grid
+    SUM = "sum"  # accumulator behind a step
+    OUTPUT = "output"  # accumulator behind the last step
+
+
+#: Stages on the grid of the accumulator, whose width they decide.
+ON_GRID = (Stage.TERM, Stage.SUM, Stage.OUTPUT)
+
+
+@dataclass
+class Observed:
+    """Histograms by stage."""
+
+    stages: dict[Stage, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in Stage})
+
+    def add(self, other: Observed) -> None:
+        """Count the values of another one, too."""
+        for stage, histogram in self.stages.items():
+            histogram.add(other.stages[stage])
+
+    def __getitem__(self, stage: Stage) -> Histogram:
+        return self.stages[stage]
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Weights made ready: mantissas ``[steps, L, rows, N]`` as floats and ``2**exponent`` ``[steps, rows, N]``."""
+
+    of: Weights
+    mant: NDArray[Any]
+    scale: NDArray[np.float64]
+
+
+class Watcher:
+    """Counts what the products of an emulator make. The object is the ``watch`` of the emulator.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Of the emulator.
+    layer_of : callable
+        Name of the layer of the chain whose ``v_rd`` has an address.
+    """
+
+    def __init__(self, config: NpuConfig, layer_of: Callable[[int], str]):
+        self.config, self._layer_of = config, layer_of
+        self._raw: Any = np.float32 if config.lane_dot_bits - 1 <= Tally.LIMITS[np.float32] else np.float64
+        self._exact = 2.0 ** (Tally.LIMITS[np.float64] - config.acc_frac)
+        self._joint = countable(config.act.q_max, config.wgt.q_max)
+        self._lock, self._local = threading.Lock(), threading.local()
+        self._operands: dict[int, _Operands] = {}
+        self._pairs: dict[tuple[str, int, int], Pairs] = {}
+        self._found: dict[str, Observed] = {}
+
+    def __call__(self, part: Part, lanes: Lanes, count: int) -> None:
+        """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
+        if part.product is None:
+            return
+        if not hasattr(self._local, "tally"):
+            self._local.tally = Tally()
+        name, observed = self._layer_of(part.chain.pc), Observed()
+        counter = _Counter(self.config, self._local.tally, self._raw, observed, not self._joint)
+        self._product(name, part.product, lanes, count, counter)
+        with self._lock:
+            self._found.setdefault(name, Observed()).add(observed)
+
+    def found(self) -> dict[str, Observed]:
+        """What was counted, by layer in the order of execution."""
+        with self._lock:
+            whole: dict[str, Observed] = {}
+            for name, observed in self._found.items():
+                whole.setdefault(name, Observed()).add(observed)
+            for (name, _, _), pairs in self._pairs.items():
+                whole[name][Stage.PRODUCT].add(pairs.counts())
+        return whole
+
+    def _product(self, name: str, product: Product, lanes: Lanes, count: int, counter: _Counter) -> None:
+        weights = self._prepared(product.weights)
+        positions, groups, _ = product.index.shape
+        for group in range(groups):
+            mine = slice(group, group + 1) if groups > 1 else slice(0, product.shape[1])
+            mant, scale = weights.mant[:, :, mine], weights.scale[:, mine]
+            pairs = self._pairs_of(name, product, mine) if self._joint else None
+            step = max(1, _CHUNK // (mant[0].size * count))
+            for first in range(0, positions, step):
+                at = product.index[first : first + step, group]
+                powers = lanes.scale[at][..., :count]  # [positions, blocks, lanes]
+                x = lanes.narrow[at][..., :count] / powers[:, :, None]  # [positions, blocks, N, lanes]
+                x = x.transpose(1, 2, 0, 3).reshape(at.shape[1], self.config.native, -1)
+                if pairs is not None:
+                    elements = x.reshape(-1, x.shape[-1])
+                    with self._lock:
+                        pairs.add(elements)
+                exact = (powers.max(axis=1) * product.factor < self._exact).reshape(-1)
+                powers = powers.transpose(1, 0, 2).reshape(at.shape[1], -1).astype(np.float64)
+                for columns, whole in ((exact, False), (~exact, True)):
+                    if columns.any():
+                        some = (x, powers) if columns.all() else (x[..., columns], powers[:, columns])
+                        counter.steps(product.depthwise, (mant, scale), *some, whole)
+
+    def _prepared(self, weights: Weights) -> _Operands:
+        with self._lock:
+            if id(weights) not in self._operands:
+                mant = np.ascontiguousarray(weights.mant.transpose(2, 3, 0, 1).astype(self._raw))
+                scale = np.ldexp(1.0, weights.exp.transpose(2, 0, 1))
+                self._operands[id(weights)] = _Operands(weights, mant, np.ascontiguousarray(scale))
+            return self._operands[id(weights)]
+
+    def _pairs_of(self, name: str, product: Product, rows: slice) -> Pairs:
+        """The counter of the products with some rows of a matrix."""
+        key = name, id(product.weights), rows.start
+        with self._lock:
+            if key not in self._pairs:
+                mant = product.weights.mant[rows]  # [rows, N, blocks, lanes]
+                if product.depthwise:  # an element of a tap meets the weight of its own row only
+                    mant = mant[..., 0].transpose(2, 1, 0).reshape(-1, len(mant))
+                else:
+                    mant = mant.reshape(mant.shape[0] * mant.shape[1], -1).T
+                self._pairs[key] = Pairs(mant, self.config.act.q_max)
+            return self._pairs[key]
+
+
+class _Counter:
+    """Counts products step by step, those of two mantissas only if ``products`` says so."""
+
+    def __init__(self, config: NpuConfig, tally: Tally, raw: Any, observed: Observed, products: bool):
+        self.config, self.tally, self.raw, self.observed, self.products = config, tally, raw, observed, products
+
+    def steps(self, depthwise: bool, weights: tuple[Any, Any], mant: Any, powers: Any, whole: bool) -> None:
+        """All steps for some columns.
+
+        Parameters
+        ----------
+        weights : pair of arrays
+            Mantissas ``[steps, L, rows, N]`` and powers of two ``[steps, rows, N]``.
+        mant, powers : arrays ``[blocks, N, columns]`` and ``[blocks, columns]``
+            Vectors of the columns.
+        whole : bool
+            Add up Python integers; else the sums must be exact in float64.
+        """
+        w_mant, w_powers = weights
+        per_block = 1 if depthwise else self.config.steps
+        sums = np.zeros((*w_mant.shape[2:], mant.shape[-1]), dtype=object if whole else np.float64)
+        x = mant.astype(self.raw, copy=False)
+        # Elements for [L, rows, N]: the lanes of a step are the same for all rows, or each row has its own element.
+        x = x[:, None, None] if depthwise else x.reshape(len(w_mant), self.config.lanes, 1, 1, -1)
+        for step in range(len(w_mant)):
+            dots = self._tree(self._products(w_mant[step], x[step]))
+            sums = self._add(sums, dots, w_powers[step][..., None] * powers[step // per_block], whole)
+        self._count_grid(Stage.OUTPUT, sums)
+
+    def _products(self, w: Any, x: Any) -> Any:
+        """Products ``[L, rows, N, columns]`` of mantissas."""
+        products = self.tally.take("products", (*w.shape, x.shape[-1]), self.raw)
+        np.multiply(w[..., None], x, out=products)
+        if self.products:
+            self._count(Stage.PRODUCT, products)
+        return products
+
+    def _tree(self, products: Any) -> Any:
+        """Add up pairwise, as the adder tree does."""
+        if len(products) == 1:
+            return products[0]
+        nodes = self.tally.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
+        level, first = products, 0
+        while len(level) > 1:
+            out = nodes[first : first + len(level) // 2]
+            np.add(level[0::2], level[1::2], out=out)
+            level, first = out, first + len(out)
+        self._count(Stage.LANE_SUM, nodes)
+        return level[0]
+
+    def _add(self, sums: Any, dots: Any, powers: Any, whole: bool) -> Any:
+        """Shift sums of lanes onto the grid and add them."""
+        if whole:
+            shift = np.frexp(powers)[1] - 1 + self.config.acc_frac
+            terms = dots.astype(np.int64).astype(object) << shift.astype(object)
+            sums = sums + terms
+        else:
+            terms = self.tally.take("terms", sums.shape, np.float64)
+            np.multiply(dots, powers, out=terms)
+            np.add(sums, terms, out=sums)
+        self._count_grid(Stage.TERM, terms)
+        self._count_grid(Stage.SUM, sums)
+        return sums
+
+    def _count(self, stage: Stage, values: Any) -> None:
+        self.observed[stage].add(self.tally.count(values))
+
+    def _count_grid(self, stage: Stage, values: Any) -> None:
+        if values.dtype == object:
+            self.observed[stage].count(values)
+        else:
+            self.observed[stage].add(self.tally.count(values, self.config.acc_frac))

@@ -1,0 +1,139 @@
+"""The view of integer quantisation: what a network overflows with integers of chosen widths [overflow]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Named
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.graph.ir import Graph
+
+from .counting import bound, count
+from .histogram import Histogram
+from .kinds import Settings, kind_of, settings_of
+from .layers import LayerProduct, products
+from .mapping import Mapping
+from .results import Analysis, LayerOverflow, Scaling, StageFacts
+from .scaling import Factors, scale
+
+_CHECKED = {"product": "intermediate", "sum": "intermediate", "output": "output"}
+
+
+def analyse_integers(
+    graph: Graph,
+    inputs: Named[str, npt.ArrayLike],
+    *,
+    kind: str | None = None,
+    settings: Settings | None = None,
+    ranges: Named[str, tuple[float, float]] | None = None,
+    name: str | None = None,
+) -> Analysis:
+    """Quantise every layer of a network, count its overflows, and scale its ranges until they are within the threshold.
+
+    Every layer reads what the float reference has: what one layer loses does not change the next.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to array
+        ``[samples, *graph.sample_shape(name)]`` for every input.
+    kind : str, optional
+        ``cnn``, ``dense``, ``graph``, ``recurrent`` or ``lstm``: which defaults there are. By what is in the graph, if
+        left out.
+    settings : Settings, optional
+        Instead of the defaults of the kind.
+    ranges : mapping of str to pair of floats, optional
+        Range of an input of the network, mapped in place of that of the samples.
+    name : str, optional
+        For reports.
+
+    Raises
+    ------
+    ValueError
+        For inputs, kinds or ranges that are not possible, or a network without a product.
+    """
+    kind = kind or kind_of(graph)
+    settings = settings or settings_of(kind)
+    given = {key: (float(low), float(high)) for key, (low, high) in (ranges or {}).items()}
+    if unknown := sorted(set(given) - set(graph.inputs)):
+        raise ValueError(f"ranges must be of inputs of the network, {', '.join(graph.inputs)}, not {unknown}")
+    layers = tuple(_layer(product, settings, given) for product in products(graph, inputs))
+    if not layers:
+        raise ValueError(f"network {graph.name} must have a product, and has none")
+    ends = {key: (float(np.min(values)), float(np.max(values))) for key, values in inputs.items()}
+    return Analysis(
+        name=name or graph.name,
+        view="integers",
+        storage=f"integers of a {kind} network: inputs {settings.input_width} bits, weights {settings.weight_width}",
+        samples=len(np.asarray(next(iter(inputs.values())))),
+        ranges=ends | given,
+        width=settings.width,
+        output_width=settings.output_width,
+        threshold=settings.threshold,
+        layers=layers,
+    )
+
+
+def _layer(product: LayerProduct, settings: Settings, ranges: Named[str, tuple[float, float]]) -> LayerOverflow:
+    weights = Mapping.of(product.w, settings.weight_width, settings.rounding)
+    data = Mapping.of(product.x, settings.input_width, settings.rounding)
+    used = data
+    if product.tensor in ranges:
+        low, high = ranges[product.tensor]
+        data = Mapping(low, high, settings.input_width, rounding=settings.rounding)
+        if data.low > used.low or data.high < used.high:
+            raise ValueError(
+                f"range of {product.tensor} must hold the samples, {used.low:g} to {used.high:g}, not {low:g},{high:g}"
+            )
+
+    def mapped(factors: Factors) -> tuple[Mapping, Mapping, Any]:
+        w, x = weights.scaled(factors.weight), data.scaled(factors.input)
+        bias = None if product.bias is None else _whole(product.bias / (w.step * x.step))
+        return w, x, bias
+
+    def counted(factors: Factors) -> Any:
+        w, x, bias = mapped(factors)
+        return count(product.arrange(x(product.x), w(product.w), bias))
+
+    floor = Factors(1e-300, 1e-300) if settings.clip else Factors(1.0, _floor(data, used))
+    found = scale(counted, settings, floor)
+    w, x, bias = mapped(found.factors)
+    bounds = _bounds(product, w, x, bias)
+    stages = tuple(
+        StageFacts.of(stage, histogram, bounds[stage], _CHECKED[stage])
+        for stage, histogram in found.sums.stages.items()
+    )
+    factors = found.factors
+    scaling = Scaling(w.step, x.step, factors.weight, factors.input, found.rounds, found.within)
+    return LayerOverflow(product.name, product.operator, stages, scaling)
+
+
+def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """The nearest integers, of any size."""
+    rounded = np.rint(values)
+    if np.abs(rounded).max() < 2.0**62:
+        return rounded.astype(np.int64)
+    return np.array([int(value) for value in rounded.reshape(-1)], dtype=object).reshape(rounded.shape)
+
+
+def _floor(data: Mapping, used: Mapping) -> float:
+    """The part of a range that its values use."""
+    sides = [part / whole for part, whole in ((used.low, data.low), (used.high, data.high)) if whole]
+    return max(sides, default=1.0) or 1.0
+
+
+def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> dict[str, int]:
+    """What elements anywhere in their range can make."""
+    if product.rows is not None:
+        return bound(product.rows(w(product.w)), bias, x.ends)
+    terms = product.x.shape[-1]
+    corners = [a * b for a in w.ends for b in x.ends]
+    found = []
+    for times in (1, terms):
+        histogram = Histogram()
+        histogram.count(np.array([min(corners) * times, max(corners) * times], dtype=object))
+        found.append(histogram.bits)
+    return {"product": found[0], "sum": found[1] if terms > 1 else 0, "output": found[1]}

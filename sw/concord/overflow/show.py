@@ -1,0 +1,93 @@
+"""An analysis in a terminal: a table of layers, and counts against width."""
+
+from __future__ import annotations
+
+import math
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from .histogram import STORAGE_WIDTHS
+from .results import Analysis, LayerOverflow
+
+#: Characters for the power of ten of a count, from 1 up.
+_LEVELS = "▁▂▃▄▅▆▇█"
+#: Columns between two labels of the axis.
+_TICKS = 8
+
+
+def free(observed: int, bound: int) -> str:
+    """Which widths are free of overflow: on the samples, and for every input."""
+    return f"{observed}.." if observed == bound else f"{observed}.., all {bound}.."
+
+
+def layer_table(analysis: Analysis) -> Table:
+    """A row per layer: how many values there are, bits observed and at most, free widths, overflows."""
+    table = Table(
+        title=f"{analysis.name}: {analysis.storage}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left"
+    )
+    table.add_column("layer", overflow="fold", min_width=12)
+    for column in ("products", "sums", "outputs"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for stage in _made(analysis):
+        table.add_column(f"{stage}\nbits", justify="right", no_wrap=True)
+    table.add_column("free widths\nwhile adding", no_wrap=True)
+    table.add_column("free widths\nof outputs", no_wrap=True)
+    table.add_column(f"beyond\n{analysis.width}/{analysis.output_width}", justify="right", no_wrap=True)
+    if analysis.view == "integers":
+        table.add_column("factors\nw, x", justify="right", no_wrap=True)
+        table.add_column("rounds", justify="right", no_wrap=True)
+    for layer in analysis.layers:
+        table.add_row(*_cells(analysis, layer))
+    return table
+
+
+def _made(analysis: Analysis) -> list[str]:
+    """Stages whose widths the formats make, and no storage limits."""
+    return [stage.name for stage in analysis.layers[0].stages if not stage.checked] if analysis.layers else []
+
+
+def _cells(analysis: Analysis, layer: LayerOverflow) -> list[str | Text]:
+    count = layer.overflows(analysis.width, analysis.output_width)
+    sums = sum(stage.total for stage in layer.stages if stage.name in ("lane sum", "sum"))
+    cells: list[str | Text] = [
+        layer.name,
+        f"{layer.stage('product').total:,}",
+        f"{sums:,}",
+        f"{layer.stage('output').total:,}",
+        *(f"{s.observed}, {s.bound}" if s.total else "-" for s in layer.stages if not s.checked),
+        free(layer.needed("intermediate"), layer.bound("intermediate")),
+        free(layer.needed("output"), layer.bound("output")),
+        Text(f"{count:,}", style="bold red" if count > analysis.threshold else ""),
+    ]
+    if layer.scaling is not None:
+        cells.append(f"{layer.scaling.weight_factor:.4g}, {layer.scaling.input_factor:.4g}")
+        cells.append(f"{layer.scaling.rounds}{'' if layer.scaling.within else ' (beyond)'}")
+    return cells
+
+
+def width_plot(analysis: Analysis, checked: str = "intermediate") -> Text:
+    """Counts against the width of a storage, a line per layer: how many values leave it, as powers of ten."""
+    widest = max([*(layer.bound(checked) for layer in analysis.layers), 1])
+    widths = range(1, max(min(widest + 1, STORAGE_WIDTHS[-1]), _TICKS) + 1)
+    label = max((len(layer.name) for layer in analysis.layers), default=0)
+    text = Text(no_wrap=True)
+    text.append(f"values that leave the {checked} storage, by its width: each step is a power of ten\n")
+    ticks = "".join(f"{w:<{_TICKS}}" if (w - 1) % _TICKS == 0 else "" for w in widths)
+    text.append(" " * (label + 1) + ticks.rstrip() + "\n", style="dim")
+    for layer in analysis.layers:
+        stages = [stage for stage in layer.stages if stage.checked == checked]
+        text.append(f"{layer.name:<{label}} ")
+        for width in widths:
+            count = sum(stage.beyond(width) for stage in stages)
+            if count:
+                level = min(int(math.log10(count)), len(_LEVELS) - 1)
+                text.append(_LEVELS[level], style="red" if width <= layer.needed(checked) - 8 else "yellow")
+            elif width < layer.bound(checked):
+                text.append("·", style="dim")
+            else:
+                text.append("|" if width == layer.bound(checked) else " ", style="green")
+        text.append("\n")
+    text.append(" " * (label + 1) + "· free on the samples   | from here on free for every input\n", style="dim")
+    return text

@@ -1,0 +1,97 @@
+"""The worked examples of the source [overflow]."""
+
+import numpy as np
+import pytest
+
+from concord.overflow import Mapping, Settings
+from concord.overflow.counting import Block, count
+from concord.overflow.scaling import Excess
+
+
+def products_of_127(n):
+    """n products of 127 * 127, added up one after the other."""
+    return count([Block(np.full((1, n, 1), 127), np.full((1, 1, n), 127))])
+
+
+def test_a_hundred_products_overflow_16_bits():
+    found = products_of_127(100)
+    assert (found.product.total, found.sum.total, found.output.total) == (100, 99, 1)
+    assert found.product.beyond(16) == 0  # 16129 fits
+    assert found.sum.beyond(16) == 98  # from the third product on: 3 * 16129 > 32767
+    assert found.output.beyond(16) == 1 and found.output.bits == 22  # 1612900
+
+
+def test_one_product_overflows_10_bits():
+    found = products_of_127(1)
+    assert found.product.beyond(10) == 1 and found.product.beyond(15) == 0
+    assert found.sum.total == 0
+
+
+def test_both_storages_have_a_width_of_their_own():
+    found = products_of_127(100)
+    excess = {
+        widths: Excess.of(found, Settings(width=widths[0], output_width=widths[1])).count
+        for widths in ((16, 16), (16, 32), (32, 16), (32, 32), (64, 1))
+    }
+    assert excess == {(16, 16): 99, (16, 32): 98, (32, 16): 1, (32, 32): 0, (64, 1): 1}
+
+
+def test_steps_of_eight_bits():
+    one = Mapping(-1.0, 1.0, 8)
+    assert one.step == 1 / 128 and one.ends == (-128, 127)
+    assert one([-1.0, 1.0, 0.0]).tolist() == [-128, 127, 0]
+    four = one.scaled(4.0)
+    assert four.step == 1 / 32 and four.ends == (-32, 31)
+    values = np.linspace(-1, 1, 1001)
+    assert (four(values).min(), four(values).max()) == (-32, 31)
+
+
+def test_numbers_without_a_sign():
+    eight, six = Mapping(0.0, 255.0, 8), Mapping(0.0, 255.0, 6)
+    values = np.arange(256.0)
+    assert np.array_equal(eight(values), values)
+    assert round(eight.step) == 1 and round(six.step) == 4
+    assert six.ends == (0, 63) and six(np.linspace(252, 255, 50)).tolist() == [63] * 50
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("rounding", ["floor", "nearest"])
+def test_larger_factors_give_smaller_integers(seed, rounding):
+    rng = np.random.default_rng(seed)
+    low, high = sorted(rng.normal(0, 3, 2))
+    values = rng.uniform(low, high, 200)
+    bits = int(rng.integers(1, 12))
+    before = None
+    for factor in (0.5, 1.0, 1.7, 4.0, 30.0):
+        mapping = Mapping(low, high, bits, factor, rounding)
+        whole = mapping(values)
+        least, most = mapping.ends
+        assert least <= whole.min() and whole.max() <= most and most - least < 2**bits
+        assert mapping(0.0) == 0
+        if factor >= 1.0:  # nothing is cut off but the upper end of the last step
+            assert np.abs(whole * mapping.step - values).max() <= mapping.step * (1 + 1e-9)
+        spread = np.abs(whole).max()
+        assert before is None or spread <= before + 1 or factor <= 1.0
+        before = spread
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"low": 2.0, "high": 1.0}, "range must be two finite numbers"),
+        ({"high": np.inf}, "range must be two finite numbers"),
+        ({"bits": 0}, r"bits of operands must be an integer in 1\.\.32, not 0"),
+        ({"factor": 0.0}, "factor must be a finite number above 0, not 0.0"),
+        ({"rounding": "up"}, "rounding must be floor or nearest, not 'up'"),
+    ],
+)
+def test_mappings_that_are_not_possible(change, message):
+    with pytest.raises(ValueError, match=message):
+        Mapping(**{"low": -1.0, "high": 1.0, "bits": 8} | change)
+
+
+def test_values_must_be_finite():
+    with pytest.raises(ValueError, match="values must be finite"):
+        Mapping(-1.0, 1.0, 8)([np.nan])
+    with pytest.raises(ValueError, match="values must be at least one number"):
+        Mapping.of([], 8)
