@@ -41,7 +41,7 @@ def picture(analysis: Analysis) -> bytes:
         )
         shown = np.ma.masked_equal(counts, 0)
         image = axes.imshow(
-            shown, aspect="auto", cmap="YlOrRd", norm=LogNorm(1, max(*tops, 10)), interpolation="nearest",
+            shown, aspect="auto", cmap="YlOrRd", norm=LogNorm(1, max(*tops, 10)), interpolation="nearest", zorder=1,
             extent=(0.5, most + 0.5, len(layers) - 0.5, -0.5),
         )  # fmt: skip
         rows = np.arange(len(layers))
