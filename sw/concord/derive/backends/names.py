@@ -1,0 +1,22 @@
+"""Names of layers in files of backends."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from concord.derive import ir
+
+
+def runs_of_layers(body: ir.Body) -> list[tuple[str, list[ir.Node]]]:
+    """Nodes of one layer that follow each other, with its name."""
+    return [(layer, list(nodes)) for layer, nodes in groupby(body, key=lambda node: node.layer)]
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """A name that is not taken yet, and is then."""
+    found, count = name, 1
+    while found in taken:
+        count += 1
+        found = f"{name}_{count}"
+    taken.add(found)
+    return found

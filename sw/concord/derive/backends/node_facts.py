@@ -1,0 +1,51 @@
+"""What backends need of nodes, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.emulator.kernels import DECODED
+from concord.golden import half
+from concord.graph.ir import Graph
+from concord.spec.formats import HALF_NAN
+
+
+def singles(bits: ir.Bits) -> npt.NDArray[np.float32]:
+    """binary16 patterns as float32; ``ValueError`` for a NaN that is not the canonical one, which would not be kept."""
+    if (half.is_nan(bits) & (bits != HALF_NAN)).any():
+        raise ValueError(f"constants must have no NaN but {HALF_NAN:#06x}")
+    return np.asarray(DECODED[bits], dtype=np.float32)
+
+
+def least_units(node: ir.Quantise) -> ir.Floats:
+    """Least powers of two of the blocks: that of the format, or what the constants of a block ask for."""
+    peaks = np.array(node.peaks)
+    powers = np.where(peaks > 0, np.ldexp(0.5, np.frexp(peaks)[1]), 0.0)
+    return np.maximum(powers * 2.0**-node.form.headroom, 2.0**node.form.exp_min)
+
+
+def positions(node: ir.Windows) -> tuple[ir.Ids, tuple[int, int, int, int]]:
+    """Positions ``[height, width, kh, kw]`` in the padded map, and the padding: top, bottom, left, right."""
+    places, before, after = [], [], []
+    for axis in (0, 1):
+        taps = np.arange(node.kernel[axis]) * node.dilation[axis]
+        places.append(node.origin[axis] + np.arange(node.output.shape[axis])[:, None] * node.stride[axis] + taps)
+        before.append(max(0, -int(places[axis].min())))
+        after.append(max(0, int(places[axis].max()) - node.x.shape[axis] + 1))
+    rows, columns = (places[axis] + before[axis] for axis in (0, 1))
+    width = node.x.shape[1] + before[1] + after[1]
+    index = rows[:, None, :, None] * width + columns[None, :, None, :]
+    return index, (before[0], after[0], before[1], after[1])
+
+
+def check_tail(tail: Graph, outputs: Sequence[str]) -> None:
+    """``ValueError`` for a host's part that backends do not write: they know a softmax of outputs of the NPU."""
+    if beside := [name for name in tail.inputs if name not in outputs]:
+        raise ValueError(f"the host's part must read outputs of the NPU, not inputs {beside}")
+    for node in tail.nodes:
+        if node.op != "Softmax":
+            raise ValueError(f"the host's part must be of Softmax, not {node.op} ({node.name})")

@@ -1,0 +1,317 @@
+"""A derived model as an ONNX graph that ONNX Runtime executes, with the bits of the NPU.
+
+Inputs and outputs are DOUBLE, with the names of the network and a free number of samples. Every layer is a function of
+the domain ``layers``, made of standard operators and the functions of :mod:`.onnx_functions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from concord.derive import ir
+from concord.files import write_bytes
+from concord.spec.formats import ExponentMode, Rounding
+
+from .names import runs_of_layers
+from .node_facts import least_units, singles
+from .onnx_movers import Movers
+from .onnx_tail import write_tail
+from .onnx_writer import Writer
+from .products import Plan, plan
+
+_CALLS = {
+    ir.Operator.ADD: "HalfAdd",
+    ir.Operator.SUB: "HalfSub",
+    ir.Operator.MUL: "HalfMul",
+    ir.Operator.MAX: "HalfMax",
+    ir.Operator.MIN: "HalfMin",
+}
+
+
+def to_onnx(model: ir.Model) -> onnx.ModelProto:
+    """The ONNX model of a derived one; ``ValueError`` for what it cannot hold."""
+    return _Emitter(model).build()
+
+
+def write_onnx(model: ir.Model, path: Path) -> None:
+    """Write the ONNX file of a derived model."""
+    write_bytes(path, to_onnx(model).SerializeToString())
+
+
+class _Emitter(Movers):
+    """Writes one model. Tensors have the names of their values, those of the network at its ends."""
+
+    def __init__(self, model: ir.Model):
+        reserved = {*model.names.values(), *(model.tail.shapes if model.tail else ())}
+        super().__init__(Writer(reserved))
+        self.model = model
+        for value in _values(model.body):
+            if value.name in reserved:
+                self.names[value] = self.writer.fresh(value.name)
+
+    def build(self) -> onnx.ModelProto:
+        model, layers = self.model, []
+        for layer, nodes in runs_of_layers(model.body):
+            begin = len(self.writer.nodes)
+            for node in nodes:
+                self.emit(node)
+            layers.append((layer, begin, len(self.writer.nodes)))
+        begin = len(self.writer.nodes)
+        results = self._ends()
+        layers.append(("outputs", begin, len(self.writer.nodes)))
+        inputs = [_port(model.names[value.name], self._sample(value)) for value in model.inputs]
+        outputs = [_port(name, shape) for name, shape in results.items()]
+        found = self.writer.model(model.name, inputs, outputs, [one for one in layers if one[1] < one[2]])
+        onnx.checker.check_model(found)
+        return found
+
+    def _sample(self, value: ir.Value) -> ir.Shape:
+        return value.shape[1:] if self.model.group > 1 else value.shape
+
+    def _ends(self) -> dict[str, ir.Shape]:
+        """Outputs with their shapes: of the host's part first, then those of the NPU."""
+        model, writer = self.model, self.writer
+        ends = {model.names[value.name]: self._sample(value) for value in model.outputs}
+        for value in model.outputs:
+            name = self.name(value)
+            if model.group > 1:
+                name = self._ungrouped(name, value)
+            writer.node("Identity", [name], model.names[value.name])
+        if model.tail is None:
+            return ends
+        return write_tail(writer, model.tail, model) | ends
+
+    # Groups of samples that a run of the program computes together ------------------------------
+
+    def _grouped(self, value: ir.Value) -> str:
+        """An input ``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
+        w, group = self.writer, self.model.group
+        given = self.model.names[value.name]
+        count = w.node("Shape", [given], start=0, end=1)
+        one, size = w.ints([1]), w.ints([group])
+        runs = w.node("Div", [w.node("Add", [count, w.node("Sub", [size, one])]), size])
+        whole = w.node("Squeeze", [w.node("Mul", [runs, size])])
+        zero, step = w.constant(0, np.int64), w.constant(1, np.int64)
+        index = w.node("Min", [w.node("Range", [zero, whole, step]), w.node("Sub", [count, one])])
+        filled = w.node("Gather", [given, index], axis=0)
+        return w.node("Reshape", [filled, w.ints([-1, *value.shape])])
+
+    def _ungrouped(self, name: str, value: ir.Value) -> str:
+        w = self.writer
+        flat = w.node("Reshape", [name, w.ints([-1, *value.shape[1:]])])
+        count = w.node("Shape", [self.model.names[self.model.inputs[0].name]], start=0, end=1)
+        return w.node("Slice", [flat, w.ints([0]), count, w.ints([0])])
+
+    # Nodes --------------------------------------------------------------------------------------
+
+    def emit(self, node: ir.Node) -> None:
+        """Write one node."""
+        match node:
+            case ir.Constant():
+                self.names[node.output] = self.writer.constant(singles(node.data), np.float32, node.output.name)
+            case ir.Prepare():
+                self._prepare(node)
+            case ir.ToHalf():
+                self.writer.call("RealToHalf", [self.source(node.x)], self.name(node.output))
+            case ir.ToReal():
+                number = self.writer.call("CanonicalNaN", [self.name(node.x)])
+                self.writer.node("Cast", [number], self.name(node.output), to=TensorProto.DOUBLE)
+            case ir.Quantise():
+                self._quantise(node)
+            case ir.MatMul() | ir.Depthwise():
+                self._product(node)
+            case ir.Binary():
+                self._binary(node)
+            case ir.Relu():
+                self.writer.call("HalfRelu", [self.name(node.x)], self.name(node.output))
+            case ir.Maximum():
+                self._maximum(node)
+            case ir.Table():
+                self._table(node)
+            case ir.Loop():
+                self._loop(node)
+            case _:
+                self.move(node)
+
+    def source(self, value: ir.Value) -> str:
+        """The name of a value, which may be an input."""
+        if value in self.model.inputs and value not in self.names:
+            self.names[value] = self._grouped(value) if self.model.group > 1 else self.model.names[value.name]
+        return self.name(value)
+
+    def _prepare(self, node: ir.Prepare) -> None:
+        w, x = self.writer, self.source(node.x)
+        if node.grid is not None:
+            exponent, low, high = node.grid
+            codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])
+            limited = w.node("Clip", [codes, w.constant(low, np.float64), w.constant(high, np.float64)])
+            known = w.node("Where", [w.node("IsNaN", [codes]), codes, limited])
+            x = w.node("Mul", [known, w.constant(2.0**exponent, np.float64)])
+        w.node("Sub", [x, w.constant(node.centre, np.float64)], self.name(node.output))
+
+    def _quantise(self, node: ir.Quantise) -> None:
+        w, x, form = self.writer, self.source(node.x), node.form
+        if node.rounding is Rounding.STOCHASTIC:
+            raise ValueError(f"rounding of {node.output.name} must be nearest, not stochastic")
+        away = "Away" if node.rounding is Rounding.NEAREST_AWAY else ""
+        code = float(form.q_max)
+        if node.mode is ExponentMode.STATIC:
+            w.call(f"StaticQuantize{away}", [x], self.name(node.output), unit=2.0**node.exp, greatest_code=code)
+            return
+        share = 2.0**-form.headroom
+        least = least_units(node)
+        parts = []
+        runs = _runs(node.blocks)
+        sizes = [count * size for size, count in runs]
+        given = [x] if len(runs) == 1 else self.split(x, sizes)
+        start = 0
+        for (size, count), part in zip(runs, given, strict=True):
+            floor = least[start : start + count]
+            start += count
+            one = w.constant(floor[:1] if (floor == floor[0]).all() else floor[:, None], np.float32)
+            blocks = w.node("Reshape", [part, w.ints([0, *node.x.shape[:-1], count, size])])
+            narrow = w.call(f"BlockQuantize{away}", [blocks, one], share=share, greatest_code=code)
+            last = self.name(node.output) if len(runs) == 1 else None
+            parts.append(w.node("Reshape", [narrow, w.ints([0, *node.x.shape[:-1], count * size])], last))
+        if len(parts) > 1:
+            w.node("Concat", parts, self.name(node.output), axis=-1)
+
+    def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
+        w, how = self.writer, plan(node)
+        x = self.name(node.x)
+        if how.single:
+            total = self._sum(node, x, np.float32)
+            w.call("RoundSingleToHalf", [self._offset(node, total, np.float32)], self.name(node.output))
+            return
+        x = w.node("Cast", [x], to=TensorProto.DOUBLE)
+        totals = [self._sum(node, part) for part in self._parts(x, how)]
+        if len(totals) == 1:
+            total = self._limited(self._offset(node, totals[0], np.float64), how)
+            w.call("RoundToHalf", [total], self.name(node.output))
+            return
+        if node.offset is not None:
+            totals.append(w.constant(node.offset, np.float64))
+        total, rest = w.calls({2: "SumOfTwo", 3: "SumOfThree"}[len(totals)], totals, 2)
+        w.call("RoundSumToHalf", [self._limited(total, how), rest], self.name(node.output))
+
+    def _parts(self, x: str, how: Plan) -> list[str]:
+        """The source divided into parts of few bits."""
+        w, parts = self.writer, []
+        for step in how.steps:
+            whole = w.node("Round", [w.node("Mul", [x, w.constant(1.0 / step, np.float64)])])
+            parts.append(w.node("Mul", [whole, w.constant(step, np.float64)]))
+            x = w.node("Sub", [x, parts[-1]])
+        return [*parts, x]
+
+    def _sum(self, node: ir.MatMul | ir.Depthwise, x: str, dtype: type = np.float64) -> str:
+        """Sums of products, without the offset."""
+        w, weight = self.writer, node.weight
+        if isinstance(node, ir.Depthwise):
+            terms = w.node("Mul", [x, w.constant(weight, dtype)])
+            return w.node("ReduceSum", [terms, w.ints([-2])], keepdims=0)
+        if weight.ndim == 2:
+            return w.node("MatMul", [x, w.constant(weight.T, dtype)])
+        groups, _, depth = weight.shape
+        rows = w.node("Reshape", [x, w.ints([-1, groups, depth])])
+        by_group = w.node("Transpose", [rows], perm=[1, 0, 2])
+        found = w.node("MatMul", [by_group, w.constant(weight.transpose(0, 2, 1), dtype)])
+        back = w.node("Transpose", [found], perm=[1, 0, 2])
+        return w.node("Reshape", [back, w.ints([-1, *node.output.shape])])
+
+    def _offset(self, node: ir.MatMul | ir.Depthwise, total: str, dtype: type) -> str:
+        if node.offset is None:
+            return total
+        return self.writer.node("Add", [total, self.writer.constant(node.offset, dtype)])
+
+    def _limited(self, total: str, how: Plan) -> str:
+        if how.limits is None:
+            return total
+        return self.writer.node("Clip", [total, *(self.writer.constant(end, np.float64) for end in how.limits)])
+
+    def _binary(self, node: ir.Binary) -> None:
+        rank = len(node.output.shape)
+        operands = [self.aligned(value, rank) for value in (node.a, node.b)]
+        self.writer.call(_CALLS[node.operator], operands, self.name(node.output))
+
+    def _maximum(self, node: ir.Maximum) -> None:
+        """Halves of the axis with each other, until one element is left."""
+        w, x = self.writer, self.name(node.x)
+        axis = node.axis % len(node.x.shape) + node.x.batched
+        count = node.x.shape[node.axis]
+        while count > 1:
+            half_count = count // 2
+            parts = self.split(x, [half_count, half_count, count % 2][: 2 + count % 2], axis)
+            x = w.call("HalfMax", parts[:2])
+            if count % 2:
+                x = w.node("Concat", [x, parts[2]], axis=axis)
+            count = half_count + count % 2
+        w.node("Squeeze", [x, w.ints([axis])], self.name(node.output))
+
+    def _table(self, node: ir.Table) -> None:
+        entries = self.writer.constant(singles(node.entries), np.float32, node.name)
+        ends = {"low": float(node.low), "high": float(node.high)}
+        self.writer.call(
+            "HalfTable", [self.name(node.x), entries], self.name(node.output), factor=2.0**node.scale, **ends
+        )
+
+    def _loop(self, node: ir.Loop) -> None:
+        """A Scan: its states are what turns carry, its inputs and outputs have the turns along an axis."""
+        w = self.writer
+        batch = self.batch(next(value for value in node.inputs if value.batched))
+        states = [self.expanded(one.initial, batch) for one in node.carried]
+        sources = [self.name(one.source) for one in node.scanned]
+        both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
+        params = [self.name(one.param) for one in both]
+        constants = [one.param for one in node.scanned if not one.source.batched]
+        with w.inside() as body:
+            self.names |= {one.param: self.name(one.param) for one in both}
+            for param in constants:
+                self.names[param] = self.expand(self.name(param), param.shape, batch)
+            for inner in node.body:
+                self.emit(inner)
+            results = [one.result for one in node.carried] + [one.result for one in node.stacked]
+            ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("turn")) for value in results]
+        outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
+        outputs += [self.name(one.output) for one in node.stacked]
+        graph = helper.make_graph(
+            body.nodes,
+            node.layer or "turn",
+            [_inner(name) for name in params],
+            [_inner(name) for name in ends],
+        )
+        w.nodes.append(
+            helper.make_node(
+                "Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph,
+                num_scan_inputs=len(sources),
+                scan_input_axes=[int(one.source.batched) for one in node.scanned],
+                scan_output_axes=[1] * len(node.stacked),
+            )
+        )  # fmt: skip
+
+
+def _values(body: ir.Body) -> Iterator[ir.Value]:
+    """All values that nodes compute, those in loops included."""
+    for node in body:
+        yield from node.outputs
+        if isinstance(node, ir.Loop):
+            yield from [one.param for one in node.carried] + [one.param for one in node.scanned]
+            yield from _values(node.body)
+
+
+def _runs(blocks: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Sizes of blocks that follow each other, and how often."""
+    return [(size, len(list(same))) for size, same in groupby(blocks)]
+
+
+def _port(name: str, shape: ir.Shape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["samples", *shape])
+
+
+def _inner(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)

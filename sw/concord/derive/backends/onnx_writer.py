@@ -1,0 +1,154 @@
+"""ONNX nodes one after the other, with constants as initializers, and layers as functions of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import helper, numpy_helper
+
+from .names import free_name
+from .onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
+
+#: Domain of the functions that are layers.
+LAYERS = "layers"
+
+
+class Writer:
+    """Collects the nodes of a graph.
+
+    Parameters
+    ----------
+    reserved : collection of str
+        Names that are not for tensors in between.
+
+    Members
+    -------
+    nodes : list of onnx.NodeProto
+        In order; those of a body that is being written are in :meth:`inside`.
+    initializers : dict of str to TensorProto
+        Constants of the whole model; equal ones are stored once.
+    used : set of str
+        Names of the functions of :mod:`.onnx_functions` that nodes call.
+    """
+
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        self.reserved = reserved
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, onnx.TensorProto] = {}
+        self.used: set[str] = set()
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._count = 0
+
+    def fresh(self, hint: str) -> str:
+        """A name that no other tensor has."""
+        self._count += 1
+        name = f"{hint}.{self._count}"
+        return self.fresh(hint) if name in self.reserved else name
+
+    def constant(self, values: npt.ArrayLike, dtype: Any, hint: str = "constant") -> str:
+        """The name of an initializer with these values."""
+        array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constants:
+            name = self._constants[key] = self.fresh(hint)
+            self.initializers[name] = numpy_helper.from_array(array, name)
+        return self._constants[key]
+
+    def ints(self, values: Sequence[int] | npt.NDArray[Any]) -> str:
+        """An int64 initializer: axes, shapes, indices."""
+        return self.constant(values, np.int64, "ints")
+
+    def node(self, op: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
+        """Add a standard operator with one output, and return the output's name."""
+        name = output or self.fresh(op)
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def call(self, function: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
+        """Add a call of one of the functions of :mod:`.onnx_functions`."""
+        self.used.add(function)
+        name = output or self.fresh(function)
+        self.nodes.append(helper.make_node(function, list(inputs), [name], name=name, domain=DOMAIN, **attributes))
+        return name
+
+    def calls(self, function: str, inputs: Sequence[str], count: int) -> list[str]:
+        """The same of a function with several outputs; returns their names."""
+        self.used.add(function)
+        names = [self.fresh(function) for _ in range(count)]
+        self.nodes.append(helper.make_node(function, list(inputs), names, name=names[0], domain=DOMAIN))
+        return names
+
+    def inside(self) -> Body:
+        """Nodes that are added in a ``with`` of this are those of a body, not of the graph."""
+        return Body(self)
+
+    def model(
+        self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto],
+        layers: Sequence[tuple[str, int, int]],
+    ) -> onnx.ModelProto:  # fmt: skip
+        """The model; ``layers`` are names, and where their nodes begin and end."""
+        nodes, functions = _grouped(self.nodes, layers, [value.name for value in outputs])
+        graph = helper.make_graph(nodes, name, list(inputs), list(outputs), list(self.initializers.values()))
+        return helper.make_model(
+            graph,
+            functions=[*needed(self.used), *functions],
+            opset_imports=_opsets(LAYERS),
+            ir_version=IR_VERSION,
+            producer_name="concord",
+        )
+
+
+class Body:
+    """The nodes of the body of a loop, while it is written."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.nodes: list[onnx.NodeProto] = []
+
+    def __enter__(self) -> Body:
+        self.writer.nodes, self.nodes = self.nodes, self.writer.nodes
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.writer.nodes, self.nodes = self.nodes, self.writer.nodes
+
+
+def _opsets(*domains: str) -> list[onnx.OperatorSetIdProto]:
+    versions = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    return versions + [helper.make_opsetid(domain, 1) for domain in domains]
+
+
+def reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
+    """Names that nodes read and do not compute, those of bodies included."""
+    made: set[str] = set()
+    for node in nodes:
+        for name in node.input:
+            if name and name not in made:
+                yield name
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                given = {value.name for value in attribute.g.input}
+                yield from (name for name in reads(attribute.g.node) if name not in made | given)
+        made.update(node.output)
+
+
+def _grouped(
+    nodes: Sequence[onnx.NodeProto], layers: Sequence[tuple[str, int, int]], outputs: Sequence[str]
+) -> tuple[list[onnx.NodeProto], list[onnx.FunctionProto]]:
+    """Nodes of every layer as one function and a call of it."""
+    calls, functions = [], []
+    names: set[str] = set()
+    for layer, begin, end in layers:
+        mine, later = nodes[begin:end], nodes[end:]
+        made = [name for node in mine for name in node.output]
+        wanted = {*reads(later), *outputs}
+        given, results = list(dict.fromkeys(reads(mine))), [name for name in made if name in wanted]
+        name = free_name(re.sub(r"\W", "_", layer) or "part", names)
+        functions.append(helper.make_function(LAYERS, name, given, results, mine, _opsets()))
+        calls.append(helper.make_node(name, given, results, name=name, domain=LAYERS))
+    return calls, functions

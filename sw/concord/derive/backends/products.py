@@ -1,0 +1,68 @@
+"""How backends add up products exactly: in float32, in float64, or in several float64 sums rounded together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.derive import ir
+from concord.spec.formats import HALF_FRAC, HALF_MAX
+
+SINGLE_BITS, DOUBLE_BITS = 24, 53
+#: Sums that are rounded together, an offset among them.
+MOST_SUMS = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed.
+
+    Parameters
+    ----------
+    single : bool
+        Whether float32 sums are exact.
+    steps : tuple of float
+        Sources are divided into multiples of the first, then of the second and so on; the last is what remains. Each
+        part has a float64 sum of its own that is exact. Without any there is one sum.
+    limits : pair of float or None
+        What sums are limited to, if they may reach it.
+    """
+
+    single: bool
+    steps: tuple[float, ...]
+    limits: tuple[float, float] | None
+
+
+def plan(node: ir.MatMul | ir.Depthwise) -> Plan:
+    """The plan of a product; ``ValueError`` if its weights span too many bits."""
+    top = 2.0 ** (node.width - 1 - node.frac)
+    limits = None if node.bound < top else (-top, top - 2.0**-node.frac)
+    single = node.bound < 2.0 ** (SINGLE_BITS + node.unit) and limits is None
+    if single or node.bound < 2.0 ** (DOUBLE_BITS + node.unit):
+        return Plan(single, (), limits)
+    return Plan(False, _steps(node), limits)
+
+
+def _steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
+    """Powers of two that divide any binary16 number into parts whose sums float64 has exactly."""
+    axis = 0 if isinstance(node, ir.Depthwise) else -1
+    norm = np.abs(node.weight).sum(axis=axis)
+    units = np.array([_lowest(row) for row in np.moveaxis(node.weight, axis, -1).reshape(-1, node.weight.shape[axis])])
+    bits = int(np.ceil(np.log2(np.maximum(norm.reshape(-1), 2.0**-1000)) - units).max()) + 1
+    room = DOUBLE_BITS - 1 - bits
+    whole = int(np.frexp(float(HALF_MAX))[1])
+    exponents = tuple(range(whole - room, -HALF_FRAC, -room)) if room > 0 else ()
+    sums = 1 + len(exponents) + (node.offset is not None)
+    if room <= 0 or sums > MOST_SUMS:
+        raise ValueError(
+            f"weights of {node.layer or node.output.name} must span fewer bits than {bits}, with their sum: "
+            f"more than {MOST_SUMS} sums would have to be rounded together"
+        )
+    return tuple(2.0**exponent for exponent in exponents)
+
+
+def _lowest(values: ir.Floats) -> int:
+    """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
+    ratios = [float(value).as_integer_ratio() for value in values if value]
+    return min(((top & -top).bit_length() - below.bit_length() for top, below in ratios), default=0)

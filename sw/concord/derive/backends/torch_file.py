@@ -1,0 +1,368 @@
+"""A derived model as a PyTorch module, with the bits of the NPU: a file of Python that needs torch and numpy only.
+
+The first part of the file is :mod:`.torch_functions`; then comes a module with one method per layer. Constants are in a
+file .npz beside it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.emulator.kernels import DECODED
+from concord.files import write_bytes
+from concord.spec.formats import ExponentMode, Rounding
+
+from .names import free_name, runs_of_layers
+from .node_facts import check_tail, least_units, positions, singles
+from .products import plan
+
+_CALLS = {
+    ir.Operator.ADD: "half_add",
+    ir.Operator.SUB: "half_sub",
+    ir.Operator.MUL: "half_mul",
+    ir.Operator.MAX: "half_max",
+    ir.Operator.MIN: "half_min",
+}
+
+_CLASS = '''
+
+class Model(torch.nn.Module):
+    """{name}: float64 tensors ``[samples, ...]`` in the order of INPUTS to those in the order of OUTPUTS."""
+
+    def __init__(self, constants: str | Path = CONSTANTS):
+        super().__init__()
+        with np.load(constants) as arrays:
+            for name in arrays.files:
+                self.register_buffer(name, torch.from_numpy(arrays[name]))
+
+'''
+
+_END = '''
+
+def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, np.ndarray]:
+    """Outputs by name, from arrays of inputs by name."""
+    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    with torch.no_grad():
+        results = (model or Model())(*given)
+    return {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
+'''
+
+
+def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    """The text of the module of a derived model, and its constants, which it reads from the file ``constants``.
+
+    Raises
+    ------
+    ValueError
+        For what a module cannot hold.
+    """
+    return _Emitter(model).build(constants)
+
+
+def write_torch(model: ir.Model, path: Path) -> None:
+    """Write the module, and the constants beside it."""
+    beside = path.with_suffix(".npz")
+    text, constants = to_torch(model, beside.name)
+    archive = io.BytesIO()
+    np.savez(archive, **constants)  # type: ignore[arg-type]
+    write_bytes(beside, archive.getvalue())
+    write_bytes(path, text.encode())
+
+
+class _Emitter:
+    """Writes one module. Local variables have the names of their values."""
+
+    def __init__(self, model: ir.Model):
+        self.model = model
+        self.constants: dict[str, npt.NDArray[Any]] = {}
+        self.lines: list[str] = []
+        self.names: dict[ir.Value, str] = {}
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def build(self, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+        model = self.model
+        methods, calls = [], []
+        runs = runs_of_layers(model.body)
+        taken: set[str] = {"forward"}
+        for place, (layer, nodes) in enumerate(runs):
+            later = {value for _, some in runs[place + 1 :] for node in some for value in node.inputs} | {
+                *model.outputs
+            }
+            made = [value for node in nodes for value in node.outputs]
+            results = [value.name for value in made if value in later]
+            inside = set(made)
+            given = [value.name for node in nodes for value in node.inputs if value not in inside]
+            given = list(dict.fromkeys(given))
+            self.lines = []
+            for node in nodes:
+                self.emit(node)
+            name = free_name("layer_" + (re.sub(r"\W", "_", layer) or "part"), taken)
+            returned = ", ".join(results)
+            body = [f'"""{_quoted(layer)}"""', *self.lines, f"return {returned}" if results else "return"]
+            methods.append(_method(name, given, body))
+            calls.append(f"{returned} = self.{name}({', '.join(given)})")
+        return self._whole(constants, methods, calls), self.constants
+
+    def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
+        model = self.model
+        tail, outputs = _tail(model)
+        heads = [f"{v.name} = grouped({v.name}, {model.group})" for v in model.inputs] if model.group > 1 else []
+        count = f"len({model.inputs[0].name})"
+        ends = [value.name for value in model.outputs]
+        if model.group > 1:
+            heads = [f"count = {count}", *heads]
+            tail = [*(f"{name} = {name}.flatten(0, 1)[:count]" for name in ends), *tail]
+        forward = _method(
+            "forward", [value.name for value in model.inputs], [*heads, *calls, *tail, f"return {', '.join(outputs)},"]
+        )
+        functions = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
+        functions = functions[functions.index("import torch\n") :]
+        names = [*_tail_names(model), *(model.names[value.name] for value in model.outputs)]
+        return "\n".join(
+            [
+                f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
+                "\nfrom pathlib import Path\n\nimport numpy as np",
+                functions,
+                f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
+                f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
+                f"OUTPUTS = {names!r}",
+            ]
+        ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + _END  # fmt: skip
+
+    # Pieces of text -----------------------------------------------------------------------------
+
+    def constant(self, values: npt.ArrayLike, dtype: Any) -> str:
+        """An attribute that is a tensor with these values."""
+        array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = f"c{len(self.constants)}"
+            self.constants[self._known[key]] = array
+        return f"self.{self._known[key]}"
+
+    def put(self, value: ir.Value, text: str) -> None:
+        """A line that computes a value."""
+        self.lines.append(f"{value.name} = {text}")
+
+    def together(self, values: Sequence[ir.Value]) -> list[str]:
+        """Sources that all have samples, if one has."""
+        batched = [value for value in values if value.batched]
+        if not batched:
+            return [value.name for value in values]
+        count = f"len({batched[0].name})"
+        return [value.name if value.batched else f"{value.name}.expand({count}, *{value.shape!r})" for value in values]
+
+    def aligned(self, value: ir.Value, rank: int) -> str:
+        """A value for broadcasting with samples of ``rank`` axes."""
+        missing = rank - len(value.shape)
+        if not value.batched or not missing:
+            return value.name
+        return f"{value.name}.unflatten(0, (-1{', 1' * missing}))"
+
+    # Nodes --------------------------------------------------------------------------------------
+
+    def emit(self, node: ir.Node) -> None:
+        """Write one node."""
+        match node:
+            case ir.Constant():
+                self.put(node.output, self.constant(singles(node.data), np.float32))
+            case ir.Prepare():
+                self._prepare(node)
+            case ir.ToHalf():
+                self.put(node.output, f"real_to_half({node.x.name})")
+            case ir.ToReal():
+                self.put(node.output, f"canonical_nan({node.x.name}).to(torch.float64)")
+            case ir.Quantise():
+                self._quantise(node)
+            case ir.MatMul() | ir.Depthwise():
+                self._product(node)
+            case ir.Binary():
+                a, b = (self.aligned(value, len(node.output.shape)) for value in (node.a, node.b))
+                self.put(node.output, f"{_CALLS[node.operator]}({a}, {b})")
+            case ir.Relu():
+                self.put(node.output, f"half_relu({node.x.name})")
+            case ir.Maximum():
+                axis = node.axis % len(node.x.shape) + node.x.batched
+                self.put(node.output, f"half_maximum({node.x.name}, {axis})")
+            case ir.Table():
+                entries = self.constant(singles(node.entries), np.float32)
+                numbers = f"{2.0**node.scale!r}, {float(node.low)!r}, {float(node.high)!r}"
+                self.put(node.output, f"half_table({node.x.name}, {entries}, {numbers})")
+            case ir.Loop():
+                self._loop(node)
+            case _:
+                self._move(node)
+
+    def _prepare(self, node: ir.Prepare) -> None:
+        x = node.x.name
+        if node.grid is not None:
+            exponent, low, high = node.grid
+            x = f"torch.round({x} * {2.0**-exponent!r}).clamp({float(low)!r}, {float(high)!r}) * {2.0**exponent!r}"
+        self.put(node.output, f"{x} - {node.centre!r}")
+
+    def _quantise(self, node: ir.Quantise) -> None:
+        form, x = node.form, node.x.name
+        if node.rounding is Rounding.STOCHASTIC:
+            raise ValueError(f"rounding of {node.output.name} must be nearest, not stochastic")
+        end = f"{float(form.q_max)!r}, {node.rounding is Rounding.NEAREST_AWAY}"
+        if node.mode is ExponentMode.STATIC:
+            self.put(node.output, f"static_quantize({x}, {2.0**node.exp!r}, {end})")
+            return
+        least = least_units(node)
+        texts, start, first = [], 0, 0
+        for size, some in groupby(node.blocks):
+            count = len(list(some))
+            floor = self.constant(least[first : first + count, None], np.float32)
+            part = x if count * size == node.x.shape[-1] else f"{x}[..., {start}:{start + count * size}]"
+            blocks = f"{part}.unflatten(-1, ({count}, {size}))"
+            texts.append(f"block_quantize({blocks}, {floor}, {2.0**-form.headroom!r}, {end}).flatten(-2)")
+            start, first = start + count * size, first + count
+        self.put(node.output, texts[0] if len(texts) == 1 else f"torch.cat([{', '.join(texts)}], -1)")
+
+    def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
+        how, x = plan(node), f"{node.x.name}.to(torch.float64)"
+        if isinstance(node, ir.Depthwise):
+            one = f"({{}} * {self.constant(node.weight, np.float64)}).sum(-2)"
+        else:
+            weight = self.constant(np.moveaxis(node.weight, -1, -2), np.float64)
+            one = f"product({{}}, {weight}, {node.weight.ndim == 3})"
+        offset = None if node.offset is None else self.constant(node.offset, np.float64)
+        rest = ""
+        if not how.steps:
+            total = one.format(x) + (f" + {offset}" if offset else "")
+        else:
+            beside = f" + [{offset}]" if offset else ""
+            count = {2: "two", 3: "three"}[len(how.steps) + 1 + bool(offset)]
+            sums = f"[{one.format('part')} for part in parts({x}, {how.steps!r})]{beside}"
+            self.lines.append(f"total, rest = sum_of_{count}(*({sums}))")
+            total, rest = "total", ", rest"
+        if how.limits is not None:
+            total = f"({total}).clamp({how.limits[0]!r}, {how.limits[1]!r})"
+        self.put(node.output, f"round_to_half({total}{rest})")
+
+    def _loop(self, node: ir.Loop) -> None:
+        batched = next(value for value in node.inputs if value.batched)
+        count = f"len({batched.name})"
+        for one in node.carried:
+            given = one.initial
+            text = given.name if given.batched else f"{given.name}.expand({count}, *{given.shape!r})"
+            self.put(one.param, text)
+        stacks = {one: f"{one.output.name}_turns" for one in node.stacked}
+        self.lines += [f"{name} = []" for name in stacks.values()]
+        outer, self.lines = self.lines, []
+        for scan in node.scanned:
+            x = scan.source
+            text = f"{x.name}[:, turn]" if x.batched else f"{x.name}[turn].expand({count}, *{scan.param.shape!r})"
+            self.put(scan.param, text)
+        for inner in node.body:
+            self.emit(inner)
+        for stack, name in stacks.items():
+            self.lines.append(f"{name}.append({self._all(stack.result, count)})")
+        if node.carried:
+            params = ", ".join(one.param.name for one in node.carried)
+            self.lines.append(f"{params} = {', '.join(self._all(one.result, count) for one in node.carried)}")
+        self.lines = [*outer, f"for turn in range({node.count}):", *("    " + line for line in self.lines)]
+        for one in node.carried:
+            if one.final is not None:
+                self.put(one.final, one.param.name)
+        for stack, name in stacks.items():
+            self.put(stack.output, f"torch.stack({name}, 1)")
+
+    def _all(self, value: ir.Value, count: str) -> str:
+        return value.name if value.batched else f"{value.name}.expand({count}, *{value.shape!r})"
+
+    # Movers -------------------------------------------------------------------------------------
+
+    def _move(self, node: ir.Node) -> None:
+        axes = int(node.output.batched)
+        match node:
+            case ir.Gather():
+                self._gather(node)
+            case ir.Reshape():
+                first = [f"len({node.x.name})"] if axes else []
+                shape = ", ".join([*first, *map(str, node.output.shape)])
+                self.put(node.output, f"{node.x.name}.reshape({shape})")
+            case ir.Transpose():
+                perm = [*range(axes), *(axis + axes for axis in node.perm)]
+                self.put(node.output, f"{node.x.name}.permute({perm})")
+            case ir.Slice():
+                self._slice(node)
+            case ir.Concat():
+                axis = node.axis % len(node.output.shape) + axes
+                self.put(node.output, f"torch.cat([{', '.join(self.together(node.xs))}], {axis})")
+            case ir.Windows():
+                index, pad = positions(node)
+                fill = _number(float(DECODED[node.fill]))
+                text = f"windows({node.x.name}, {self.constant(index, np.int64)}, {pad!r}, {fill})"
+                self.put(node.output, text)
+            case _:
+                raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
+
+    def _gather(self, node: ir.Gather) -> None:
+        flat = [f"{name}.flatten(1)" for name in self.together(node.xs)]
+        total = sum(value.size for value in node.xs)
+        index = np.where(node.index < 0, total - 1 - node.index, node.index)
+        if len(node.fill):
+            real = node.output.type is ir.Type.REAL
+            fill = self.constant(DECODED[node.fill], np.float64 if real else np.float32)
+            flat.append(f"{fill}.expand(len({flat[0]}), {len(node.fill)})")
+        every = flat[0] if len(flat) == 1 else f"torch.cat([{', '.join(flat)}], 1)"
+        self.put(node.output, f"{every}[:, {self.constant(index, np.int64)}]")
+
+    def _slice(self, node: ir.Slice) -> None:
+        text = node.x.name
+        axes = zip(node.starts, node.steps, node.output.shape, node.x.shape, strict=True)
+        for axis, (start, step, count, size) in enumerate(axes):
+            if (start, step, count) == (0, 1, size):
+                continue
+            at = [":"] * (axis + node.output.batched)
+            if step > 0:
+                at.append(f"{start}:{start + (count - 1) * step + 1}:{step}")
+            else:
+                at.append(self.constant(start + step * np.arange(count), np.int64))
+            text += f"[{', '.join(at)}]"
+        self.put(node.output, text)
+
+
+def _number(value: float) -> str:
+    return f"float({str(value)!r})" if not np.isfinite(value) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """Text that may stand in a docstring."""
+    return re.sub(r"[^ -~]|[\"\\]", "_", text)
+
+
+def _method(name: str, given: Sequence[str], body: Sequence[str]) -> str:
+    lines = [f"def {name}({', '.join(['self', *given])}):", *("    " + line for line in body), ""]
+    return "\n".join("    " + line if line else "" for line in lines)
+
+
+def _tail_names(model: ir.Model) -> list[str]:
+    return [] if model.tail is None else list(model.tail.outputs)
+
+
+def _tail(model: ir.Model) -> tuple[list[str], list[str]]:
+    """Lines that compute what the host does, and the variables of all outputs."""
+    ends = {model.names[value.name]: value.name for value in model.outputs}
+    if model.tail is None:
+        return [], list(ends.values())
+    check_tail(model.tail, list(ends))
+    lines, known = [], dict(ends)
+    for place, node in enumerate(model.tail.nodes):
+        x, y = node.inputs[0], node.outputs[0]
+        known[y] = f"behind_{place}"
+        shape, sample = list(model.tail.shapes[x]), list(model.tail.sample_shape(y))
+        text = f"torch.softmax({known[x]}.reshape(-1, *{shape}), {node.attrs['axis'] + 1}).reshape(-1, *{sample})"
+        lines.append(f"{known[y]} = {text}")
+    return lines, [*(known[name] for name in model.tail.outputs), *ends.values()]

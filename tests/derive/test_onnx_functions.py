@@ -1,0 +1,103 @@
+"""Every ONNX function against the golden model, bit for bit, with every level of optimisation of ONNX Runtime."""
+
+from __future__ import annotations
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper
+
+from concord.derive.backends import onnx_functions
+from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
+from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
+
+LEVELS = {
+    "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+def run_nodes(nodes, inputs, functions, arrays, level):
+    """The only output, y, of a graph."""
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None] * arrays[0].ndim)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = LEVELS[level]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return session.run(None, dict(zip([one.name for one in inputs], arrays, strict=True)))[0]
+
+
+def runner(level, change=lambda function: function):
+    """Calls functions in ONNX Runtime; ``change`` is applied to each."""
+
+    def run(name, attributes, *arrays):
+        functions = [change(function) for function in onnx_functions.needed([name])]
+        called = next(function for function in functions if function.name == name)
+        node = helper.make_node(name, list(called.input), ["y"], domain=DOMAIN, **attributes)
+        inputs = [
+            helper.make_tensor_value_info(given, helper.np_dtype_to_tensor_dtype(array.dtype), [None, *array.shape[1:]])
+            for given, array in zip(called.input, arrays, strict=True)
+        ]
+        return run_nodes([node], inputs, functions, arrays, level)
+
+    return run
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_function(name, level):
+    assert prove(name, runner(level)) >= 1_900
+
+
+def test_all_functions_are_proven():
+    assert set(FUNCTIONS) == {*PRIMITIVES, "SumOfTwo", "SumOfThree"}
+
+
+@pytest.mark.parametrize("name", ["SumOfTwo", "SumOfThree"])
+def test_sums_of_several(name):
+    numbers, want = several({"SumOfTwo": 2, "SumOfThree": 3}[name])
+    names = ["a", "b", "c"][: len(numbers)]
+    nodes = [
+        helper.make_node(name, names, ["sum", "rest"], domain=DOMAIN),
+        helper.make_node("RoundSumToHalf", ["sum", "rest"], ["y"], domain=DOMAIN),
+    ]
+    inputs = [helper.make_tensor_value_info(one, onnx.TensorProto.DOUBLE, [None]) for one in names]
+    found = run_nodes(nodes, inputs, onnx_functions.needed([name, "RoundSumToHalf"]), numbers, "all")
+    assert_same(patterns(found), want, numbers)
+
+
+def changed(name, old, new):
+    """A change of an operator, or of a constant, in the function of this name."""
+
+    def change(function):
+        if function.name != name:
+            return function
+        text = onnx.printer.to_text(function)
+        assert text.count(old) == 1, text
+        return onnx.parser.parse_function(text.replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("RoundToHalf", "odd = Add (high, moved)", "odd = Identity (sum)"),  # rounds twice
+        ("RoundToHalf", "side = Sign (low)", "side = Sign (high)"),
+        ("HalfAdd", "Cast <to: int = 10>", "Cast <to: int = 16>"),
+        ("HalfMax", "y = Where (zeros, zero, either)", "y = Identity (either)"),  # zeros in the order of the operands
+        ("HalfRelu", "LessOrEqual", "Less"),
+        ("HalfTable", "Round", "Floor"),
+        ("BlockQuantize", "Greater (nearest, peak)", "GreaterOrEqual (nearest, peak)"),
+        ("StaticQuantize", "number = Where (nan, zero, x)", "number = Identity (x)"),
+        ("CanonicalNaN", "Where (nan, canonical, x)", "Neg (x)"),
+    ],
+)
+def test_changes_are_noticed(name, old, new):
+    with pytest.raises(AssertionError, match=r"differ|\[|^$|assert"):
+        prove(name, runner("all", changed(name, old, new)))

@@ -1,0 +1,50 @@
+"""Every function of PyTorch against the golden model, bit for bit."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+
+
+def run(name, attributes, *arrays):
+    """Call a function by the name of the primitive."""
+    from concord.derive.backends import torch_functions
+
+    away = name.endswith("Away")
+    plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
+    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away")).lower()
+    tensors = [torch.from_numpy(array) for array in arrays]
+    given = {"away": True} if away else {}
+    return getattr(torch_functions, plain)(*tensors, **attributes, **given).numpy()
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_function(name):
+    assert prove(name, run) >= 1_900
+
+
+def test_sums_of_three():
+    from concord.derive.backends import torch_functions
+
+    numbers, want = several(3)
+    found = torch_functions.round_to_half(*torch_functions.sum_of_three(*map(torch.from_numpy, numbers)))
+    assert_same(patterns(found.numpy()), want, numbers)
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("RoundToHalf", lambda total: total.to(torch.float16).float()),  # rounds twice
+        ("HalfMax", torch.maximum),
+        ("HalfRelu", torch.relu),
+        ("HalfMul", lambda a, b: (a.double() * b.double()).to(torch.float16).float() + 0.0),
+    ],
+)
+def test_broken_functions_are_noticed(name, broken):
+    with pytest.raises(AssertionError):
+        prove(name, lambda _, attributes, *arrays: broken(*map(torch.from_numpy, arrays), **attributes).numpy())

@@ -1,0 +1,193 @@
+"""Small models of :mod:`concord.derive.ir` that together have every node, and samples for them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.derive import ir
+from concord.golden import half
+from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from halves import halves
+
+FORM = BlockFormat(8, 4, -15, 9)
+
+
+class Maker:
+    """Adds nodes one after the other."""
+
+    def __init__(self, seed=0):
+        self.rng = np.random.default_rng(seed)
+        self.nodes, self.inputs, self.count = [], [], 0
+        self.layer = "first"
+
+    def value(self, shape, type=ir.Type.HALF, batched=True):
+        self.count += 1
+        return ir.Value(f"v{self.count}", tuple(shape), type, batched)
+
+    def add(self, kind, shape, type=ir.Type.HALF, batched=True, **fields):
+        node = kind(output=self.value(shape, type, batched), layer=self.layer, **fields)
+        self.nodes.append(node)
+        return node.output
+
+    def input(self, shape, **prepare):
+        given = self.value(shape, ir.Type.REAL)
+        self.inputs.append(given)
+        ready = self.add(ir.Prepare, shape, ir.Type.REAL, x=given, **prepare)
+        return self.add(ir.ToHalf, shape, x=ready)
+
+    def constant(self, shape):
+        bits = halves(self.rng, int(np.prod(shape)), corner=0.1).reshape(shape)
+        bits = np.where(half.is_nan(bits), np.uint16(0x7E00), bits)
+        return self.add(ir.Constant, shape, batched=False, data=bits)
+
+    def quantise(self, x, blocks, peaks=None, **how):
+        return self.add(ir.Quantise, x.shape, x=x, form=FORM, blocks=blocks, peaks=peaks or (0.0,) * len(blocks), **how)
+
+    def product(self, kind, x, weight, shape, offset=None, exponent=-9, width=48, frac=30, unit=-24, bound=2.0**14):
+        weight = np.asarray(weight, dtype=np.float64) * 2.0**exponent
+        return self.add(
+            kind, shape, x=x, weight=weight, offset=offset, width=width, frac=frac, unit=unit, bound=bound
+        )  # fmt: skip
+
+    def model(self, *outputs, group=1):
+        ends = [self.add(ir.ToReal, x.shape, ir.Type.REAL, x=x) for x in outputs]
+        names = {value.name: f"input:{k}" for k, value in enumerate(self.inputs)}
+        names |= {value.name: f"output/{k}" for k, value in enumerate(ends)}
+        model = ir.Model("small", tuple(self.inputs), ir.Body(tuple(self.nodes)), tuple(ends), names, group)
+        model.check()
+        return model
+
+
+def samples(model, count, seed=0):
+    """Inputs: ordinary numbers, and binary16 patterns of every kind."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for value in model.inputs:
+        shape = (count, *(value.shape[1:] if model.group > 1 else value.shape))
+        odd = half.decode(halves(rng, int(np.prod(shape)))).reshape(shape)
+        odd = np.where(np.isnan(odd), np.nan, odd)
+        usual = rng.normal(size=shape) * 2.0 ** rng.integers(-4, 5, (count, *[1] * (len(shape) - 1)))
+        found[model.names[value.name]] = np.where(rng.random(shape) < 0.03, odd, usual)
+    return found
+
+
+def movers():
+    m = Maker(1)
+    x, y = m.input((3, 4, 5)), m.input((6,), grid=(-3, -9, 100), centre=0.375)
+    fill = np.array([0x3C00, 0xFC00, 0x8000], np.uint16)
+    index = m.rng.integers(-3, 66, (4, 7))
+    gathered = m.add(ir.Gather, (4, 7), xs=(x, y), index=index, fill=fill)
+    m.layer = "second layer"
+    turned = m.add(ir.Transpose, (5, 3, 4), x=x, perm=(2, 0, 1))
+    cut = m.add(ir.Slice, (2, 3, 2), x=turned, starts=(4, 2, 0), steps=(-3, -1, 3))
+    flat = m.add(ir.Reshape, (12,), x=cut)
+    constant = m.constant((4,))
+    joined = m.add(ir.Concat, (18,), xs=(flat, y), axis=-1)
+    m.layer = "first"
+    window = m.add(
+        ir.Windows, (2, 3, 2, 3, 5), x=x, kernel=(2, 3), stride=(2, 2), origin=(-1, -2), dilation=(1, 2), fill=0xFC00
+    )
+    greatest = m.add(ir.Maximum, (2, 3, 2, 5), x=window, axis=3)
+    same = m.add(ir.Gather, (60,), xs=(x,), index=np.arange(60))
+    mixed = m.add(ir.Gather, (2, 3), xs=(constant, y), index=np.array([[9, 0, 3], [4, -1, 2]]), fill=fill[:1])
+    return m.model(gathered, joined, window, greatest, same, mixed)
+
+
+def arithmetic():
+    m = Maker(2)
+    a, b, c = m.input((3, 8)), m.input((8,)), m.constant((2, 3, 8))
+    found = [m.add(ir.Binary, (3, 8), operator=one, a=a, b=b) for one in ir.Operator]
+    found += [m.add(ir.Binary, (2, 3, 8), operator=one, a=c, b=b) for one in (ir.Operator.SUB, ir.Operator.MIN)]
+    found.append(m.add(ir.Relu, (3, 8), x=a))
+    entries = halves(m.rng, 200)
+    entries = np.where(half.is_nan(entries), np.uint16(0x7E00), entries)
+    found.append(m.add(ir.Table, (3, 8), x=a, entries=entries, low=-100, high=99, scale=5))
+    found.append(m.add(ir.Maximum, (8,), x=a, axis=0))
+    found.append(m.add(ir.Maximum, (3,), x=a, axis=-1))
+    return m.model(*found)
+
+
+def quantised():
+    m = Maker(3)
+    x = m.input((5, 10))
+    found = [m.quantise(x, (4, 4, 2)), m.quantise(x, (5, 5), peaks=(0.0, 3.5)), m.quantise(x, (10,), peaks=(0.1,))]
+    found.append(m.quantise(x, (4, 4, 2), rounding=Rounding.NEAREST_AWAY))
+    for rounding in (Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY):
+        found.append(m.quantise(x, (4, 4, 2), mode=ExponentMode.STATIC, exp=-6, rounding=rounding))
+    return m.model(*found)
+
+
+def products():
+    m = Maker(4)
+    x = m.quantise(m.input((5, 4, 8)), (4, 4))
+    codes = lambda *shape: m.rng.integers(-127, 128, shape)  # noqa: E731
+    offset = m.rng.integers(-999, 999, 6) * 2.0**-9
+    found = [m.product(ir.MatMul, x, codes(6, 8), (5, 4, 6), offset)]
+    found.append(m.product(ir.MatMul, x, codes(4, 6, 8), (5, 4, 6)))
+    found.append(m.product(ir.Depthwise, x, codes(4, 8), (5, 8), m.rng.integers(-9, 9, 8) * 2.0**-8))
+    m.layer = "saturated"
+    narrow = {"width": 36, "bound": 2.0**18, "exponent": -2, "unit": -17}
+    found.append(m.product(ir.MatMul, x, codes(6, 8), (5, 4, 6), **narrow))
+    m.layer = "single"
+    y = m.quantise(x, (4, 4), mode=ExponentMode.STATIC, exp=-5)
+    found.append(m.product(ir.MatMul, y, codes(6, 8), (5, 4, 6), unit=-14, bound=2.0**8))
+    m.layer = "wide"
+    spread = codes(6, 8) * 2.0 ** m.rng.integers(0, 16, (6, 1)) * 2.0 ** m.rng.integers(-8, 9, (6, 8))
+    wide = {"exponent": -14, "unit": -53, "frac": 60, "width": 90, "bound": 2.0**40}
+    found.append(m.product(ir.MatMul, x, spread, (5, 4, 6), **wide))
+    found.append(m.product(ir.MatMul, x, spread, (5, 4, 6), offset, **wide))
+    found.append(m.product(ir.Depthwise, x, spread[:4], (5, 8), **wide))
+    return m.model(*found)
+
+
+def loops():
+    m = Maker(5)
+    x, scale = m.input((7, 6)), m.constant((7, 6))
+    start, outside = m.constant((6,)), m.input((6,))
+    state, entry, factor = m.value((6,)), m.value((6,)), m.value((6,))
+    before, m.nodes = m.nodes, []
+    total = m.add(ir.Binary, (6,), operator=ir.Operator.ADD, a=state, b=entry)
+    narrow = m.quantise(total, (4, 2))
+    weight = m.rng.integers(-100, 100, (6, 6))
+    mixed = m.product(ir.MatMul, narrow, weight, (6,), exponent=-10)
+    scaled = m.add(ir.Binary, (6,), operator=ir.Operator.MUL, a=mixed, b=factor)
+    result = m.add(ir.Binary, (6,), operator=ir.Operator.MIN, a=scaled, b=outside)
+    body, m.nodes = ir.Body(tuple(m.nodes)), before
+    final, stack = m.value((6,)), m.value((7, 6))
+    m.nodes.append(
+        ir.Loop(
+            output=final,
+            layer="recurrent",
+            count=7,
+            body=body,
+            carried=(ir.Carried(start, state, result, final),),
+            scanned=(ir.Scanned(x, entry), ir.Scanned(scale, factor)),
+            stacked=(ir.Stacked(result, stack),),
+        )
+    )
+    return m.model(final, stack)
+
+
+def groups():
+    m = Maker(6)
+    x = m.input((3, 4))
+    turned = m.add(ir.Transpose, (4, 3), x=x, perm=(1, 0))
+    return m.model(m.add(ir.Transpose, (3, 4), x=turned, perm=(1, 0)), group=3)
+
+
+#: By name: what makes a model.
+MODELS = {
+    "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
+    "groups": groups,
+}  # fmt: skip
+
+
+def assert_equal(found, want):
+    """Outputs are equal to the last bit, the sign of zeros and NaNs included."""
+    assert list(found) == list(want)
+    for name, values in want.items():
+        assert found[name].shape == values.shape, (name, found[name].shape, values.shape)
+        bits, expected = (np.ascontiguousarray(x).view(np.int64) for x in (found[name], values))
+        wrong = np.argwhere(bits != expected)
+        where = tuple(wrong[0]) if len(wrong) else ()
+        assert not len(wrong), f"{name}: {len(wrong)} of {bits.size}, {where}: {found[name][where]!r} {values[where]!r}"
