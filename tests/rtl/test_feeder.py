@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bench import put, simulate
+from bench import get, put, simulate
 from concord.feeding import Feed, Feeding, stream
 from concord.golden.feeder import Feeder as Model
 from concord.phases import Part, Phase
@@ -15,6 +15,8 @@ from concord.spec.presets import TINY
 from concord_rtl.feeder.feeder import Feeder
 
 CONFIG = TINY.replace(inbox=128, narrow_depth=256, wide_depth=256)
+#: A wide vector that the feeder does not use.
+OWN = 240
 
 
 def random_feed(rng, name="x"):
@@ -158,7 +160,7 @@ def test_layout_run_and_results(seed):
         assert [want.memory[port.region][port.address + k] for k in range(len(words))] == words
 
     dut = Feeder(CONFIG)
-    finished = []
+    finished, own = [], []
 
     async def write(ctx, region, addr, data):
         await put(ctx, dut.bus.req, {"region": region, "addr": addr, "write": 1, "data": data})
@@ -171,6 +173,11 @@ def test_layout_run_and_results(seed):
         sent = read = 0
         while read < len(results):
             await ctx.tick().repeat(rng.randint(1, 5))
+            if rng.random() < 0.2:  # the host's own accesses, between those of the engine
+                own.append((RegionId.WIDE, OWN, rng.randrange(1 << 64)))
+                await write(ctx, *own[-1])
+                await put(ctx, dut.bus.req, {"region": RegionId.WIDE, "addr": OWN, "write": 0, "data": 0})
+                assert await get(ctx, dut.bus.rsp) == own[-1][-1]
             room, produced = ctx.get(dut.room), ctx.get(dut.produced)
             if sent < len(whole.data) and room > 0 and rng.random() < 0.7:
                 for byte in whole.data[sent : sent + room]:
@@ -198,4 +205,6 @@ def test_layout_run_and_results(seed):
         finished.append(True)
 
     simulate(dut, host, core_bench(dut, got, finished, stall, seed), cycles=100_000)
-    assert got.writes == want.writes and got.starts == want.starts
+    assert got.starts == want.starts
+    assert [access for access in got.writes if access[1] != OWN] == want.writes
+    assert [access for access in got.writes if access[1] == OWN] == own and own
