@@ -29,6 +29,7 @@ from concord.cli_base import (
     wide_console,
 )
 from concord.cli_compile import compile_model
+from concord.cli_data import data
 from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
 from concord.cli_report import report
@@ -52,6 +53,7 @@ def main() -> None:
 
 
 main.add_command(compile_model)
+main.add_command(data)
 main.add_command(inspect)
 main.add_command(overflow)
 main.add_command(report)
