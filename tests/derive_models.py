@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from concord.derive import ir
 from concord.golden import half
+from concord.graph.ir import Graph, Node
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from halves import halves
 
@@ -175,10 +178,39 @@ def groups():
     return m.model(m.add(ir.Transpose, (3, 4), x=turned, perm=(1, 0)), group=3)
 
 
+def names():
+    """Values that are called like what files need themselves, and a layer without a name."""
+    m = Maker(7)
+    x = m.input((2, 3))
+    m.inputs[0] = renamed = ir.Value("half_add", (2, 3), ir.Type.REAL)
+    m.nodes[0] = replace(m.nodes[0], x=renamed)
+    m.layer = ""
+    for name in ("total", "np", "len", "rest", "turn", "Relu.1"):
+        value = ir.Value(name if name.isidentifier() else "canonical_nan", (2, 3))
+        m.nodes.append(ir.Binary(output=value, operator=ir.Operator.ADD, a=x, b=x, layer=m.layer))
+        m.layer, x = name, value
+    return m.model(m.quantise(x, (2, 1)))
+
+
+def tail():
+    """The host turns, and has a softmax."""
+    m = Maker(8)
+    model = m.model(m.add(ir.Relu, (3, 4), x=m.input((3, 4))))
+    shapes = {"output/0": (1, 3, 4), "turned": (1, 4, 3), "flat": (1, 12), "shares": (1, 12)}
+    nodes = [
+        Node("Transpose", "turn", ("output/0",), ("turned",), {"perm": (0, 2, 1)}),
+        Node("Reshape", "flatten", ("turned",), ("flat",), {"shape": (1, 12)}),
+        Node("Softmax", "softmax", ("flat",), ("shares",), {"axis": 1}),
+    ]
+    behind = Graph("host", nodes, ["output/0"], ["shares"], shapes, set(shapes))
+    behind.check()
+    return replace(model, tail=behind)
+
+
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
-    "groups": groups,
+    "groups": groups, "names": names,
 }  # fmt: skip
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import onnxruntime
 import pytest
 
 from concord.derive import evaluate
 from concord.derive.backends.onnx_file import to_onnx
-from derive_models import MODELS, assert_equal, samples
+from derive_models import MODELS, assert_equal, samples, tail
 
 
 def run(model, inputs, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL):
@@ -27,3 +30,22 @@ def test_same_bits(name, level):
         inputs = samples(model, count, seed=count)
         found = run(model, inputs, getattr(onnxruntime.GraphOptimizationLevel, level))
         assert_equal(found, evaluate.run(model, inputs))
+
+
+def test_tail_is_computed_in_double():
+    model = tail()
+    inputs = samples(model, 5)
+    found = run(model, inputs)
+    want = evaluate.run(model, inputs)
+    assert list(found) == ["shares", "output/0"]  # what the NPU gives is there, too
+    assert_equal({"output/0": found["output/0"]}, evaluate.run(replace(model, tail=None), inputs))
+    np.testing.assert_allclose(found["shares"], want["shares"], rtol=1e-14)
+
+
+def test_layers_are_functions_with_names():
+    model = MODELS["movers"]()
+    proto = to_onnx(model)
+    layers = [function.name for function in proto.functions if function.domain == "layers"]
+    assert layers == ["first", "second_layer", "first_2", "outputs"]
+    assert [node.domain for node in proto.graph.node] == ["layers"] * len(layers)
+    assert {opset.domain: opset.version for opset in proto.opset_import} == {"": 21, "concord": 1, "layers": 1}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from concord.derive import evaluate
-from derive_models import MODELS, assert_equal, samples
+from derive_models import MODELS, assert_equal, samples, tail
 
 pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
 
@@ -31,3 +35,19 @@ def test_same_bits(name, tmp_path):
     for count in (1, 20):
         inputs = samples(model, count, seed=count)
         assert_equal(module.run(inputs), evaluate.run(model, inputs))
+
+
+def test_tail_has_the_bits_of_the_host(tmp_path):
+    model = tail()
+    inputs = samples(model, 5)
+    inputs["input:0"] = np.nan_to_num(inputs["input:0"])
+    found = load(model, tmp_path).run(inputs)
+    want = evaluate.run(replace(model, tail=None), inputs)
+    assert_equal(found, {**evaluate.run(model, inputs), **want})
+
+
+def test_the_file_needs_torch_and_numpy_only(tmp_path):
+    tree = ast.parse(Path(load(MODELS["products"](), tmp_path).__file__).read_text())
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    parts = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert plain == {"numpy", "torch"} and parts == {"pathlib", "torch"}

@@ -13,12 +13,13 @@ from concord.golden import half
 from concord.graph.ir import Graph
 from concord.spec.formats import HALF_NAN
 
+#: What the host may compute behind the NPU in a derived file.
+TAIL_OPS = ("Softmax", "Reshape", "Transpose")
 
-def singles(bits: ir.Bits) -> npt.NDArray[np.float32]:
-    """binary16 patterns as float32; ``ValueError`` for a NaN that is not the canonical one, which would not be kept."""
-    if (half.is_nan(bits) & (bits != HALF_NAN)).any():
-        raise ValueError(f"constants must have no NaN but {HALF_NAN:#06x}")
-    return np.asarray(DECODED[bits], dtype=np.float32)
+
+def singles(bits: npt.NDArray[np.uint16] | np.uint16) -> npt.NDArray[np.float32]:
+    """binary16 patterns as float32, any NaN as the canonical one: backends do not tell NaNs apart."""
+    return np.asarray(DECODED[np.where(half.is_nan(bits), HALF_NAN, bits)], dtype=np.float32)
 
 
 def least_units(node: ir.Quantise) -> ir.Floats:
@@ -43,9 +44,9 @@ def positions(node: ir.Windows) -> tuple[ir.Ids, tuple[int, int, int, int]]:
 
 
 def check_tail(tail: Graph, outputs: Sequence[str]) -> None:
-    """``ValueError`` for a host's part that backends do not write: they know a softmax of outputs of the NPU."""
+    """``ValueError`` for a host's part that backends do not write: they know :data:`TAIL_OPS` of outputs of the NPU."""
     if beside := [name for name in tail.inputs if name not in outputs]:
         raise ValueError(f"the host's part must read outputs of the NPU, not inputs {beside}")
     for node in tail.nodes:
-        if node.op != "Softmax":
-            raise ValueError(f"the host's part must be of Softmax, not {node.op} ({node.name})")
+        if node.op not in TAIL_OPS:
+            raise ValueError(f"the host's part must be of {', '.join(TAIL_OPS)}, not {node.op} ({node.name})")

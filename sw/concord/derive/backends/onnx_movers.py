@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from concord.derive import ir
-from concord.emulator.kernels import DECODED
 
-from .node_facts import positions
+from .node_facts import positions, singles
 from .onnx_writer import Writer
 
 #: End of a slice that goes down to the first element.
@@ -114,7 +113,7 @@ class Movers:
 
     def _fill(self, node: ir.Gather, beside: str) -> str:
         real = node.output.type is ir.Type.REAL
-        constant = self.writer.constant(DECODED[node.fill], np.float64 if real else np.float32, "fill")
+        constant = self.writer.constant(singles(node.fill), np.float64 if real else np.float32, "fill")
         if not node.output.batched:
             return constant
         batch = self.writer.node("Shape", [beside], start=0, end=1)
@@ -137,7 +136,7 @@ class Movers:
         x = self.source(node.x)
         if any(pad):
             real = node.output.type is ir.Type.REAL
-            fill = w.constant(DECODED[node.fill], np.float64 if real else np.float32, "fill")
+            fill = w.constant(singles(np.uint16(node.fill)), np.float64 if real else np.float32, "fill")
             pads = w.ints([*[0] * axes, top, left, *[0] * len(rest), *[0] * axes, bottom, right, *[0] * len(rest)])
             x = w.node("Pad", [x, pads, fill])
         places = (node.x.shape[0] + top + bottom) * (node.x.shape[1] + left + right)

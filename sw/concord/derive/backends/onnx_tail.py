@@ -27,5 +27,8 @@ def _write(writer: Writer, tail: Graph, node: Node) -> None:
     (x,), (y,) = node.inputs, node.outputs
     shape = tail.shapes[x]
     whole = writer.node("Reshape", [x, writer.ints([-1, *shape])])
-    found = writer.node("Softmax", [whole], axis=node.attrs["axis"] + 1)
-    writer.node("Reshape", [found, writer.ints([-1, *tail.sample_shape(y)])], y)
+    if node.op == "Softmax":
+        whole = writer.node("Softmax", [whole], axis=node.attrs["axis"] + 1)
+    elif node.op == "Transpose":
+        whole = writer.node("Transpose", [whole], perm=[0, *(axis + 1 for axis in node.attrs["perm"])])
+    writer.node("Reshape", [whole, writer.ints([-1, *tail.sample_shape(y)])], y)

@@ -6,9 +6,12 @@ file .npz beside it.
 
 from __future__ import annotations
 
+import builtins
 import io
+import keyword
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.emulator.kernels import DECODED
 from concord.files import write_bytes
 from concord.spec.formats import ExponentMode, Rounding
 
@@ -58,6 +60,20 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 '''
 
 
+@cache
+def _functions() -> str:
+    """The text of :mod:`.torch_functions` behind its docstring."""
+    text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
+    return text[text.index("import numpy as np\n") :]
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    """Names that the file uses itself."""
+    used = "self torch np total rest turn part run count Path Model Tensor".split()
+    return frozenset([*used, *re.findall(r"^def (\w+)", _functions(), re.MULTILINE), *dir(builtins), *keyword.kwlist])
+
+
 def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
     """The text of the module of a derived model, and its constants, which it reads from the file ``constants``.
 
@@ -86,7 +102,6 @@ class _Emitter:
         self.model = model
         self.constants: dict[str, npt.NDArray[Any]] = {}
         self.lines: list[str] = []
-        self.names: dict[ir.Value, str] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def build(self, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
@@ -99,9 +114,9 @@ class _Emitter:
                 *model.outputs
             }
             made = [value for node in nodes for value in node.outputs]
-            results = [value.name for value in made if value in later]
+            results = [self.local(value) for value in made if value in later]
             inside = set(made)
-            given = [value.name for node in nodes for value in node.inputs if value not in inside]
+            given = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
             given = list(dict.fromkeys(given))
             self.lines = []
             for node in nodes:
@@ -116,28 +131,37 @@ class _Emitter:
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
         model = self.model
         tail, outputs = _tail(model)
-        heads = [f"{v.name} = grouped({v.name}, {model.group})" for v in model.inputs] if model.group > 1 else []
-        count = f"len({model.inputs[0].name})"
-        ends = [value.name for value in model.outputs]
+        heads = (
+            [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
+            if model.group > 1
+            else []
+        )
+        count = f"len({self.local(model.inputs[0])})"
+        ends = [self.local(value) for value in model.outputs]
         if model.group > 1:
             heads = [f"count = {count}", *heads]
             tail = [*(f"{name} = {name}.flatten(0, 1)[:count]" for name in ends), *tail]
         forward = _method(
-            "forward", [value.name for value in model.inputs], [*heads, *calls, *tail, f"return {', '.join(outputs)},"]
+            "forward",
+            [self.local(value) for value in model.inputs],
+            [*heads, *calls, *tail, f"return {', '.join(outputs)},"],
         )
-        functions = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
-        functions = functions[functions.index("import torch\n") :]
         names = [*_tail_names(model), *(model.names[value.name] for value in model.outputs)]
         return "\n".join(
             [
                 f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
-                "\nfrom pathlib import Path\n\nimport numpy as np",
-                functions,
+                "\nfrom pathlib import Path\n",
+                _functions(),
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
                 f"OUTPUTS = {names!r}",
             ]
         ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + _END  # fmt: skip
+
+    @staticmethod
+    def local(value: ir.Value) -> str:
+        """The variable of a value: its name, unless the file needs that itself."""
+        return value.name + "_" if value.name in _own_names() else value.name
 
     # Pieces of text -----------------------------------------------------------------------------
 
@@ -152,22 +176,25 @@ class _Emitter:
 
     def put(self, value: ir.Value, text: str) -> None:
         """A line that computes a value."""
-        self.lines.append(f"{value.name} = {text}")
+        self.lines.append(f"{self.local(value)} = {text}")
 
     def together(self, values: Sequence[ir.Value]) -> list[str]:
         """Sources that all have samples, if one has."""
         batched = [value for value in values if value.batched]
         if not batched:
-            return [value.name for value in values]
-        count = f"len({batched[0].name})"
-        return [value.name if value.batched else f"{value.name}.expand({count}, *{value.shape!r})" for value in values]
+            return [self.local(value) for value in values]
+        count = f"len({self.local(batched[0])})"
+        return [
+            self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
+            for value in values
+        ]
 
     def aligned(self, value: ir.Value, rank: int) -> str:
         """A value for broadcasting with samples of ``rank`` axes."""
         missing = rank - len(value.shape)
         if not value.batched or not missing:
-            return value.name
-        return f"{value.name}.unflatten(0, (-1{', 1' * missing}))"
+            return self.local(value)
+        return f"{self.local(value)}.unflatten(0, (-1{', 1' * missing}))"
 
     # Nodes --------------------------------------------------------------------------------------
 
@@ -179,9 +206,9 @@ class _Emitter:
             case ir.Prepare():
                 self._prepare(node)
             case ir.ToHalf():
-                self.put(node.output, f"real_to_half({node.x.name})")
+                self.put(node.output, f"real_to_half({self.local(node.x)})")
             case ir.ToReal():
-                self.put(node.output, f"canonical_nan({node.x.name}).to(torch.float64)")
+                self.put(node.output, f"canonical_nan({self.local(node.x)}).to(torch.float64)")
             case ir.Quantise():
                 self._quantise(node)
             case ir.MatMul() | ir.Depthwise():
@@ -190,28 +217,28 @@ class _Emitter:
                 a, b = (self.aligned(value, len(node.output.shape)) for value in (node.a, node.b))
                 self.put(node.output, f"{_CALLS[node.operator]}({a}, {b})")
             case ir.Relu():
-                self.put(node.output, f"half_relu({node.x.name})")
+                self.put(node.output, f"half_relu({self.local(node.x)})")
             case ir.Maximum():
                 axis = node.axis % len(node.x.shape) + node.x.batched
-                self.put(node.output, f"half_maximum({node.x.name}, {axis})")
+                self.put(node.output, f"half_maximum({self.local(node.x)}, {axis})")
             case ir.Table():
                 entries = self.constant(singles(node.entries), np.float32)
                 numbers = f"{2.0**node.scale!r}, {float(node.low)!r}, {float(node.high)!r}"
-                self.put(node.output, f"half_table({node.x.name}, {entries}, {numbers})")
+                self.put(node.output, f"half_table({self.local(node.x)}, {entries}, {numbers})")
             case ir.Loop():
                 self._loop(node)
             case _:
                 self._move(node)
 
     def _prepare(self, node: ir.Prepare) -> None:
-        x = node.x.name
+        x = self.local(node.x)
         if node.grid is not None:
             exponent, low, high = node.grid
             x = f"torch.round({x} * {2.0**-exponent!r}).clamp({float(low)!r}, {float(high)!r}) * {2.0**exponent!r}"
         self.put(node.output, f"{x} - {node.centre!r}")
 
     def _quantise(self, node: ir.Quantise) -> None:
-        form, x = node.form, node.x.name
+        form, x = node.form, self.local(node.x)
         if node.rounding is Rounding.STOCHASTIC:
             raise ValueError(f"rounding of {node.output.name} must be nearest, not stochastic")
         end = f"{float(form.q_max)!r}, {node.rounding is Rounding.NEAREST_AWAY}"
@@ -230,7 +257,7 @@ class _Emitter:
         self.put(node.output, texts[0] if len(texts) == 1 else f"torch.cat([{', '.join(texts)}], -1)")
 
     def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
-        how, x = plan(node), f"{node.x.name}.to(torch.float64)"
+        how, x = plan(node), f"{self.local(node.x)}.to(torch.float64)"
         if isinstance(node, ir.Depthwise):
             one = f"({{}} * {self.constant(node.weight, np.float64)}).sum(-2)"
         else:
@@ -252,34 +279,38 @@ class _Emitter:
 
     def _loop(self, node: ir.Loop) -> None:
         batched = next(value for value in node.inputs if value.batched)
-        count = f"len({batched.name})"
+        count = f"len({self.local(batched)})"
         for one in node.carried:
             given = one.initial
-            text = given.name if given.batched else f"{given.name}.expand({count}, *{given.shape!r})"
+            text = self.local(given) if given.batched else f"{self.local(given)}.expand({count}, *{given.shape!r})"
             self.put(one.param, text)
-        stacks = {one: f"{one.output.name}_turns" for one in node.stacked}
+        stacks = {one: f"{self.local(one.output)}_turns" for one in node.stacked}
         self.lines += [f"{name} = []" for name in stacks.values()]
         outer, self.lines = self.lines, []
         for scan in node.scanned:
             x = scan.source
-            text = f"{x.name}[:, turn]" if x.batched else f"{x.name}[turn].expand({count}, *{scan.param.shape!r})"
+            text = (
+                f"{self.local(x)}[:, turn]"
+                if x.batched
+                else f"{self.local(x)}[turn].expand({count}, *{scan.param.shape!r})"
+            )
             self.put(scan.param, text)
         for inner in node.body:
             self.emit(inner)
         for stack, name in stacks.items():
             self.lines.append(f"{name}.append({self._all(stack.result, count)})")
         if node.carried:
-            params = ", ".join(one.param.name for one in node.carried)
+            params = ", ".join(self.local(one.param) for one in node.carried)
             self.lines.append(f"{params} = {', '.join(self._all(one.result, count) for one in node.carried)}")
         self.lines = [*outer, f"for turn in range({node.count}):", *("    " + line for line in self.lines)]
         for one in node.carried:
             if one.final is not None:
-                self.put(one.final, one.param.name)
+                self.put(one.final, self.local(one.param))
         for stack, name in stacks.items():
             self.put(stack.output, f"torch.stack({name}, 1)")
 
     def _all(self, value: ir.Value, count: str) -> str:
-        return value.name if value.batched else f"{value.name}.expand({count}, *{value.shape!r})"
+        return self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
 
     # Movers -------------------------------------------------------------------------------------
 
@@ -289,12 +320,12 @@ class _Emitter:
             case ir.Gather():
                 self._gather(node)
             case ir.Reshape():
-                first = [f"len({node.x.name})"] if axes else []
+                first = [f"len({self.local(node.x)})"] if axes else []
                 shape = ", ".join([*first, *map(str, node.output.shape)])
-                self.put(node.output, f"{node.x.name}.reshape({shape})")
+                self.put(node.output, f"{self.local(node.x)}.reshape({shape})")
             case ir.Transpose():
                 perm = [*range(axes), *(axis + axes for axis in node.perm)]
-                self.put(node.output, f"{node.x.name}.permute({perm})")
+                self.put(node.output, f"{self.local(node.x)}.permute({perm})")
             case ir.Slice():
                 self._slice(node)
             case ir.Concat():
@@ -302,8 +333,8 @@ class _Emitter:
                 self.put(node.output, f"torch.cat([{', '.join(self.together(node.xs))}], {axis})")
             case ir.Windows():
                 index, pad = positions(node)
-                fill = _number(float(DECODED[node.fill]))
-                text = f"windows({node.x.name}, {self.constant(index, np.int64)}, {pad!r}, {fill})"
+                fill = _number(float(singles(np.uint16(node.fill))))
+                text = f"windows({self.local(node.x)}, {self.constant(index, np.int64)}, {pad!r}, {fill})"
                 self.put(node.output, text)
             case _:
                 raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
@@ -314,13 +345,13 @@ class _Emitter:
         index = np.where(node.index < 0, total - 1 - node.index, node.index)
         if len(node.fill):
             real = node.output.type is ir.Type.REAL
-            fill = self.constant(DECODED[node.fill], np.float64 if real else np.float32)
+            fill = self.constant(singles(node.fill), np.float64 if real else np.float32)
             flat.append(f"{fill}.expand(len({flat[0]}), {len(node.fill)})")
         every = flat[0] if len(flat) == 1 else f"torch.cat([{', '.join(flat)}], 1)"
         self.put(node.output, f"{every}[:, {self.constant(index, np.int64)}]")
 
     def _slice(self, node: ir.Slice) -> None:
-        text = node.x.name
+        text = self.local(node.x)
         axes = zip(node.starts, node.steps, node.output.shape, node.x.shape, strict=True)
         for axis, (start, step, count, size) in enumerate(axes):
             if (start, step, count) == (0, 1, size):
@@ -354,7 +385,7 @@ def _tail_names(model: ir.Model) -> list[str]:
 
 def _tail(model: ir.Model) -> tuple[list[str], list[str]]:
     """Lines that compute what the host does, and the variables of all outputs."""
-    ends = {model.names[value.name]: value.name for value in model.outputs}
+    ends = {model.names[value.name]: _Emitter.local(value) for value in model.outputs}
     if model.tail is None:
         return [], list(ends.values())
     check_tail(model.tail, list(ends))
@@ -363,6 +394,10 @@ def _tail(model: ir.Model) -> tuple[list[str], list[str]]:
         x, y = node.inputs[0], node.outputs[0]
         known[y] = f"behind_{place}"
         shape, sample = list(model.tail.shapes[x]), list(model.tail.sample_shape(y))
-        text = f"torch.softmax({known[x]}.reshape(-1, *{shape}), {node.attrs['axis'] + 1}).reshape(-1, *{sample})"
-        lines.append(f"{known[y]} = {text}")
+        text = f"{known[x]}.reshape(-1, *{shape})"
+        if node.op == "Softmax":
+            text = f"host_softmax({text}, {node.attrs['axis'] + 1})"
+        elif node.op == "Transpose":
+            text += f".permute({[0, *(axis + 1 for axis in node.attrs['perm'])]})"
+        lines.append(f"{known[y]} = {text}.reshape(-1, *{sample})")
     return lines, [*(known[name] for name in model.tail.outputs), *ends.values()]
