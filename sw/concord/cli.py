@@ -30,6 +30,7 @@ from concord.cli_base import (
 )
 from concord.cli_compile import compile_model
 from concord.cli_data import data
+from concord.cli_derive import derive
 from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
 from concord.cli_report import report
@@ -54,6 +55,7 @@ def main() -> None:
 
 main.add_command(compile_model)
 main.add_command(data)
+main.add_command(derive)
 main.add_command(inspect)
 main.add_command(overflow)
 main.add_command(report)

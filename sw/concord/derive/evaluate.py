@@ -80,7 +80,7 @@ def evaluate(body: ir.Body, values: Values) -> None:
 
 
 def _loop(loop: ir.Loop, values: Values) -> None:
-    batch = next(len(values[value]) for value in loop.inputs if value.batched)
+    batch = next((len(values[value]) for value in loop.inputs if value.batched), 1)
     carried = {one: _batch(values[one.initial], one.initial, batch) for one in loop.carried}
     stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {one: [] for one in loop.stacked}
     for turn in range(loop.count):
@@ -206,22 +206,22 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits) -> ir.Bits:
     if not half.is_finite(bits).all():
         raise ValueError(f"source of {node.output.name} must be finite")
     x = np.ldexp(half.decode(bits), HALF_FRAC).astype(np.int64).astype(object)
-    least = _least(node.weight) if node.offset is None else min(_least(node.weight), _least(node.offset))
-    weight = np.ldexp(node.weight, -least).astype(np.int64).astype(object)
+    low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
+    weight = np.ldexp(node.weight, -low).astype(np.int64).astype(object)
     if isinstance(node, ir.Depthwise):
         total = (x * weight).sum(axis=-2)
     else:
         total = (x[..., None, :] * weight).sum(axis=-1)
     if node.offset is not None:
-        total = total + (np.ldexp(node.offset, -least).astype(np.int64).astype(object) << HALF_FRAC)
-    shift = node.frac + least - HALF_FRAC
+        total = total + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << HALF_FRAC)
+    shift = node.frac + low - HALF_FRAC
     on_grid = total << shift if shift >= 0 else total // (1 << -shift)
     if shift < 0 and (total != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
     return accumulate.acc_to_half(on_grid, (node.width, node.frac))[0]
 
 
-def _least(values: ir.Floats) -> int:
+def least(values: ir.Floats) -> int:
     """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
     mantissa, exponent = np.frexp(values[values != 0])
     if not mantissa.size:

@@ -459,7 +459,7 @@ class Carried:
 
 @dataclass(frozen=True, eq=False)
 class Scanned:
-    """A source ``[count, *shape]``, maybe a constant, of which turn t reads entry t as ``param``."""
+    """A source ``[count, *shape]``, maybe a constant, of which turn t reads entry t as ``param``, which has a batch."""
 
     source: Value
     param: Value

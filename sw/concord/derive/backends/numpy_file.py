@@ -1,0 +1,401 @@
+"""A model as a file of Python that needs NumPy only, with its numbers in an npz file beside it.
+
+The file begins with the arithmetic (:mod:`concord.derive.backends.numpy_prelude`, word for word), has a function for
+every layer, and ``run(inputs)``, which takes and gives what the driver does.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.derive.backends.numpy_tail import tail_lines
+from concord.derive.names import Names, identifier
+from concord.files import replacing, write_text
+from concord.golden import half
+from concord.spec.formats import ExponentMode, Rounding
+
+_MARK = "# --- arithmetic ---\n"
+_ROUNDINGS = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "stochastic"}
+_SINGLE_BITS, _DOUBLE_BITS = 24, 53
+#: Samples that are computed together: enough to hide the cost of a call, few enough for the cache.
+_CHUNK = 16
+_OPERATORS = {
+    ir.Operator.ADD: "add",
+    ir.Operator.SUB: "sub",
+    ir.Operator.MUL: "mul",
+    ir.Operator.MAX: "larger",
+    ir.Operator.MIN: "smaller",
+}
+
+
+def write_numpy(model: ir.Model, path: Path) -> None:
+    """Write ``path``, and the npz file of the same name beside it."""
+    text, arrays = numpy_source(model, path.with_suffix(".npz").name)
+    with replacing(path.with_suffix(".npz")) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    write_text(path, text)
+
+
+def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    """The text of the file, and the arrays that it loads from ``weights`` beside it."""
+    writer = _Writer(model)
+    functions = writer.functions()
+    prelude = importlib.resources.files(__package__).joinpath("numpy_prelude.py").read_text(encoding="utf-8")
+    head = _HEAD.format(title=_title(model), inputs=_ports(model.inputs, model), outputs=_ports(model.outputs, model))
+    arithmetic = prelude.split(_MARK, 1)[1].strip()
+    load = f"W = load(Path(__file__).with_name({weights!r}))"
+    parts = [head, arithmetic, _LOAD.strip(), load, *functions, writer.run()]
+    return "\n\n\n".join(parts) + "\n", writer.arrays
+
+
+_HEAD = '''"""{title}
+
+Derived by `concord derive` from a program of the NPU and its images; gives the same bits, and needs NumPy only.
+
+    run({{name: array [samples, ...]}}) -> {{name: array [samples, ...]}}
+
+{inputs}
+{outputs}
+"""
+
+from pathlib import Path
+
+import numpy as np'''
+
+_LOAD = '''
+def load(file):
+    """Weights as float64 or float32, and binary16 numbers as float32, by name."""
+    with np.load(file) as arrays:
+        return {name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in arrays.items()}
+'''
+
+
+def _title(model: ir.Model) -> str:
+    return model.name.replace("\\", " ").replace('"', "'") or "program"
+
+
+def _ports(values: Iterable[ir.Value], model: ir.Model) -> str:
+    words = "inputs" if values is model.inputs else "outputs"
+    drop = 1 if model.group > 1 else 0
+    listed = ", ".join(f"{model.names[v.name]} {v.shape[drop:]}" for v in values)
+    return f"{words}: {listed}".replace("\\", " ").replace('"', "'")
+
+
+@dataclass
+class _Function:
+    """Consecutive nodes of one layer."""
+
+    layer: str
+    nodes: list[ir.Node] = field(default_factory=list)
+
+
+class _Writer:
+    """Makes lines, and collects arrays."""
+
+    def __init__(self, model: ir.Model):
+        self.model = model
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self.names = Names()
+        self._constants = {node.output for node in _every(model.body) if isinstance(node, ir.Constant)}
+        self._steps: list[str] = []
+        self._values = {x.name for node in _every(model.body) for x in (*node.inputs, *node.outputs)}
+
+    # Functions ---------------------------------------------------------------------------------
+
+    def functions(self) -> list[str]:
+        """One per layer, in order; a layer that is done in several pieces has several."""
+        pieces: list[_Function] = []
+        for node in self.model.body:
+            if isinstance(node, ir.Constant):
+                self._keep(node)
+                continue
+            if not pieces or pieces[-1].layer != node.layer:
+                pieces.append(_Function(node.layer))
+            pieces[-1].nodes.append(node)
+        texts = []
+        for number, piece in enumerate(pieces):
+            later = {x for other in pieces[number + 1 :] for node in other.nodes for x in node.inputs}
+            texts.append(self._function(piece, later | set(self.model.outputs)))
+        if self.model.tail is not None:
+            texts.append("\n".join(tail_lines(self.model.tail, Names())))
+        return texts
+
+    def _function(self, piece: _Function, later: set[ir.Value]) -> str:
+        made = {x for node in piece.nodes for x in node.outputs}
+        given = [x for node in piece.nodes for x in node.inputs if x not in made and x not in self._constants]
+        given = list(dict.fromkeys(given))
+        results = [x for node in piece.nodes for x in node.outputs if x in later]
+        stem = identifier(piece.layer or "program")
+        name = self.names.new(stem, "layer" if stem in self._values else "")
+        arguments = ", ".join(x.name for x in given)
+        lines = [f"def {name}({arguments}):", f'    """{_about(piece)}"""']
+        for node in piece.nodes:
+            lines += [f"    {line}" for line in self._lines(node)]
+        lines.append(f"    return {', '.join(x.name for x in results)}")
+        self._steps.append(f"{', '.join(x.name for x in results)} = {name}({arguments})")
+        return "\n".join(lines)
+
+    def run(self) -> str:
+        """The function that calls all others."""
+        model = self.model
+        lines = ["def compute(inputs):", '    """The outputs of the NPU for samples that are computed together."""']
+        lines += [f"    {x.name} = inputs[{model.names[x.name]!r}]" for x in model.inputs]
+        lines += [f"    {step}" for step in self._steps]
+        found = ", ".join(f"{model.names[x.name]!r}: {self._output(x)}" for x in model.outputs)
+        lines.append(f"    return {{{found}}}")
+        shapes = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.inputs}
+        drop = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.outputs}
+        body = _RUN.format(shapes=shapes, results=drop, group=model.group, chunk=_CHUNK, behind=self._behind())
+        return "\n".join(lines) + "\n\n\n" + body.strip()
+
+    def _output(self, x: ir.Value) -> str:
+        if x.batched:
+            return x.name
+        first = self.model.inputs[0].name if self.model.inputs else "1"
+        return f"np.broadcast_to({x.name}, (len({first}), *{x.name}.shape))"
+
+    def _behind(self) -> str:
+        if self.model.tail is None:
+            return ""
+        grids = {self.model.names[n.x.name]: n.grid for n in self.model.body if isinstance(n, ir.Prepare) and n.grid}
+        rounded = f"rounded(samples, {grids})" if grids else "samples"
+        return (
+            (
+                f"    values = {{**{rounded}, **found}}\n"
+                "    every = [behind({name: x[k : k + 1] for name, x in values.items()}) for k in range(count)]\n"
+                "    found = {name: np.concatenate([one[name] for one in every]) for name in every[0]}\n"
+            )
+            if not grids
+            else (
+                f"    values = {{**samples, **found}}\n"
+                f"    for name, (exponent, least, greatest) in {grids}.items():\n"
+                "        if name not in found:\n"
+                "            codes = np.clip(np.rint(np.ldexp(values[name], -exponent)), least, greatest)\n"
+                "            values[name] = np.ldexp(codes, exponent)\n"
+                "    every = [behind({name: x[k : k + 1] for name, x in values.items()}) for k in range(count)]\n"
+                "    found = {name: np.concatenate([one[name] for one in every]) for name in every[0]}\n"
+            )
+        )
+
+    # Nodes -------------------------------------------------------------------------------------
+
+    def _keep(self, node: ir.Constant) -> None:
+        self.arrays[node.output.name] = node.data.view(np.float16)
+
+    def _name(self, x: ir.Value) -> str:
+        return f'W["{x.name}"]' if x in self._constants else x.name
+
+    def _array(self, node: ir.Node, word: str, values: npt.NDArray[Any]) -> str:
+        """Keep an array; the same contents once."""
+        for name, known in self.arrays.items():
+            if known.dtype == values.dtype and known.shape == values.shape and known.tobytes() == values.tobytes():
+                return f'W["{name}"]'
+        name = f"{node.output.name}_{word}"
+        self.arrays[name] = values
+        return f'W["{name}"]'
+
+    def _lines(self, node: ir.Node) -> list[str]:
+        if isinstance(node, ir.Loop):
+            return self._loop(node)
+        return [f"{node.output.name} = {self._expression(node)}"]
+
+    def _expression(self, node: ir.Node) -> str:
+        match node:
+            case ir.Prepare():
+                return self._prepare(node)
+            case ir.ToHalf():
+                return f"half({self._name(node.x)})"
+            case ir.ToReal():
+                return f"{self._name(node.x)}.astype(np.float64)"
+            case ir.Relu():
+                return f"relu({self._name(node.x)})"
+            case ir.Maximum():
+                axis = node.axis % len(node.x.shape) - len(node.x.shape)
+                return f"largest({self._name(node.x)}, {axis})"
+            case ir.Binary():
+                return self._binary(node)
+            case ir.Table():
+                entries = self._shared(node.name, node.entries.view(np.float16))
+                return f"table({self._name(node.x)}, {entries}, {node.low}, {node.high}, {node.scale})"
+            case ir.Quantise():
+                return self._quantise(node)
+            case ir.MatMul():
+                if node.weight.ndim != 2:
+                    raise ValueError("weights must have two axes in the NumPy backend")
+                return f"dot({self._name(node.x)}, {self._weight(node, node.weight.T)}{self._sums(node, 1)})"
+            case ir.Depthwise():
+                return f"depthwise({self._name(node.x)}, {self._weight(node, node.weight)}{self._sums(node, 0)})"
+        return self._mover(node)
+
+    def _shared(self, name: str, values: npt.NDArray[Any]) -> str:
+        name = identifier(name)
+        known = self.arrays.setdefault(name, values)
+        if known.tobytes() != values.tobytes():
+            raise ValueError(f"tables {name} must have one content")
+        return f'W["{name}"]'
+
+    def _prepare(self, node: ir.Prepare) -> str:
+        x = node.x.name
+        if node.grid is not None:
+            exponent, least, greatest = node.grid
+            x = f"np.ldexp(np.clip(np.rint(np.ldexp({x}, {-exponent})), {least}, {greatest}), {exponent})"
+        return f"{x} - {node.centre!r}"
+
+    def _binary(self, node: ir.Binary) -> str:
+        rank = max(len(node.a.shape), len(node.b.shape))
+        words = []
+        for x in (node.a, node.b):
+            missing = rank - len(x.shape) if x.batched else 0
+            words.append(f"{self._name(x)}[:{', None' * missing}]" if missing else self._name(x))
+        return f"{_OPERATORS[node.operator]}({words[0]}, {words[1]})"
+
+    def _quantise(self, node: ir.Quantise) -> str:
+        sizes = list(node.blocks)
+        listed = f"[{sizes[0]}] * {len(sizes)}" if len(set(sizes)) == 1 and len(sizes) > 2 else f"{sizes}"
+        words = [self._name(node.x), listed, str(node.form.mant), str(node.form.exp_min)]
+        if any(node.peaks):
+            words.append(f"peaks={[float(peak) for peak in node.peaks]}")
+        if node.mode is ExponentMode.STATIC:
+            words.append(f"exponent={node.exp}")
+        if node.rounding is not Rounding.NEAREST_EVEN:
+            words.append(f"rounding={_ROUNDINGS[node.rounding]!r}")
+        if node.noise is not None:
+            words.append(f"noise={self._array(node, 'noise', node.noise)}")
+        return f"quantise({', '.join(words)})"
+
+    def _weight(self, node: ir.MatMul | ir.Depthwise, weight: ir.Floats) -> str:
+        single = node.bound <= 2.0 ** (_SINGLE_BITS + node.unit)
+        return self._array(node, "weight", np.ascontiguousarray(weight.astype(np.float32 if single else np.float64)))
+
+    def _sums(self, node: ir.MatMul | ir.Depthwise, axis: int) -> str:
+        if node.offset is not None:
+            raise ValueError("products must have no offset in the NumPy backend")
+        words = ""
+        top = 2.0 ** (node.width - 1 - node.frac)
+        if node.bound >= top:
+            words += f", limit=({-top!r}, {top - 2.0**-node.frac!r})"
+        if node.bound > 2.0 ** (_DOUBLE_BITS + node.unit):
+            norm = float(np.abs(node.weight).sum(axis=axis).max(initial=0.0))
+            words += f", bits=({norm!r}, {2.0**node.unit!r})"
+        return words
+
+    def _mover(self, node: ir.Node) -> str:
+        match node:
+            case ir.Reshape():
+                return f"{self._name(node.x)}.reshape({', '.join(map(str, (-1, *node.output.shape)))})"
+            case ir.Transpose():
+                axes = ", ".join(str(axis + 1) for axis in node.perm)
+                return f"{self._name(node.x)}.transpose(0, {axes})"
+            case ir.Slice():
+                return f"{self._name(node.x)}[:, {', '.join(_slices(node))}]"
+            case ir.Concat():
+                return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={node.axis + 1})"
+            case ir.Windows():
+                fill = float(half.decode(node.fill))
+                last = "" if fill == 0 else f", {'-np.inf' if fill == -np.inf else repr(fill)}"
+                shape = node.output.shape[:2]
+                sizes = f"{shape}, {node.kernel}, {node.stride}, {node.origin}, {node.dilation}"
+                return f"windows({self._name(node.x)}, {sizes}{last})"
+            case ir.Gather():
+                return self._gather(node)
+        raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
+
+    def _gather(self, node: ir.Gather) -> str:
+        index = self._array(node, "index", node.index.astype(np.int32))
+        fill = f", {self._array(node, 'fill', node.fill.view(np.float16))}" if len(node.fill) else ""
+        xs = ", ".join(self._name(x) if x.batched else f"{self._name(x)}[None]" for x in node.xs)
+        return f"gather([{xs}], {index}{fill})"
+
+    def _spread(self, x: ir.Value, batch: str) -> str:
+        """A value with an axis of samples."""
+        name = self._name(x)
+        return name if x.batched else f"np.broadcast_to({name}, (len({batch}), *{name}.shape))"
+
+    def _loop(self, loop: ir.Loop) -> list[str]:
+        for node in loop.body:
+            if isinstance(node, ir.Constant):
+                self._keep(node)
+        batch = next(x.name for x in loop.inputs if x.batched)
+        lines = []
+        for one in loop.carried:
+            lines.append(f"{one.param.name} = {self._spread(one.initial, batch)}")
+        lines += [f"{one.output.name} = []" for one in loop.stacked]
+        lines.append(f"for t in range({loop.count}):")
+        for scan in loop.scanned:
+            lines.append(f"    {scan.param.name} = {self._spread(scan.source, batch)}[:, t]")
+        for node in loop.body:
+            if not isinstance(node, ir.Constant):
+                lines += [f"    {line}" for line in self._lines(node)]
+        lines += [f"    {one.output.name}.append({self._spread(one.result, batch)})" for one in loop.stacked]
+        if loop.carried:
+            params = ", ".join(one.param.name for one in loop.carried)
+            lines.append(f"    {params} = {', '.join(self._spread(one.result, batch) for one in loop.carried)}")
+        lines += [f"{one.final.name} = {one.param.name}" for one in loop.carried if one.final is not None]
+        lines += [f"{one.output.name} = np.stack({one.output.name}, axis=1)" for one in loop.stacked]
+        return lines
+
+
+_RUN = '''
+SHAPES = {shapes}
+
+
+def run(inputs, chunk={chunk}):
+    """Outputs by name, float64 ``[samples, ...]``, of inputs by name.
+
+    ``ValueError`` if a shape is wrong, or a number is not finite or infinite in binary16.
+    """
+    samples = {{name: np.asarray(inputs[name], dtype=np.float64) for name in SHAPES}}
+    count = len(next(iter(samples.values())))
+    for name, x in samples.items():
+        if x.shape != (count, *SHAPES[name]):
+            raise ValueError(f"{{name}} must have shape {{(count, *SHAPES[name])}}, not {{x.shape}}")
+        if not (np.abs(x) < LARGEST + 16).all():
+            raise ValueError(f"{{name}} must hold finite numbers within 65504")
+    missing = -count % {group}
+    full = {{name: np.concatenate([x, np.repeat(x[-1:], missing, axis=0)]) for name, x in samples.items()}}
+    runs = (count + missing) // {group}
+    if {group} > 1:
+        full = {{name: x.reshape(runs, {group}, *x.shape[1:]) for name, x in full.items()}}
+    with np.errstate(all="ignore"):  # infinities and NaNs are meant
+        parts = [compute({{name: x[k : k + chunk] for name, x in full.items()}}) for k in range(0, runs, chunk)]
+    shapes = {results}
+    found = {{name: np.concatenate([part[name] for part in parts]).reshape(-1, *shapes[name]) for name in shapes}}
+    found = {{name: x[:count] for name, x in found.items()}}
+{behind}    return found
+'''
+
+
+def _every(body: ir.Body) -> Iterable[ir.Node]:
+    for node in body:
+        yield node
+        if isinstance(node, ir.Loop):
+            yield from _every(node.body)
+
+
+def _slices(node: ir.Slice) -> list[str]:
+    found = []
+    for size, start, step, count in zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True):
+        stop = start + count * step
+        if start == 0 and step == 1 and count == size:
+            found.append(":")
+        elif step > 0:
+            found.append(f"{start}:{min(stop, size)}" + (f":{step}" if step > 1 else ""))
+        else:
+            found.append(f"{start}:{stop if stop >= 0 else ''}:{step}")
+    return found
+
+
+def _about(piece: _Function) -> str:
+    """What a function is, for its readers."""
+    pcs = sorted({pc for node in piece.nodes for pc in node.pcs})
+    name = piece.layer.replace("\\", " ").replace('"', "'")
+    where = f" Chains at {', '.join(map(str, pcs))}." if pcs else ""
+    return f"Layer {name}.{where}" if name else f"A part of the program.{where}"

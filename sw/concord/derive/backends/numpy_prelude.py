@@ -1,0 +1,197 @@
+"""Arithmetic of the NPU in NumPy: what the files of ``concord derive`` begin with.
+
+binary16 numbers are kept in float32 arrays ``[batch, ...]``, which hold them exactly. The text below the imports is
+copied into every file, for people to read, so it needs NumPy only and has no annotations.
+"""
+
+# mypy: ignore-errors
+
+import numpy as np
+
+# --- arithmetic ---
+
+LARGEST = 65504.0  # the greatest binary16 number
+
+
+def half(x):
+    """Round once to binary16, to nearest even; too large becomes an infinity."""
+    return x.astype(np.float16).astype(np.float32)
+
+
+def add(a, b):
+    """Sum; float32 has so many bits that rounding twice changes nothing. So have difference and product."""
+    return half(a + b)
+
+
+def sub(a, b):
+    """Difference."""
+    return half(a - b)
+
+
+def mul(a, b):
+    """Product."""
+    return half(a * b)
+
+
+def larger(a, b):
+    """Maximum; +0 is above -0, and a NaN stays."""
+    top = np.maximum(a, b)
+    zeros = top == 0
+    return np.where(zeros & (a == b), a + b, top) if zeros.any() else top
+
+
+def smaller(a, b):
+    """Minimum; -0 is below +0."""
+    return -larger(-a, -b)
+
+
+def relu(x):
+    """Maximum with +0."""
+    return np.maximum(x, 0) + np.float32(0)
+
+
+def largest(x, axis):
+    """Maximum along an axis, as ``larger`` has it."""
+    top = x.max(axis)
+    zeros = top == 0
+    if zeros.any():
+        positive = ((x == 0) & ~np.signbit(x)).any(axis)
+        top = np.where(zeros, np.where(positive, np.float32(0), np.float32(-0.0)), top)
+    return top
+
+
+def finite(x):
+    """What a converter or a table reads: an infinity as the largest number, a NaN as zero."""
+    return np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+
+
+def table(x, entries, low, high, scale):
+    """The entry for ``rint(x * 2**scale)``, limited to ``low`` .. ``high``."""
+    if not np.abs(x).max() <= LARGEST:
+        x = finite(x)
+    code = np.rint(np.clip(x * np.float32(2.0**scale), low, high)).astype(np.int32)
+    return entries[code - low]
+
+
+def quantise(x, sizes, bits, least, peaks=None, exponent=None, rounding="even", noise=None):
+    """Block floating point: every block along the last axis to numbers ``q * 2**e`` with ``bits`` bits of q.
+
+    ``sizes`` are the elements of the blocks. The exponent follows from the largest element, or from the constant
+    ``peaks`` of its block; it is at least ``least``. Or it is always ``exponent``.
+    """
+    if len(set(sizes)) == 1:
+        blocks = x.reshape(*x.shape[:-1], len(sizes), sizes[0])
+        some = None if noise is None else noise.reshape(*noise.shape[:-1], len(sizes), sizes[0])
+        floor = None if peaks is None else np.float32(peaks)[:, None]
+        return _blocks(blocks, bits, least, floor, exponent, rounding, some).reshape(x.shape)
+    found, start = [], 0
+    for k, size in enumerate(sizes):
+        part = slice(start, start + size)
+        some = None if noise is None else noise[..., part]
+        floor = None if peaks is None else np.float32(peaks[k])
+        found.append(_blocks(x[..., part], bits, least, floor, exponent, rounding, some))
+        start += size
+    return np.concatenate(found, axis=-1)
+
+
+def _blocks(x, bits, least, floor, exponent, rounding, noise):
+    """One block along the last axis of every row."""
+    peak = np.abs(x).max(-1, keepdims=True)
+    if not peak.max() <= LARGEST:
+        x = finite(x)
+        peak = np.abs(x).max(-1, keepdims=True)
+    if exponent is not None:
+        unit = np.float32(2.0**exponent)
+    else:
+        if floor is not None:
+            peak = np.maximum(peak, floor)
+        power = (peak.view(np.int32) & 0x7F800000).view(np.float32)  # the power of two at or below the peak
+        unit = np.maximum(power * np.float32(2.0 ** (2 - bits)), np.float32(2.0**least))
+    limit = unit * np.float32(2 ** (bits - 1) - 1)
+    if exponent is not None:
+        x = np.clip(x, -limit - unit, limit + unit)
+    if rounding == "even":
+        shift = unit * np.float32(1.5 * 2**23)  # float32 has no bits below the unit here
+        y = x + shift
+        y -= shift
+    elif rounding == "away":
+        y = np.copysign(np.floor(np.abs(x) / unit + np.float32(0.5)) * unit, x) + np.float32(0)
+    else:
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * 65536.0) + noise
+        y = (np.copysign(np.floor(fine / 65536.0) * unit, x) + 0.0).astype(np.float32)
+    return np.clip(y, -limit, limit, out=y)
+
+
+def dot(x, weight, limit=None, bits=None):
+    """Exact sums of products with a matrix, each rounded once to binary16.
+
+    ``weight`` is ``[inputs, outputs]``. Sums are limited to ``limit``, (least, greatest). With ``bits``, (norm, unit),
+    rows whose sums float64 may not hold are added up in integers.
+    """
+    y = x.astype(weight.dtype, copy=False) @ weight
+    return _rounded(y, x, lambda some: _integers(some[..., None]) * _integers(weight), x.ndim - 1, limit, bits)
+
+
+def depthwise(x, weight, limit=None, bits=None):
+    """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
+    y = x[..., 0, :] * weight[0]
+    for tap in range(1, len(weight)):
+        y += x[..., tap, :] * weight[tap]
+    return _rounded(y, x, lambda some: _integers(some) * _integers(weight), x.ndim - 2, limit, bits)
+
+
+def _rounded(y, x, products, axis, limit, bits):
+    """Sums as binary16; a sum of zero is +0."""
+    y += 0.0
+    if bits is not None:
+        norm, unit = bits
+        beyond = np.abs(x.astype(np.float64)).reshape(*x.shape[:axis], -1).max(-1) * norm > 2.0**53 * unit
+        for place in np.argwhere(beyond):
+            y[tuple(place)] = _exact(products(x[tuple(place)]))
+    if limit is not None:
+        np.clip(y, *limit, out=y)
+    return half(y)
+
+
+def _integers(x):
+    """Python integers in units of 2**-60."""
+    return np.vectorize(lambda v: int(v * 2.0**30 * 2.0**30), otypes=[object])(x.astype(np.float64))
+
+
+def _exact(products):
+    """Sums of integers; below their first 52 bits only whether there is anything is kept: that rounds the same."""
+    totals = products.sum(axis=-2)
+    found = np.empty(totals.shape)
+    for place, total in np.ndenumerate(totals):
+        size = abs(total)
+        drop = max(0, size.bit_length() - 52)
+        sticky = size & (1 << drop) - 1 != 0
+        value = float((size >> drop << 1 | sticky) << drop) * 2.0**-121
+        found[place] = -value if total < 0 else value
+    return found
+
+
+def windows(x, shape, kernel, stride, origin, dilation, fill=0.0):
+    """Windows ``[batch, *shape, *kernel, ...]`` of a map ``[batch, height, width, ...]``, ``fill`` outside of it."""
+    pads = []
+    for k in range(2):
+        last = origin[k] + (shape[k] - 1) * stride[k] + (kernel[k] - 1) * dilation[k]
+        pads.append((max(0, -origin[k]), max(0, last + 1 - x.shape[1 + k])))
+    start = [origin[k] + pads[k][0] for k in range(2)]
+    if any(map(any, pads)):
+        x = np.pad(x, ((0, 0), *pads, *[(0, 0)] * (x.ndim - 3)), constant_values=np.float32(fill))
+    batch, down, right, *rest = x.strides
+    steps = (down * stride[0], right * stride[1], down * dilation[0], right * dilation[1])
+    x = x[:, start[0] :, start[1] :]
+    return np.lib.stride_tricks.as_strided(
+        x, (len(x), *shape, *kernel, *x.shape[3:]), (batch, *steps, *rest), writeable=False
+    )
+
+
+def gather(xs, index, fill=None):
+    """Elements from anywhere: of the sources one after the other, constants for negative indices."""
+    batch = max(len(x) for x in xs)
+    flat = [np.broadcast_to(x, (batch, *x.shape[1:])).reshape(batch, -1) for x in xs]
+    if fill is not None:
+        flat.append(np.broadcast_to(fill[::-1], (batch, len(fill))))
+    return (np.concatenate(flat, axis=1) if len(flat) > 1 else flat[0])[:, index]

@@ -1,0 +1,44 @@
+"""The backends by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.ir import Model
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A kind of file that a model is written as.
+
+    Parameters
+    ----------
+    suffix : str
+        Of the file.
+    write : callable
+        ``write(model, path)``.
+    """
+
+    suffix: str
+    write: Callable[[Model, Path], None]
+
+
+BACKENDS = {"numpy": Backend(".py", write_numpy)}
+
+
+def backend_for(path: Path, name: str | None) -> Backend:
+    """The backend with a name, or the one that the name of a file stands for.
+
+    Of several backends with the same suffix it is the one whose name is part of the name of the file, else the first.
+    """
+    if name is not None:
+        return BACKENDS[name]
+    fitting = {key: backend for key, backend in BACKENDS.items() if backend.suffix == path.suffix}
+    if not fitting:
+        suffixes = " or ".join(sorted({backend.suffix for backend in BACKENDS.values()}))
+        raise ValueError(f"{path} must end in {suffixes}")
+    named = [backend for key, backend in fitting.items() if key in path.stem]
+    return (named or list(fitting.values()))[0]

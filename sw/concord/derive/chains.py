@@ -1,0 +1,239 @@
+"""The nodes of one class: how its value begins, operations of the multifunction units, conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.derive.build import Builder, Limit
+from concord.derive.classes import Class
+from concord.derive.evaluate import least
+from concord.derive.flow import Kind, Step, pattern
+from concord.derive.live import Lines
+from concord.golden import half
+from concord.spec.formats import HALF_FRAC, HALF_MAX, ExponentMode
+from concord.spec.isa import Op
+
+Ids = npt.NDArray[np.int64]
+#: Reads what a class needs: the number of the operand, what to pick of its elements ``[positions, rows, ..., N]``, and
+#: whether what is the same everywhere may be there once.
+Read = Callable[[int, Callable[[Ids], Ids], bool], ir.Value]
+
+_OPERATORS = {
+    Op.VV_ADD: ir.Operator.ADD,
+    Op.VV_SUB: ir.Operator.SUB,
+    Op.VV_RSUB: ir.Operator.SUB,
+    Op.VV_MUL: ir.Operator.MUL,
+    Op.VV_MAX: ir.Operator.MAX,
+    Op.VV_MIN: ir.Operator.MIN,
+}
+#: What comes out of an operator.
+_WORDS = {
+    ir.Operator.ADD: "sum",
+    ir.Operator.SUB: "difference",
+    ir.Operator.MUL: "product",
+    ir.Operator.MAX: "maximum",
+    ir.Operator.MIN: "minimum",
+}
+#: Room for the rounding of bounds themselves.
+_MARGIN = 1 + 2.0**-30
+
+
+class ClassNodes:
+    """Appends the nodes of a class to a builder.
+
+    Parameters
+    ----------
+    builder : Builder
+    one : Class
+    lines : Lines
+        What there is of it.
+    read : callable
+        Reads operands.
+    """
+
+    def __init__(self, builder: Builder, one: Class, lines: Lines, read: Read):
+        self.builder, self.one, self.first, self.lines, self.read = builder, one, one.one, lines, read
+        self.layer = self.first.layer
+        self.rows, self.lane = np.divmod(lines.lanes, builder.native)
+        pcs = tuple(sorted({member.pc for member in one.members if member.pc >= 0}))
+        self.common: dict[str, Any] = {"layer": self.layer, "pcs": pcs}
+
+    def build(self) -> tuple[ir.Value, ir.Value | None]:
+        """The value of the class, and its conversion if it is needed."""
+        x = self._start()
+        number = 0
+        for step in self.first.steps:
+            other = None
+            if step.operand is not None:
+                number += 1
+                other = self.read(number, lambda eids: eids[:, self.rows, self.lane], True)
+            x = self._step(step, x, other)
+        return x, self._convert(x) if self.lines.converted else None
+
+    def _new(self, word: str, shape: ir.Shape) -> ir.Value:
+        return ir.Value(self.builder.names.new(self.layer, word), shape)
+
+    def _same(self, node: ir.Node, x: ir.Value) -> ir.Value:
+        """Add a node whose output is within the limits of its input."""
+        return self.builder.add(node, self.builder.limits[x])
+
+    # How values begin --------------------------------------------------------------------------
+
+    def _start(self) -> ir.Value:
+        match self.first.kind:
+            case Kind.COPY:
+                return self.read(0, lambda eids: eids[:, self.rows, 0, self.lane], False)
+            case Kind.DENSE:
+                return self._dense()
+            case Kind.DEPTHWISE:
+                return self._depthwise()
+            case Kind.MAXIMUM:
+                x = self.read(0, self._taps, False)
+                x = self._flat(x, len(self._sizes()), 1)
+                output = self._new("maximum", (*x.shape[:-2], x.shape[-1]))
+                return self._same(ir.Maximum(output=output, **self.common, x=x, axis=len(x.shape) - 2), x)
+        rows, columns = self.rows, self.lines.columns
+        x = self.read(0, lambda eids: eids[:, rows].reshape(len(eids), len(rows), -1)[:, :, columns], False)
+        output = self._new("maximum", x.shape[:-1])
+        return self._same(ir.Maximum(output=output, **self.common, x=x, axis=len(x.shape) - 1), x)
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Axes of the window: those with more than one tap."""
+        return tuple(size for size in self.first.taps[:2] if size > 1)
+
+    def _taps(self, eids: Ids) -> Ids:
+        """Elements ``[positions, rows, taps, N]`` by tap and lane."""
+        picked = eids[:, self.rows, :, self.lane].transpose(1, 2, 0)  # NumPy puts the lanes first here
+        return np.asarray(picked.reshape(len(eids), *(self._sizes() or (1,)), len(self.rows)))
+
+    def _flat(self, x: ir.Value, axes: int, left: int) -> ir.Value:
+        """The axes of a window as one, in front of the last ``left`` axes; with 0 of these, channels are part of it."""
+        if axes + 1 - left <= 1:
+            return x
+        stop = len(x.shape) - left
+        start = stop - axes - (1 - left)
+        merged = int(np.prod(x.shape[start:stop]))
+        output = self._new("windows", (*x.shape[:start], merged, *x.shape[stop:]))
+        return self._same(ir.Reshape(output=output, layer=self.layer, x=x), x)
+
+    def _dense(self) -> ir.Value:
+        kh, kw, cols = self.first.taps
+        columns, width = self.lines.columns, cols * self.builder.native
+        assert self.first.weight is not None
+
+        def pick(eids: Ids) -> Ids:
+            taps = eids[:, 0].reshape(len(eids), kh * kw, width)[:, :, columns]
+            return np.asarray(taps.reshape(len(eids), *self._sizes(), len(columns)))
+
+        x = self._flat(self.read(0, pick, False), len(self._sizes()), 0)
+        weight = self.first.weight.reshape(-1, kh * kw, width)[self.lines.lanes][:, :, columns]
+        weight = np.ascontiguousarray(weight.reshape(len(weight), -1))
+        output = self._new("dot", (*x.shape[:-1], len(weight)))
+        return self._product(ir.MatMul(output=output, **self.common, x=x, weight=weight, **self._grid(x, weight, 1)))
+
+    def _depthwise(self) -> ir.Value:
+        assert self.first.weight is not None
+        x = self._flat(self.read(0, self._taps, False), len(self._sizes()), 1)
+        weight = self.first.weight.reshape(-1, self.first.weight.shape[-1])[self.lines.lanes]
+        weight = np.ascontiguousarray(weight.T)
+        output = self._new("dot", (*x.shape[:-2], weight.shape[1]))
+        return self._product(ir.Depthwise(output=output, **self.common, x=x, weight=weight, **self._grid(x, weight, 0)))
+
+    def _product(self, node: ir.MatMul | ir.Depthwise) -> ir.Value:
+        limit = float(half.decode(half.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
+        return self.builder.add(node, (limit, -HALF_FRAC))
+
+    def _grid(self, x: ir.Value, weight: ir.Floats, axis: int) -> dict[str, Any]:
+        config = self.builder.flow.config
+        greatest, fine = self.builder.limits[x]
+        bound = min(greatest, float(HALF_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
+        unit = max(fine + least(weight), -config.acc_frac)
+        return {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
+
+    # Operations --------------------------------------------------------------------------------
+
+    def _step(self, step: Step, x: ir.Value, other: ir.Value | None) -> ir.Value:
+        if other is not None:
+            operator = _OPERATORS[step.op]
+            output = self._new(_WORDS[operator], tuple(np.broadcast_shapes(x.shape, other.shape)))
+            a, b = (other, x) if step.op is Op.VV_RSUB else (x, other)
+            limit = _limit(operator, self.builder.limits[a], self.builder.limits[b])
+            return self.builder.add(ir.Binary(output=output, **self.common, operator=operator, a=a, b=b), limit)
+        if step.table is None:
+            return self._same(ir.Relu(output=self._new("relu", x.shape), **self.common, x=x), x)
+        return self._table(step.table, x)
+
+    def _table(self, number: int, x: ir.Value) -> ir.Value:
+        memories = self.builder.flow.memories
+        slot = memories.slot(number)
+        entries = memories.table[slot["offset"] + slot["low"] : slot["offset"] + slot["high"] + 1].copy()
+        values = half.decode(entries)
+        limit = float(np.abs(values).max()) if np.isfinite(values).all() else np.inf
+        node = ir.Table(
+            output=self._new("entry", x.shape),
+            **self.common,
+            x=x,
+            entries=entries,
+            low=slot["low"],
+            high=slot["high"],
+            scale=slot["scale"],
+            name=f"table_{number}",
+            settled=(bool(slot["settled_low"]), bool(slot["settled_high"])),
+        )
+        return self.builder.add(node, (limit, -HALF_FRAC))
+
+    # Conversion --------------------------------------------------------------------------------
+
+    def _convert(self, x: ir.Value) -> ir.Value:
+        quant, native, lanes = self.first.quant, self.builder.native, self.lines.lanes
+        there = np.unique(self.rows)
+        absent = np.setdiff1d(np.arange(self.first.shape[2] * native), lanes)
+        known = self.one.found.known[absent]
+        sizes = np.where(known < 0, np.abs(_finite(pattern(np.minimum(known, -1)))), 0.0)
+        noise = None
+        if self.first.noise is not None:
+            noises = np.concatenate([m.noise for m in self.one.members if m.noise is not None])
+            noise = noises.reshape(len(noises), -1)[:, lanes].reshape(x.shape)
+        node = ir.Quantise(
+            output=self._new("block", x.shape),
+            **self.common,
+            x=x,
+            form=self.builder.flow.config.act,
+            blocks=tuple(int(np.count_nonzero(self.rows == row)) for row in there),
+            peaks=tuple(float(sizes[absent // native == row].max(initial=0.0)) for row in there),
+            mode=quant.mode,
+            exp=quant.exp,
+            rounding=quant.rounding,
+            noise=noise,
+        )
+        return self.builder.add(node, _block_limit(node, max(self.builder.limits[x][0], *node.peaks)))
+
+
+def _finite(bits: npt.NDArray[np.uint16]) -> ir.Floats:
+    """Numbers as a converter reads them."""
+    return np.asarray(np.nan_to_num(half.decode(bits), nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX))
+
+
+def _limit(operator: ir.Operator, a: Limit, b: Limit) -> Limit:
+    """Of a result, from those of its operands."""
+    if operator is ir.Operator.MUL:
+        greatest = a[0] * b[0] if a[0] and b[0] else 0.0
+    elif operator in (ir.Operator.MAX, ir.Operator.MIN):
+        greatest = max(a[0], b[0])
+    else:
+        greatest = a[0] + b[0]
+    return (float(half.decode(half.encode(greatest))) if np.isfinite(greatest) else np.inf), -HALF_FRAC
+
+
+def _block_limit(node: ir.Quantise, greatest: float) -> Limit:
+    """A block is below the power of two behind its greatest element."""
+    form = node.form
+    if node.mode is ExponentMode.STATIC:
+        return form.q_max * 2.0**node.exp, node.exp
+    top = form.q_max * 2.0**form.exp_max
+    return min(top, max(2.0 * greatest, form.q_max * 2.0**form.exp_min)), form.exp_min

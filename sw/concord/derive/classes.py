@@ -1,0 +1,301 @@
+"""Executions that are one operation: all windows of an image in several chains and phases, all turns of a recurrence.
+
+Instances that do the same with other vectors form a class: the same layer, operations, weights and sizes. A class whose
+members do not depend on each other, not even through others, is one operation with one more axis. Classes that depend
+on each other in a circle are a recurrence if all of them have one member per turn, and read nothing but what the
+same turn or the one before has made, always in the same place; then they become a loop. That is found from the flow of
+data alone: it does not matter whether the program has its turns in a hardware loop, written out, or the first and the
+last one apart. Where there is no such structure, members are taken apart, by address first, then one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, constant
+from concord.derive.ir import LOWEST, ZERO
+from concord.derive.lanes import Analysis, Lanes, common, regular
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Class:
+    """Instances that are one operation.
+
+    Parameters
+    ----------
+    members : list of Instance
+        In the order of execution.
+    level : int
+        How often it was taken apart.
+    wide, narrow : Lanes
+        What holds for the lanes of all members; only lanes at the end of a vector are left out.
+    found : Lanes
+        The same of the value with all lanes that could be left out.
+    """
+
+    members: list[Instance]
+    level: int
+    wide: Lanes
+    narrow: Lanes | None
+    found: Lanes
+
+    @property
+    def one(self) -> Instance:
+        """A member, for what all have in common."""
+        return self.members[0]
+
+    @property
+    def outside(self) -> int:
+        """The pattern of what lies outside of an image."""
+        return LOWEST if self.one.kind in (Kind.MAXIMUM, Kind.REDUCE) else ZERO
+
+    def operands(self) -> list[list[Ids]]:
+        """By operand, the source first: its vectors, by member."""
+        return [list(vectors) for vectors in zip(*(member.reads() for member in self.members), strict=True)]
+
+
+@dataclass(eq=False)
+class Group:
+    """Classes in a circle, or one class."""
+
+    classes: list[Class]
+    recurrent: bool = False
+
+
+@dataclass(eq=False)
+class Grouping:
+    """All classes of a flow, in an order in which they can be computed.
+
+    Parameters
+    ----------
+    groups : list of Group
+    elements : Ids
+        As in the flow, elements replaced by those that they are equal to.
+    owner : dict
+        The class of an instance by its number, and which member it is.
+    """
+
+    groups: list[Group]
+    elements: Ids
+    owner: dict[int, tuple[Class, int]] = field(default_factory=dict)
+
+
+def group(flow: Flow, analysis: Analysis, constants: bool) -> Grouping:
+    """Find classes and recurrences; ``constants`` as for :func:`concord.derive.lanes.regular`."""
+    return _Grouper(flow, analysis, constants).go()
+
+
+class _Grouper:
+    """Takes classes apart until every circle is a recurrence."""
+
+    def __init__(self, flow: Flow, analysis: Analysis, constants: bool):
+        self.flow, self.analysis, self.constants = flow, analysis, constants
+        self.maker = np.full(len(flow.elements), -1, dtype=np.int64)
+        for one in flow.instances:
+            if one.computes:
+                self.maker[one.wide.ravel()] = one.number
+            if one.narrow is not None:
+                self.maker[one.narrow.ravel()] = one.number
+        self.sources = [self._sources(one) for one in flow.instances]
+
+    def _sources(self, one: Instance) -> list[int]:
+        read = np.unique(np.concatenate([vectors.ravel() for vectors in one.reads()]))
+        return [int(n) for n in np.unique(self.maker[read[read != OUTSIDE]]) if n >= 0]
+
+    def go(self) -> Grouping:
+        classes = self._split(self.flow.instances, 0)
+        while True:
+            owner = {m.number: (c, k) for c in classes for k, m in enumerate(c.members)}
+            elements = self._elements(classes)
+            groups = self._circles(classes, owner)
+            failed = [
+                g for g in groups if g.recurrent and not _uniform(g.classes, owner, self.maker, elements, self.flow)
+            ]
+            if not failed:
+                return Grouping(groups, elements, owner)
+            apart = {c for g in failed for c in g.classes}
+            classes = [c for c in classes if c not in apart]
+            for one in sorted(apart, key=lambda c: c.one.number):
+                classes += self._split(one.members, one.level + 1)
+
+    def _split(self, members: Iterable[Instance], level: int) -> list[Class]:
+        found: dict[tuple[object, ...], list[Instance]] = {}
+        for member in members:
+            found.setdefault(_signature(member, level), []).append(member)
+        return [self._make(some, level) for some in found.values()]
+
+    def _make(self, members: list[Instance], level: int) -> Class:
+        native, constants = self.flow.config.native, self.constants or members[0].pc < 0
+        found = common([self.analysis.wide[m.number] for m in members])
+        narrow = [lanes for m in members if (lanes := self.analysis.narrow[m.number]) is not None]
+        wide = regular(found, native, constants)
+        return Class(members, level, wide, regular(common(narrow), native, constants) if narrow else None, found)
+
+    def _elements(self, classes: list[Class]) -> Ids:
+        elements, native = self.flow.elements.copy(), self.flow.config.native
+        for one in classes:
+            for member in one.members:
+                if member.computes:
+                    elements[member.wide.ravel()] = one.wide.eids(member.wide, native)
+                if member.narrow is not None and one.narrow is not None:
+                    elements[member.narrow.ravel()] = one.narrow.eids(member.narrow, native)
+        return elements
+
+    def _circles(self, classes: list[Class], owner: dict[int, tuple[Class, int]]) -> list[Group]:
+        """Strongly connected components, each behind those it depends on."""
+        before = {
+            one: list(dict.fromkeys(owner[n][0] for member in one.members for n in self.sources[member.number]))
+            for one in classes
+        }
+        order = sorted(classes, key=lambda c: c.one.number)
+        return [
+            Group(sorted(found, key=lambda c: c.one.number), len(found) > 1 or found[0] in before[found[0]])
+            for found in components(order, before)
+        ]
+
+
+def _signature(one: Instance, level: int) -> tuple[object, ...]:
+    """What members of a class have in common."""
+    steps = tuple((step.op, step.table, step.operand is None) for step in one.steps)
+    key: tuple[object, ...] = (
+        one.layer,
+        one.kind,
+        one.shape[1:],
+        one.taps,
+        one.weight_key,
+        steps,
+        one.narrow is None,
+        one.quant,
+    )
+    key += (one.computes, one.noise is None)
+    if level >= 1:
+        key += (one.pc, one.shape)
+    return (*key, one.number) if level >= 2 else key
+
+
+def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list[list[Class]]:
+    """Strongly connected components in topological order (Tarjan, SIAM J. Comput. 1972), without recursion."""
+    index: dict[Class, int] = {}
+    low: dict[Class, int] = {}
+    stack: list[Class] = []
+    waiting: set[Class] = set()
+    found: list[list[Class]] = []
+    for root in nodes:
+        if root in index:
+            continue
+        work = [(root, iter(before[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        waiting.add(root)
+        while work:
+            node, rest = work[-1]
+            child = next(rest, None)
+            if child is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    at = stack.index(node)
+                    found.append(stack[at:])
+                    waiting.difference_update(stack[at:])
+                    del stack[at:]
+            elif child not in index:
+                index[child] = low[child] = len(index)
+                stack.append(child)
+                waiting.add(child)
+                work.append((child, iter(before[child])))
+            elif child in waiting:
+                low[node] = min(low[node], index[child])
+    return found
+
+
+# Recurrences ---------------------------------------------------------------------------------------
+
+
+def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: Ids, elements: Ids, flow: Flow) -> bool:
+    """Whether every turn does the same with what it and the turn before have made."""
+    turns = len(classes[0].members)
+    if turns < 2 or any(len(one.members) != turns or len({m.shape for m in one.members}) > 1 for one in classes):
+        return False
+    if any(member.noise is not None for one in classes for member in one.members):
+        return False
+    places = Places(classes, elements, flow)
+    for one in classes:
+        for vectors in one.operands():
+            eids = [elements_of(vectors[turn], elements, one.outside) for turn in range(turns)]
+            if not _regular([places.codes(some, turn) for turn, some in enumerate(eids)], eids[0]):
+                return False
+    return True
+
+
+def _regular(codes: list[Ids], initial: Ids) -> bool:
+    """Whether all turns read the same places, and the first one something from outside for each of the turn before.
+
+    ``initial`` are the elements that the first turn reads. What the second turn reads in one place must be one element.
+    """
+    first, second, *others = codes
+    if (second == FAR).any() or any((code != second).any() for code in others):
+        return False
+    same, before = (second >= 0) & (second & 1 == 0), (second >= 0) & (second & 1 == 1)
+    if (first[same] != second[same]).any() or (first[~same] != ALIEN).any():
+        return False
+    _, place = np.unique(second[before], return_inverse=True)
+    element = np.zeros(place.size, np.int64)
+    element[place.reshape(-1)] = initial[before]
+    return bool((element[place.reshape(-1)] == initial[before]).all())
+
+
+def elements_of(vectors: Ids, elements: Ids, outside: int = ZERO) -> Ids:
+    """Elements ``[..., N]`` of vectors; what lies outside of an image is a constant."""
+    there = vectors != OUTSIDE
+    beyond = constant(np.array([outside], np.uint16))
+    return np.asarray(np.where(there[..., None], elements[np.where(there, vectors, 0)], beyond))
+
+
+#: Codes of elements that no turn of a loop has made, and of those that one far away has made.
+ALIEN, FAR = -1, -2
+
+
+class Places:
+    """Where elements come from within a loop: even codes from the same turn, odd ones from the turn before.
+
+    ``code >> 1`` is a place: the class, whether it is of the value or of its conversion, position and lane.
+    """
+
+    def __init__(self, classes: list[Class], elements: Ids, flow: Flow):
+        self.native = flow.config.native
+        self.turn = np.full(len(elements), -1, dtype=np.int64)
+        self.place = np.full(len(elements), -1, dtype=np.int64)
+        self.bases: list[tuple[int, Class, bool]] = []
+        base = 0
+        for one in classes:
+            for narrow in (False, True):
+                if (narrow and one.narrow is None) or (not narrow and not one.one.computes):
+                    continue
+                self.bases.append((base, one, narrow))
+                for turn, member in enumerate(one.members):
+                    vectors = member.narrow if narrow else member.wide
+                    assert vectors is not None
+                    self.turn[vectors.ravel()] = turn
+                    self.place[vectors.ravel()] = base + np.arange(vectors.size)
+                base += one.one.positions * one.one.shape[2]
+
+    def codes(self, eids: Ids, turn: int) -> Ids:
+        """Codes of elements that a turn reads."""
+        vector, lane = np.divmod(np.maximum(eids, 0), self.native)
+        back = turn - self.turn[vector]
+        code = 2 * (self.place[vector] * self.native + lane) + back
+        code = np.where((back == 0) | (back == 1), code, FAR)
+        return np.asarray(np.where((eids < 0) | (self.turn[vector] < 0), ALIEN, code))
+
+    def find(self, code: Ids) -> tuple[Class, bool, Ids]:
+        """Class, conversion or not, and local element ``(position * rows + row) * N + lane`` of codes of one class."""
+        place, lane = np.divmod(code >> 1, self.native)
+        base, one, narrow = max((b for b in self.bases if b[0] <= place.min()), key=lambda b: b[0])
+        return one, narrow, (place - base) * self.native + lane

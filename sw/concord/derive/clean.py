@@ -1,0 +1,131 @@
+"""Models without what nobody reads, and with constants where everything is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from concord.derive import ir
+from concord.derive.evaluate import compute, evaluate
+
+
+def cleaned(model: ir.Model) -> ir.Model:
+    """The same model with fewer nodes: the same outputs."""
+    renamed: dict[ir.Value, ir.Value] = {}
+    nodes = _folded(model.body.nodes, {}, renamed)
+    outputs = tuple(renamed.get(value, value) for value in model.outputs)
+    return replace(model, body=ir.Body(_used(nodes, set(outputs))), outputs=outputs)
+
+
+def _folded(
+    nodes: Iterable[ir.Node], known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]
+) -> tuple[ir.Node, ...]:
+    """Compute what depends on constants alone."""
+    found: list[ir.Node] = []
+    for node in nodes:
+        new = _renamed_loop(node, known, renamed) if isinstance(node, ir.Loop) else _renamed(node, renamed)
+        some: list[ir.Node] = [new]
+        if not isinstance(new, ir.Constant) and new.inputs and all(x in known for x in new.inputs):
+            some = _constants(new, known, renamed)
+        known.update((one.output, one) for one in some if isinstance(one, ir.Constant))
+        found += some
+    return tuple(found)
+
+
+def _constants(node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]) -> list[ir.Node]:
+    """Constants in the place of a node of which all is known, unless it gives numbers of the host."""
+    if node.output.type is not ir.Type.HALF:
+        renamed[node.output] = replace(node.output, batched=False)
+        return [replace(node, output=renamed[node.output])]
+    values = {x: known[x].data for x in node.inputs}
+    with np.errstate(all="ignore"):
+        if isinstance(node, ir.Loop):
+            evaluate(ir.Body((node,)), values)
+        else:
+            values[node.output] = compute(node, [values[x][None] for x in node.inputs])
+    found: list[ir.Node] = []
+    for output in node.outputs:
+        renamed[output] = replace(output, batched=False)
+        data = np.ascontiguousarray(values[output][0])
+        found.append(ir.Constant(output=renamed[output], layer=node.layer, data=data))
+    return found
+
+
+def _renamed_loop(loop: ir.Loop, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]) -> ir.Loop:
+    def new(value: ir.Value) -> ir.Value:
+        return renamed.get(value, value)
+
+    body = ir.Body(_folded(loop.body, dict(known), renamed))
+    return replace(
+        loop,
+        body=body,
+        carried=tuple(replace(one, initial=new(one.initial), result=new(one.result)) for one in loop.carried),
+        scanned=tuple(replace(one, source=new(one.source)) for one in loop.scanned),
+        stacked=tuple(replace(one, result=new(one.result)) for one in loop.stacked),
+    )
+
+
+def _renamed(node: ir.Node, renamed: dict[ir.Value, ir.Value]) -> ir.Node:
+    """The node with values that have become constants."""
+    if not any(x in renamed for x in node.inputs):
+        return node
+    changes: dict[str, object] = {}
+    for name in ("x", "a", "b"):
+        if hasattr(node, name):
+            changes[name] = renamed.get(getattr(node, name), getattr(node, name))
+    if hasattr(node, "xs"):
+        changes["xs"] = tuple(renamed.get(x, x) for x in node.xs)
+    new = replace(node, **changes)  # type: ignore[arg-type]
+    return _as_gather(new) if isinstance(new, ir.Concat) and len({x.batched for x in new.xs}) > 1 else new
+
+
+def _as_gather(node: ir.Concat) -> ir.Gather:
+    """Sources side by side of which some have become constants."""
+    first, parts = 0, []
+    for x in node.xs:
+        parts.append((first + np.arange(x.size)).reshape(x.shape))
+        first += x.size
+    return ir.Gather(output=node.output, layer=node.layer, xs=node.xs, index=np.concatenate(parts, axis=node.axis))
+
+
+def _used(nodes: tuple[ir.Node, ...], needed: set[ir.Value]) -> tuple[ir.Node, ...]:
+    """Nodes that something needs, from the last one to the first."""
+    kept: list[ir.Node] = []
+    for node in reversed(nodes):
+        if isinstance(node, ir.Loop):
+            smaller = _used_loop(node, needed)
+            if smaller is None:
+                continue
+            node = smaller
+        elif node.output not in needed:
+            continue
+        kept.append(node)
+        needed.update(node.inputs)
+    return tuple(reversed(kept))
+
+
+def _used_loop(loop: ir.Loop, needed: set[ir.Value]) -> ir.Loop | None:
+    """A loop with those parameters and outputs that are needed."""
+    stacked = tuple(one for one in loop.stacked if one.output in needed)
+    finals = {one for one in loop.carried if one.final is not None and one.final in needed}
+    if not stacked and not finals:
+        return None
+    carried = finals
+    while True:
+        wanted = {one.result for one in stacked} | {one.result for one in carried}
+        body = _used(loop.body.nodes, set(wanted))
+        read = {x for node in body for x in node.inputs} | wanted
+        more = {one for one in loop.carried if one.param in read} | finals
+        if more == carried:
+            break
+        carried = more
+    return replace(
+        loop,
+        output=stacked[0].output if stacked else loop.output,
+        body=ir.Body(body),
+        carried=tuple(one for one in loop.carried if one in carried),
+        scanned=tuple(one for one in loop.scanned if one.param in read),
+        stacked=stacked,
+    )

@@ -1,0 +1,397 @@
+"""The symbolic run: what every vector of a program is made of.
+
+Programs have no branches, so all chains of a run, and all their addresses, are known without any input. This module
+executes the control instructions, keeps for every word of the vector memories which vector it holds, and notes for
+every chain which vectors it reads: reaching definitions, at the granularity of vectors. The order rules of docs/isa.md
+count: a chain whose vectors read what others of the same chain write is cut into the segments of
+:meth:`concord.emulator.plan.Access.segments`.
+
+Vectors are numbered (*vids*). Vector v has N elements; an element of its own has the number ``v * N + lane`` (*eid*),
+and constants have negative ones: ``-1 - pattern``. A copy from memory to memory makes no vector: what it writes is what
+it has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.emulator.memories import Memories
+from concord.emulator.plan import Access, Segment
+from concord.emulator.product import fetch
+from concord.golden import blocks
+from concord.image import Image
+from concord.program import Chain, Quant, trace
+from concord.spec.config import NpuConfig
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import Mem, Op, Trap
+from concord.spec.memmap import RegionId
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: What a tap outside of the image reads.
+OUTSIDE = -1
+_REGION = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
+_MEM = {region: mem for mem, region in _REGION.items()}
+
+
+class Kind(Enum):
+    """How the value of a chain begins."""
+
+    COPY = "copy"
+    DENSE = "dense"
+    DEPTHWISE = "depthwise"
+    MAXIMUM = "max"
+    REDUCE = "redmax"
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation of a multifunction unit: with operand vectors ``[positions, rows]``, a table slot, or neither."""
+
+    op: Op
+    operand: Ids | None = None
+    table: int | None = None
+
+
+@dataclass(eq=False)
+class Instance:
+    """One execution of a chain, or of a part of one.
+
+    Parameters
+    ----------
+    number : int
+        In the order of execution.
+    pc : int
+        Address of the ``v_rd``; -1 for the conversion of an input.
+    layer : str
+        Of the program.
+    kind : Kind
+    shape : tuple of int
+        Outer, inner, rows.
+    source : Ids ``[positions, rows, taps * cols]``
+        Vectors; one row of them for a dense product.
+    taps : tuple of int
+        Height and width of the window, and columns of a tap.
+    weight : Floats or None
+        ``[rows, N, K]``, exact.
+    weight_key : tuple
+        Equal for equal weights.
+    steps : tuple of Step
+    wide, narrow : Ids ``[positions, rows]`` or None
+        Vectors of the value, and of its conversion; ``wide`` is the source where nothing is computed.
+    quant : Quant
+        Of the conversion.
+    noise : array ``[positions, rows, N]`` or None
+    """
+
+    number: int
+    pc: int
+    layer: str
+    kind: Kind
+    shape: tuple[int, int, int]
+    source: Ids
+    taps: tuple[int, int, int]
+    wide: Ids
+    weight: Floats | None = None
+    weight_key: tuple[object, ...] = ()
+    steps: tuple[Step, ...] = ()
+    narrow: Ids | None = None
+    quant: Quant = field(default_factory=Quant)
+    noise: npt.NDArray[np.uint16] | None = None
+
+    @property
+    def positions(self) -> int:
+        """Outer times inner."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def computes(self) -> bool:
+        """Whether the value is more than a copy."""
+        return self.kind is not Kind.COPY or bool(self.steps)
+
+    def reads(self) -> list[Ids]:
+        """Vectors that are read."""
+        return [self.source, *(step.operand for step in self.steps if step.operand is not None)]
+
+
+@dataclass
+class Flow:
+    """What a symbolic run has found.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    instances : list of Instance
+        In the order of execution.
+    elements : Ids ``[vectors, N]``
+        What the elements of every vector are: eids, or constants.
+    inputs : dict of Ids
+        By port, the eid of every element of what the host is given.
+    outputs : dict of Ids
+        By port, its vectors.
+    memories : Memories
+        With the tables.
+    """
+
+    config: NpuConfig
+    instances: list[Instance]
+    elements: Ids
+    inputs: dict[str, Ids]
+    outputs: dict[str, Ids]
+    memories: Memories
+
+
+def constant(patterns: npt.NDArray[np.uint16]) -> Ids:
+    """Numbers of constant elements."""
+    return np.asarray(-1 - patterns.astype(np.int64))
+
+
+def pattern(eids: Ids) -> npt.NDArray[np.uint16]:
+    """Inverse of :func:`constant`."""
+    return np.asarray(-1 - eids).astype(np.uint16)
+
+
+def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc: int = 0) -> Flow:
+    """Run a program symbolically.
+
+    Parameters
+    ----------
+    image : Image
+        Program and constants.
+    inputs : dict of Ids
+        By input port, for every element ``[vectors, N]`` the number of the element that the host is given, or a
+        constant (negative).
+    sizes : dict of int
+        By input port, elements that the host is given.
+    pc : int
+        Where the program begins, if the image does not say that.
+
+    Raises
+    ------
+    ValueError
+        If the program traps, or leaves the memories.
+    """
+    return _Run(image, inputs, sizes).go(pc)
+
+
+def memories_of(image: Image) -> Memories:
+    """Memories with what an image loads."""
+    memories = Memories(image.config)
+    memories.program[: len(image.program)] = np.array(image.program, dtype=np.uint64)
+    for segment in image.segments:
+        memories.write(segment.region, segment.start, segment.words())
+    return memories
+
+
+class _Run:
+    """State of a symbolic run."""
+
+    def __init__(self, image: Image, inputs: dict[str, Ids], sizes: dict[str, int]):
+        self.image, self.config = image, image.config
+        self.memories = memories_of(image)
+        self.instances: list[Instance] = []
+        self._elements: list[Ids] = []
+        self._count = 0
+        self.words = {
+            Mem.WIDE: self._known(constant(self.memories.wide)),
+            Mem.NARROW: self._known(constant(blocks.to_half(self.memories.narrow_mant, self.memories.narrow_exp))),
+        }
+        self.eids = {name: self._fresh_elements(size) for name, size in sizes.items()}
+        self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}
+        self.found = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
+        self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
+        self._weights: dict[tuple[object, ...], Floats] = {}
+        self._layers = _layers(image)
+
+    def go(self, pc: int) -> Flow:
+        """All phases."""
+        regions = {port.name: port.region for port in (*self.image.inputs, *self.image.outputs)}
+        for phase in self.image.schedule(pc):
+            for part in phase.inputs:
+                place = slice(part.address, part.address + part.count)
+                self.words[_MEM[regions[part.port]]][place] = self.ports[part.port][
+                    part.first : part.first + part.count
+                ]
+            self._program(phase.pc)
+            for part in phase.outputs:
+                place = slice(part.address, part.address + part.count)
+                self.found[part.port][part.first : part.first + part.count] = self.words[_MEM[regions[part.port]]][
+                    place
+                ]
+        self._arrange_inputs()
+        elements = np.concatenate(self._elements)
+        return Flow(self.config, self.instances, elements, self.eids, self.found, self.memories)
+
+    # Vectors -----------------------------------------------------------------------------------
+
+    def _known(self, elements: Ids) -> Ids:
+        """Vectors whose elements are known to be others."""
+        first = self._count
+        self._elements.append(elements.reshape(-1, self.config.native))
+        self._count += len(self._elements[-1])
+        return np.arange(first, self._count)
+
+    def _fresh(self, count: int) -> Ids:
+        """Vectors with elements of their own."""
+        native = self.config.native
+        return self._known(self._count * native + np.arange(count * native))
+
+    def _fresh_elements(self, count: int) -> Ids:
+        vectors = self._fresh(-(-count // self.config.native))
+        return np.asarray(vectors[0] * self.config.native + np.arange(count))
+
+    def _port(self, name: str, order: Ids) -> Ids:
+        """Vectors of an input; a narrow one is converted by the host."""
+        eids = np.where(order < 0, order, self.eids[name][np.maximum(order, 0)])
+        vectors = self._known(eids)
+        port = self.image.port(name)
+        if port.region is RegionId.WIDE:
+            return vectors
+        narrow = self._fresh(len(vectors))
+        wide = vectors[:, None]
+        shape = 1, len(vectors), 1
+        self._add(Instance(0, -1, name, Kind.COPY, shape, wide[:, None], (1, 1, 1), wide, narrow=narrow[:, None]))
+        return narrow
+
+    def _arrange_inputs(self) -> None:
+        """Vectors of inputs by position, as their first reader walks them."""
+        for one in self.instances:
+            if one.pc >= 0 or one.narrow is None:
+                continue
+            readers = (r for r in self.instances if r.pc >= 0 and np.isin(r.source, one.narrow).any())
+            reader = next(readers, None)
+            if reader is None:
+                continue
+            tiles = reader.taps[2] if reader.kind is Kind.DENSE else reader.shape[2]
+            per_line, count = reader.shape[1] * tiles, one.narrow.size
+            if count % per_line == 0:
+                one.shape = count // per_line, reader.shape[1], tiles
+                one.wide, one.narrow = one.wide.reshape(-1, tiles), one.narrow.reshape(-1, tiles)
+                one.source = one.wide[:, :, None]
+
+    def _add(self, instance: Instance) -> None:
+        instance.number = len(self.instances)
+        self.instances.append(instance)
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def _program(self, pc: int) -> None:
+        run = trace(self.memories.program.tolist(), self.config, pc)
+        if run.trap is not Trap.NONE:
+            raise ValueError(f"program must end with halt, not trap with {run.trap.name} at {run.pc}")
+        noise = blocks.Noise(self.config.mfu_lanes)
+        for chain in run.chains:
+            taken = None
+            if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
+                taken = noise.take(chain.vectors * self.config.beats).reshape(-1, chain.rows, self.config.native)
+            self._chain(chain, taken)
+
+    def _chain(self, chain: Chain, noise: npt.NDArray[np.uint16] | None) -> None:
+        if chain not in self._accesses:
+            access = Access(chain, self.config)
+            self._accesses[chain] = access, list(access.segments())
+        access, segments = self._accesses[chain]
+        for segment in segments:
+            source = access.source[segment.positions, segment.rows]
+            words = np.append(self.words[chain.mem], [OUTSIDE, OUTSIDE])
+            vectors = words[source]
+            for rows in segment.passes:
+                inner = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
+                mine = None if noise is None else noise[segment.positions, rows]
+                self._pass(access, segment.positions, rows, vectors[:, inner], mine)
+
+    def _pass(
+        self, access: Access, positions: slice, rows: slice, source: Ids, noise: npt.NDArray[np.uint16] | None
+    ) -> None:
+        """Rows whose operands are read before any of them is written."""
+        chain = access.chain
+        operands = [None if at is None else self.words[Mem.WIDE][at[positions, rows]] for at in access.operands]
+        steps = tuple(Step(step.op, operand, step.table) for step, operand in zip(chain.steps, operands, strict=True))
+        kind = _kind(chain)
+        shape = source.shape[:2]
+        whole = shape == (chain.outer * chain.inner, chain.rows)
+        outer, inner = (chain.outer, chain.inner) if whole else (1, shape[0])
+        wide = source[:, :, 0] if kind is Kind.COPY and not steps else self._fresh(shape[0] * shape[1]).reshape(shape)
+        narrow = None
+        again = kind is Kind.COPY and not steps and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
+        if again:  # converting a block once more changes nothing, in any rounding
+            narrow = source[:, :, 0]
+        elif Mem.NARROW in access.targets:
+            narrow = self._fresh(shape[0] * shape[1]).reshape(shape)
+        base = Instance(
+            0, chain.pc, self._layers(chain.pc), kind, (outer, inner, shape[1]), source,
+            (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
+            wide, steps=steps, narrow=narrow, quant=chain.quant, noise=noise,
+        )  # fmt: skip
+        if kind in (Kind.DENSE, Kind.DEPTHWISE):
+            self._products(chain, rows, base)
+        elif base.computes or (narrow is not None and not again):
+            self._add(base)
+        for mem, at in access.targets.items():
+            vectors = wide if mem is Mem.WIDE else narrow
+            assert vectors is not None
+            _store(self.words[mem], at[positions, rows].ravel(), vectors.ravel())
+
+    def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
+        """A product; one instance for every source that rows of it have."""
+        key = (chain.matrix, chain.rows, chain.window.taps, chain.cols, chain.mode)
+        if key not in self._weights:
+            self._weights[key] = fetch(chain, self.memories).values
+        weight = self._weights[key]
+        if base.kind is Kind.DEPTHWISE:
+            self._add(replace(base, weight=weight[rows], weight_key=(*key, rows.start, rows.stop)))
+            return
+        starts = [0] + [r for r in range(1, base.shape[2]) if (base.source[:, r] != base.source[:, r - 1]).any()]
+        for start, stop in zip(starts, [*starts[1:], base.shape[2]], strict=True):
+            some = slice(start, stop)
+            part = slice(rows.start + start, rows.start + stop)
+            self._add(
+                replace(
+                    base,
+                    shape=(*base.shape[:2], stop - start),
+                    source=base.source[:, start : start + 1],
+                    wide=base.wide[:, some],
+                    narrow=None if base.narrow is None else base.narrow[:, some],
+                    noise=None if base.noise is None else base.noise[:, some],
+                    steps=tuple(
+                        replace(s, operand=None if s.operand is None else s.operand[:, some]) for s in base.steps
+                    ),
+                    weight=weight[part],
+                    weight_key=(*key, part.start, part.stop),
+                )
+            )
+
+
+def _kind(chain: Chain) -> Kind:
+    match chain.reduce:
+        case Op.MV_MUL:
+            return Kind.DENSE if chain.dense else Kind.DEPTHWISE
+        case Op.V_MAX:
+            return Kind.MAXIMUM
+        case Op.V_REDMAX:
+            return Kind.REDUCE
+    return Kind.COPY
+
+
+def _store(words: Ids, at: Ids, vectors: Ids) -> None:
+    """Write in order: of several vectors for one address the last one stays."""
+    last = len(at) - 1 - np.unique(at[::-1], return_index=True)[1]
+    words[at[last]] = vectors[last]
+
+
+def _layers(image: Image):  # type: ignore[no-untyped-def]
+    """Name of the layer by address."""
+    names = [layer["name"] for layer in image.metadata.get("layers", [])]
+    starts: Sequence[tuple[int, int]] = [(int(pc), int(index)) for pc, index in image.metadata.get("program", ())]
+
+    def name(pc: int) -> str:
+        index = max(((start, index) for start, index in starts if start <= pc), default=(0, -1))[1]
+        return names[index] if 0 <= index < len(names) else ""
+
+    return name

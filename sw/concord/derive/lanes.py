@@ -1,0 +1,207 @@
+"""Which lanes of a vector are something of their own, and which are copies of others or constants.
+
+Native vectors are longer than what a network has, so lanes are left over. Firmware fills them with copies of other
+lanes, with the same weights and constants, or with zeros; both count for the exponent of a block, and neither is part
+of the network. Two lanes of an instance are the same if, at every position, they are made in the same way from elements
+that are the same. A lane is a constant if it is made of constants alone, whatever the inputs are.
+
+What is found holds for the numbers themselves, so that elements may be replaced by those they equal, one after the
+other, in the order of execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, Step, constant, pattern
+from concord.emulator.reference import BINARY
+from concord.golden import half, table
+from concord.spec.formats import Rounding
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+#: Lanes that are no constant; constants are kept as eids, which are negative.
+LIVE = 0
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What is known of the lanes ``[rows * N]`` of a value, at all positions.
+
+    Parameters
+    ----------
+    first : Ids
+        The first lane that is the same.
+    known : Ids
+        The eid of the constant that a lane is, or ``LIVE``.
+    """
+
+    first: Ids
+    known: Ids
+
+    def eids(self, vectors: Ids, native: int) -> Ids:
+        """The elements of vectors ``[positions, rows]`` in terms of these lanes, ``[positions * rows, N]``."""
+        row, lane = np.divmod(self.first, native)
+        own = vectors[:, row] * native + lane
+        return np.asarray(np.where(self.known < 0, self.known, own).reshape(-1, native))
+
+
+def common(found: Sequence[Lanes]) -> Lanes:
+    """What holds for all of several instances."""
+    if len(found) == 1:
+        return found[0]
+    known = np.stack([one.known for one in found])
+    constants = np.where((known == known[:1]).all(axis=0), known[0], LIVE)
+    return Lanes(_firsts([one.first for one in found]), constants)
+
+
+def regular(lanes: Lanes, native: int, constants: bool) -> Lanes:
+    """The same with all lanes of their own but for those at the end of a vector that repeat the one before.
+
+    A channel that is equal to another one, for its weights are, stays in its place.
+
+    Parameters
+    ----------
+    constants : bool
+        Whether lanes at the end that are constants are spare, too. A compiler fills lanes with copies only, and a
+        channel that is a constant is one of the network.
+    """
+    own, fixed = np.arange(len(lanes.first)), lanes.known < 0
+    repeated = np.concatenate([[False], (lanes.first[1:] == lanes.first[:-1]) & ~fixed[1:]])
+    spare = (repeated | fixed | (lanes.first != own) if constants else repeated).reshape(-1, native)
+    last = np.logical_and.accumulate(spare[:, ::-1], axis=1)[:, ::-1].reshape(-1)
+    if constants:
+        return Lanes(np.where(last, lanes.first, own), np.where(last, lanes.known, LIVE))
+    firsts = np.maximum.accumulate(np.where(last, 0, own))
+    return Lanes(firsts, np.full_like(own, LIVE))
+
+
+def _firsts(columns: Sequence[Ids]) -> Ids:
+    """For every entry the first one that is the same in all columns."""
+    stacked = np.stack(columns, axis=1)
+    _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
+
+
+class Analysis:
+    """Lanes of the instances of a flow, each alone.
+
+    Members
+    -------
+    wide, narrow : list of Lanes or None
+        By instance: its value, and its conversion.
+    """
+
+    def __init__(self, flow: Flow):
+        self.flow, self.native = flow, flow.config.native
+        self.elements = flow.elements.copy()
+        self.wide: list[Lanes] = []
+        self.narrow: list[Lanes | None] = []
+        self._rows: dict[tuple[object, ...], Ids] = {}
+        rng = np.random.default_rng(0x9E3779B9)
+        self._random = rng.integers(1, 1 << 62, 1 << 12, dtype=np.int64) | 1
+        for instance in flow.instances:
+            self._instance(instance)
+
+    def _instance(self, one: Instance) -> None:
+        lanes = self._start(one)
+        for step in one.steps:
+            lanes = self._step(one, step, lanes)
+        self.wide.append(lanes)
+        if one.computes:
+            self.elements[one.wide.ravel()] = lanes.eids(one.wide, self.native)
+        if one.narrow is None:
+            self.narrow.append(None)
+            return
+        found = converted(one, lanes, self.native)
+        self.narrow.append(found)
+        self.elements[one.narrow.ravel()] = found.eids(one.narrow, self.native)
+
+    # How values begin --------------------------------------------------------------------------
+
+    def _start(self, one: Instance) -> Lanes:
+        rows = one.shape[2]
+        if one.kind is Kind.DENSE:
+            return self._dense(one)
+        if one.kind is Kind.REDUCE:
+            first = np.repeat(np.arange(rows) * self.native, self.native)
+            return Lanes(first, np.full(rows * self.native, LIVE))
+        source = np.where(
+            (one.source == OUTSIDE)[..., None], constant(np.zeros(1, np.uint16)), self.elements[one.source]
+        )
+        columns = source.transpose(0, 2, 1, 3).reshape(-1, rows * self.native)
+        if one.kind is Kind.DEPTHWISE:
+            assert one.weight is not None
+            weights = one.weight.reshape(rows * self.native, -1)
+            zero = ~weights.any(axis=1)
+            first = self._equal([self._weight_rows(one)], columns)
+            return Lanes(first, np.where(zero, -1, LIVE))
+        first = self._equal([], columns)
+        same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (one.kind is Kind.COPY)
+        return Lanes(first, np.where(same, columns[0], LIVE))
+
+    def _dense(self, one: Instance) -> Lanes:
+        assert one.weight is not None
+        zero = ~one.weight.reshape(one.shape[2] * self.native, -1).any(axis=1)
+        return Lanes(self._weight_rows(one), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
+
+    def _weight_rows(self, one: Instance) -> Ids:
+        if one.weight_key not in self._rows:
+            assert one.weight is not None
+            rows = np.ascontiguousarray(one.weight.reshape(one.shape[2] * self.native, -1) + 0.0)
+            seen: dict[bytes, int] = {}
+            self._rows[one.weight_key] = np.array([seen.setdefault(row.tobytes(), k) for k, row in enumerate(rows)])
+        return self._rows[one.weight_key]
+
+    def _equal(self, keys: list[Ids], columns: Ids) -> Ids:
+        """For every lane the first one with the same keys and the same column."""
+        if len(self._random) < len(columns):
+            again = np.random.default_rng(len(columns))
+            self._random = again.integers(1, 1 << 62, len(columns), dtype=np.int64) | 1
+        with np.errstate(over="ignore"):
+            hashed = (columns * self._random[: len(columns), None]).sum(axis=0)
+        first = _firsts([*keys, hashed])
+        if (columns != columns[:, first]).any():  # two columns with one hash
+            return np.arange(columns.shape[1])
+        return first
+
+    # Operations --------------------------------------------------------------------------------
+
+    def _step(self, one: Instance, step: Step, lanes: Lanes) -> Lanes:
+        if step.operand is None:
+            return Lanes(lanes.first, self._known_unary(step, lanes.known))
+        columns = self.elements[step.operand].reshape(one.positions, -1)
+        first = self._equal([lanes.first], columns)
+        both = (lanes.known < 0) & (columns[0] < 0) & (columns == columns[:1]).all(axis=0)
+        known = np.full_like(lanes.known, LIVE)
+        if both.any():
+            with np.errstate(all="ignore"):
+                known[both] = constant(BINARY[step.op](pattern(lanes.known[both]), pattern(columns[0, both])))
+        return Lanes(first, known)
+
+    def _known_unary(self, step: Step, known: Ids) -> Ids:
+        there = known < 0
+        if not there.any():
+            return known
+        bits, found = pattern(known[there]), known.copy()
+        if step.table is None:
+            found[there] = constant(half.relu(bits))
+        else:
+            memories = self.flow.memories
+            found[there] = constant(table.lookup(bits, memories.table, memories.slot(step.table)).entries)
+        return found
+
+
+def converted(one: Instance, lanes: Lanes, native: int) -> Lanes:
+    """Lanes of a conversion from those of the value: of one block, and the same; zeros stay zeros."""
+    count = len(lanes.first)
+    rows = np.arange(count) // native
+    known = np.where(np.isin(lanes.known, (-1, -1 - 0x8000)), -1, LIVE)
+    if one.quant.rounding is Rounding.STOCHASTIC:
+        return Lanes(np.arange(count), known)
+    return Lanes(_firsts([rows, lanes.first]), known)

@@ -1,0 +1,157 @@
+"""Which lanes of a class are needed: by what is read of it, and by the exponents of its blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.derive import ir
+from concord.derive.build import Tensor
+from concord.derive.classes import Class, Grouping, elements_of
+from concord.derive.flow import Flow, Kind
+from concord.derive.lanes import LIVE, Lanes
+
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What there is of a class in the model.
+
+    Parameters
+    ----------
+    lanes : Ids
+        Lanes of the vectors of a position, counted through its rows.
+    columns : Ids
+        Elements ``cols * N`` of a tap that a product reads, or ``taps * N`` that a maximum of all elements reads.
+    converted : bool
+        Whether the conversion is needed.
+    """
+
+    lanes: Ids
+    columns: Ids
+    converted: bool
+
+    @property
+    def used(self) -> bool:
+        """Whether there is anything."""
+        return bool(len(self.lanes))
+
+    def tensor(self, value: ir.Value, count: int) -> Tensor:
+        """A value of the class, whose positions have ``count`` lanes in the machine."""
+        place = np.full(count, -1)
+        place[self.lanes] = np.arange(len(self.lanes))
+        return Tensor(value, place, len(self.lanes))
+
+
+def live(flow: Flow, grouping: Grouping, needed: Ids) -> dict[Class, Lines]:
+    """Lines of all classes.
+
+    Parameters
+    ----------
+    needed : Ids
+        Elements that are outputs.
+    """
+    return _Liveness(flow, grouping, needed).go()
+
+
+class _Liveness:
+    """Marks elements, the last class first."""
+
+    def __init__(self, flow: Flow, grouping: Grouping, needed: Ids):
+        self.grouping, self.native = grouping, flow.config.native
+        self.marked = np.zeros(flow.elements.size, dtype=np.bool_)
+        self._mark(needed)
+
+    def go(self) -> dict[Class, Lines]:
+        found: dict[Class, Lines] = {}
+        for group in reversed(self.grouping.groups):
+            while True:
+                before = self.marked.sum()
+                for one in reversed(group.classes):
+                    found[one] = self._visit(one)
+                if not group.recurrent or self.marked.sum() == before:
+                    break
+        return found
+
+    def _mark(self, eids: Ids) -> None:
+        self.marked[eids[eids >= 0]] = True
+
+    def _lanes(self, vectors: list[Ids | None]) -> Mask:
+        """Which lanes ``[rows * N]`` are needed, of any member at any position."""
+        marks = self.marked.reshape(-1, self.native)
+        found = [marks[v].any(axis=0).reshape(-1) for v in vectors if v is not None]
+        return np.asarray(np.any(found, axis=0))
+
+    def _visit(self, one: Class) -> Lines:
+        lanes = np.zeros(len(one.wide.first), dtype=np.bool_)
+        if one.one.computes:
+            lanes |= self._lanes([member.wide for member in one.members]) & _kept(one.wide)
+        converted = False
+        if one.narrow is not None:
+            own = self._lanes([member.narrow for member in one.members])
+            converted = bool(own.any())
+            rows = own.reshape(-1, self.native).any(axis=1).repeat(self.native)
+            lanes |= rows & _kept(one.narrow)
+        lanes |= self._gaps(lanes)
+        there = np.flatnonzero(lanes)
+        columns = np.zeros(0, np.int64)
+        if len(there):
+            columns = self._sources(one, there)
+        return Lines(there, columns, converted)
+
+    def _gaps(self, lanes: Mask) -> Mask:
+        """Lanes in front of needed ones of the same vector."""
+        rows = lanes.reshape(-1, self.native)
+        return np.asarray(np.logical_or.accumulate(rows[:, ::-1], axis=1)[:, ::-1].reshape(-1))
+
+    def _sources(self, one: Class, lanes: Ids) -> Ids:
+        """Mark what is read for some lanes; the columns of a product."""
+        rows, lane = np.divmod(lanes, self.native)
+        source, *operands = one.operands()
+        for operand in operands:
+            for vectors in operand:
+                self._mark(elements_of(vectors, self.grouping.elements)[:, rows, lane])
+        eids = [elements_of(vectors, self.grouping.elements, one.outside) for vectors in source]
+        if one.one.kind is Kind.DENSE:
+            return self._columns(one, lanes, eids)
+        if one.one.kind is Kind.REDUCE:
+            together = np.concatenate(eids)[:, np.unique(rows)]
+            together = together.reshape(-1, together.shape[2] * together.shape[3])
+            self._mark(together)
+            return np.flatnonzero(~repeated(together))
+        for some in eids:
+            self._mark(some[:, rows, :, lane])
+        return np.zeros(0, np.int64)
+
+    def _columns(self, one: Class, lanes: Ids, eids: list[Ids]) -> Ids:
+        """Columns of the taps of a dense product that have a weight, or are something of their own."""
+        weight = one.one.weight
+        assert weight is not None
+        kh, kw, cols = one.one.taps
+        used = weight.reshape(-1, kh * kw, cols * self.native)[lanes].any(axis=(0, 1))
+        together = np.concatenate(eids)[:, 0].reshape(-1, cols * self.native)
+        zeros = (together == -1).all(axis=0)
+        used = ~zeros & (used | ~repeated(together))
+        used[0] |= not used.any()
+        self._mark(together[:, used])
+        return np.flatnonzero(used)
+
+
+def repeated(columns: Ids) -> Mask:
+    """Which columns are equal to an earlier one."""
+    rng = np.random.default_rng(len(columns))
+    with np.errstate(over="ignore"):
+        hashed = (columns * rng.integers(1, 1 << 62, (len(columns), 1), dtype=np.int64)).sum(axis=0)
+    _, first, inverse = np.unique(hashed, return_index=True, return_inverse=True)
+    earlier = first[inverse.reshape(-1)]
+    same = (columns == columns[:, earlier]).all(axis=0)
+    return np.asarray(same & (earlier != np.arange(len(earlier))))
+
+
+def _kept(lanes: Lanes) -> Mask:
+    """Lanes that are something of their own."""
+    return np.asarray((lanes.first == np.arange(len(lanes.first))) & (lanes.known == LIVE))

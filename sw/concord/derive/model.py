@@ -1,0 +1,159 @@
+"""From an image, or the folder of a compiled network, to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.cli_base import image_of
+from concord.compiler.layout import BORDER
+from concord.compiler.package import Package
+from concord.derive import ir
+from concord.derive.build import Builder, input_limit, narrowed
+from concord.derive.chains import ClassNodes
+from concord.derive.classes import Class, Grouping, elements_of, group
+from concord.derive.clean import cleaned
+from concord.derive.flow import Flow, constant, symbolic_run
+from concord.derive.lanes import Analysis
+from concord.derive.live import Lines, live
+from concord.derive.turns import Turns
+from concord.golden import half
+from concord.graph.ir import Graph
+from concord.image import Image
+from concord.ports import Port
+
+Ids = npt.NDArray[np.int64]
+
+
+def derive(path: Path) -> ir.Model:
+    """The model of a compiled network (a folder) or of an image (a file)."""
+    return derive_package(Package.load(path)) if path.is_dir() else derive_image(image_of(path))
+
+
+def derive_package(package: Package) -> ir.Model:
+    """The model of a compiled network, in the shapes of the network.
+
+    Only its image says what is computed; the folder says how samples become ports, and what the host does behind.
+    """
+    arrangement, batch = package.arrangement, package.arrangement.batch
+    front = (batch,) if batch > 1 else ()
+    inputs, shapes, prepared = {}, {}, {}
+    for name, order in arrangement.inputs.items():
+        centre = arrangement.centres.get(name, 0.0)
+        border = constant(half.encode(np.array([0.0 - centre])))[0]
+        inputs[name] = np.where(order == BORDER, border, order)
+        shapes[name] = front + tuple(arrangement.shapes[name])
+        grid = arrangement.grids.get(name)
+        prepared[name] = (None if grid is None else (grid.exponent, grid.least, grid.greatest)), centre
+    outputs = {
+        name: (ids.reshape(front + tuple(arrangement.shapes[name]))) for name, ids in arrangement.outputs.items()
+    }
+    return _derive(package.image, inputs, shapes, outputs, prepared, batch, package.host, constants=False)
+
+
+def derive_image(image: Image) -> ir.Model:
+    """The model of an image, in the shapes of its ports."""
+    inputs, shapes = {}, {}
+    for port in image.inputs:
+        inputs[port.name] = _padded(np.arange(port.elements).reshape(port.shape or (1,)), image.config.native)
+        shapes[port.name] = port.shape
+    outputs = {port.name: np.arange(port.elements).reshape(port.shape) for port in image.outputs}
+    return _derive(image, inputs, shapes, outputs, {}, 1, None, constants=True)
+
+
+def _padded(ids: Ids, native: int) -> Ids:
+    """Elements of a port as vectors; what is added is +0."""
+    lines = ids.reshape(-1, ids.shape[-1])
+    return np.pad(lines, ((0, 0), (0, -lines.shape[1] % native)), constant_values=-1).reshape(-1, native)
+
+
+def _derive(
+    image: Image,
+    inputs: dict[str, Ids],
+    shapes: dict[str, ir.Shape],
+    outputs: dict[str, Ids],
+    prepared: dict[str, tuple[tuple[int, int, int] | None, float]],
+    batch: int,
+    tail: Graph | None,
+    constants: bool,
+) -> ir.Model:
+    flow = symbolic_run(image, inputs, {name: prod(shape) for name, shape in shapes.items()})
+    grouping = group(flow, Analysis(flow), constants)
+    ports = {port.name: port for port in image.outputs}
+    found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in outputs.items()}
+    needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)
+    builder = Builder(flow, grouping.elements)
+    names: dict[str, str] = {}
+    given = []
+    for name, shape in shapes.items():
+        value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
+        names[value.name] = name
+        given.append(value)
+        builder.know_input(_way_in(builder, value, *prepared.get(name, (None, 0.0))), flow.inputs[name])
+    _classes(builder, grouping, live(flow, grouping, needed))
+    results = []
+    for name, eids in found.items():
+        x = builder.read(eids, name, "result")
+        output = ir.Value(builder.names.new(name), eids.shape, ir.Type.REAL, x.batched)
+        builder.add(ir.ToReal(output=output, layer=name, x=x), (np.inf, 0))
+        names[output.name] = name
+        results.append(output)
+    title = str(image.metadata.get("name", "program"))
+    model = ir.Model(title, tuple(given), ir.Body(tuple(builder.nodes)), tuple(results), names, batch, tail)
+    model = cleaned(model)
+    model.check()
+    return model
+
+
+def _way_in(builder: Builder, x: ir.Value, grid: tuple[int, int, int] | None, centre: float) -> ir.Value:
+    """What the host does to an input before it is in the memories."""
+    if grid is not None or centre:
+        output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)
+        builder.add(ir.Prepare(output=output, layer=x.name, x=x, grid=grid, centre=centre), input_limit())
+        x = output
+    output = ir.Value(builder.names.new(x.name, "half"), x.shape)
+    return builder.add(ir.ToHalf(output=output, layer=x.name, x=x), input_limit())
+
+
+def _elements(flow: Flow, grouping: Grouping, port: Port, ids: Ids, image: Image) -> Ids:
+    """Elements of an output, by the elements of its port."""
+    eids = grouping.elements[flow.outputs[port.name]]
+    if port.name in image.feeding.lanes:
+        eids = eids.copy()
+        eids[:, image.feeding.lanes[port.name] :] = -1
+    last = port.shape[-1] if port.shape else 1
+    lines = eids.reshape(port.elements // last, -1)[:, :last]
+    return np.asarray(lines.reshape(-1)[ids])
+
+
+def _classes(builder: Builder, grouping: Grouping, lines: dict[Class, Lines]) -> None:
+    for one in grouping.groups:
+        if one.recurrent:
+            Turns(builder, one, lines).build()
+        elif lines[one.classes[0]].used:
+            _flat(builder, one.classes[0], lines[one.classes[0]])
+
+
+def _flat(builder: Builder, one: Class, lines: Lines) -> None:
+    """A class that is no recurrence: its members are more positions."""
+    operands = one.operands()
+    outer = sum(member.shape[0] for member in one.members)
+    front = tuple(size for size in (outer, one.one.shape[1]) if size > 1)
+
+    def read(number: int, pick: Callable[[Ids], Ids], broadcast: bool) -> ir.Value:
+        eids = np.concatenate([pick(elements_of(v, builder.elements, one.outside)) for v in operands[number]])
+        eids = eids.reshape(*front, *eids.shape[1:])
+        return builder.read(narrowed(eids) if broadcast else eids, one.one.layer)
+
+    wide, narrow = ClassNodes(builder, one, lines, read).build()
+    if one.one.computes:
+        builder.know(
+            lines.tensor(wide, one.one.shape[2] * builder.native), np.concatenate([m.wide for m in one.members])
+        )
+    if narrow is not None:
+        together = np.concatenate([m.narrow for m in one.members if m.narrow is not None])
+        builder.know(lines.tensor(narrow, one.one.shape[2] * builder.native), together)

@@ -1,0 +1,37 @@
+"""Models that are derived from programs by hand and random ones compute what the emulator does."""
+
+import pytest
+
+from concord.derive import evaluate
+from concord.derive.model import derive_image
+from concord.spec.presets import TINY
+from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin
+from program_gen import random_program
+from small_examples import SMALL
+
+#: Several tile engines, too; and wide mantissas, for which float64 is too short.
+CONFIGS = {
+    "tiny": TINY,
+    "two engines": TINY.replace(engines=2),
+    "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_examples(name, tmp_path):
+    image = SMALL[name]().image()
+    model = derive_image(image)
+    inputs = random_inputs(image, 3, 1)
+    want = emulated(image, inputs)
+    same(twin(model, tmp_path).run(inputs), want)
+    same(evaluate.run(model, inputs), want)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("seed", range(2))
+def test_random_programs(config, seed, tmp_path):
+    words, memories = random_program(CONFIGS[config], program_rng(f"{config} {seed}"), 8)
+    image = image_of_memories(words, memories)
+    model = derive_image(image)
+    inputs = random_inputs(image, 2, seed)
+    same(twin(model, tmp_path).run(inputs), emulated(image, inputs))
