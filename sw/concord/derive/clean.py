@@ -27,7 +27,7 @@ def _folded(
     for node in nodes:
         new = _renamed_loop(node, known, renamed) if isinstance(node, ir.Loop) else _renamed(node, renamed)
         some: list[ir.Node] = [new]
-        if not isinstance(new, ir.Constant) and new.inputs and all(x in known for x in new.inputs):
+        if not isinstance(new, ir.Constant) and all(x in known for x in new.inputs):
             some = _constants(new, known, renamed)
         known.update((one.output, one) for one in some if isinstance(one, ir.Constant))
         found += some

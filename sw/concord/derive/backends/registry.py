@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.onnx_file import write_onnx
+from concord.derive.backends.torch_file import write_torch
 from concord.derive.ir import Model
 
 
@@ -26,7 +28,11 @@ class Backend:
     write: Callable[[Model, Path], None]
 
 
-BACKENDS = {"numpy": Backend(".py", write_numpy)}
+BACKENDS = {
+    "numpy": Backend(".py", write_numpy),
+    "torch": Backend(".py", write_torch),
+    "onnx": Backend(".onnx", write_onnx),
+}
 
 
 def backend_for(path: Path, name: str | None) -> Backend:
