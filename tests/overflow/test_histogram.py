@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.overflow.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Tally, check_width, needed_bits
+from concord.overflow.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Scratch, Tally, check_width, needed_bits
 from concord.overflow.pairs import Pairs, countable
 
 
@@ -50,10 +50,23 @@ def test_floats_are_counted_as_their_integers(kind, frac, extra):
     want = Histogram()
     want.count(values)
     floats = np.ldexp(values.astype(kind), -frac).astype(kind)
-    tally = Tally()
-    for _ in range(2):  # scratch arrays are used again
-        assert np.array_equal(tally.count(floats, frac), want.counts)
-    assert tally.count(np.zeros(3, kind) * -1).sum() == 3 and tally.count(np.array([-0.0], kind))[1] == 1
+    tally = Tally(kind, frac, Scratch())
+    for _ in range(2):  # counts begin again
+        for part in np.split(floats, [3, 10]):
+            tally.add(part)
+        assert np.array_equal(tally.counts(), want.counts)
+    tally.add(np.array([-0.0, 0.0, -0.0], kind))
+    assert tally.counts()[1] == 3
+
+
+def test_more_floats_than_are_collected():
+    rng = np.random.default_rng(5)
+    parts = [rng.integers(-1000, 1000, n) for n in (400_001, 300_001, 1, 1_200_003, 7)]
+    tally, want = Tally(np.float32, 0, Scratch()), Histogram()
+    for part in parts:
+        tally.add(part.astype(np.float32))
+        want.count(part)
+    assert np.array_equal(tally.counts(), want.counts)
 
 
 def test_curves_never_rise():

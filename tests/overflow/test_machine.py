@@ -131,6 +131,35 @@ def test_bounds_hold_for_every_input_in_the_range():
             assert all(a.observed <= b.bound for a, b in zip(layer.stages, bound.stages, strict=True))
 
 
+def test_bounds_of_rounded_numbers_hold():
+    """The greatest element of a block is rounded up here, and with it the sum."""
+    attrs = {"weight": np.ones((1, 4)), "bias": np.zeros(1)}
+    graph = graph_of([Node("Dense", "fc", ("x",), ("y",), attrs)], x=(1, 4))
+    config = ROOMY.replace(act_mant=3)
+    package = compile_graph(graph, config).package
+    for value in (2.5 + 2**-6, 5.25, 6.9, 1.3):
+        for analysis in (analyse_machine(package, {"x": np.full((2, 4), sign * value)}) for sign in (1, -1)):
+            assert all(stage.observed <= stage.bound for stage in analysis.layers[0].stages)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 11, 13])
+def test_lanes_without_a_sample_are_not_counted(count):
+    graph = perceptron(5, 4)
+    package = compile_graph(graph, ROOMY).package
+    inputs = samples(graph, count)
+    assert same(analyse_machine(package, inputs), counted(package, inputs)) == set(Stage)
+
+
+def test_samples_that_fill_no_run_are_left_out():
+    graph = perceptron(5, 4)
+    package = compile_graph(graph, ROOMY, batch=4).package
+    inputs = samples(graph, 11)
+    analysis = analyse_machine(package, inputs)
+    assert analysis.samples == 8 and same(analysis, counted(package, {"x": inputs["x"][:8]})) == set(Stage)
+    with pytest.raises(ValueError, match="inputs must have at least the 4 samples of a run, not 3"):
+        analyse_machine(package, samples(graph, 3))
+
+
 def test_the_bound_of_one_product_is_reached():
     """Whole numbers, so that nothing is rounded: the norm of the weights times the range of the input."""
     weight = np.array([[3.0, -2.0, 5.0, 1.0], [1.0, 1.0, -1.0, 0.0]])

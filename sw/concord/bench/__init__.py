@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 from .functions import measure_functions
 from .hardware import RTL_MEASURES, Rtl
 from .networks import measure_networks, measure_widths
+from .overflow import measure_overflow
 from .rates import measure_rates
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
@@ -27,6 +28,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "rates": measure_rates,
     "widths": measure_widths,
     "functions": measure_functions,
+    "overflow": measure_overflow,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
 }

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .histogram import Histogram, Tally
+from .histogram import Histogram, Scratch, Tally
 from .pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
@@ -55,11 +55,41 @@ class Block:
 
 def count(blocks: Iterable[Block]) -> Sums:
     """Count all products, partial sums and outputs."""
-    found, tally = Sums(), Tally()
+    found, counter = Sums(), _Counter()
     for block in blocks:
         _products(block, found.product)
-        _additions(block, found, tally)
+        _additions(block, counter)
+    for stage in ("sum", "output"):
+        found.stages[stage].add(counter.histogram(stage))
     return found
+
+
+class _Counter:
+    """Counts sums of any type."""
+
+    def __init__(self) -> None:
+        self.scratch = Scratch()
+        self._tallies: dict[tuple[str, type], Tally] = {}
+        self._whole: dict[str, Histogram] = {}
+
+    def add(self, stage: str, values: Any) -> None:
+        """Count floats that are integers, or Python integers."""
+        kind = values.dtype.type
+        if kind is np.object_:
+            self._whole.setdefault(stage, Histogram()).count(values)
+            return
+        if (stage, kind) not in self._tallies:
+            self._tallies[stage, kind] = Tally(kind, 0, self.scratch)
+        self._tallies[stage, kind].add(values)
+
+    def histogram(self, stage: str) -> Histogram:
+        """All that was counted."""
+        found = Histogram()
+        found.add(self._whole.get(stage, found))
+        for (name, _), tally in self._tallies.items():
+            if name == stage:
+                found.add(tally.counts())
+        return found
 
 
 def _products(block: Block, histogram: Histogram) -> None:
@@ -76,7 +106,7 @@ def _products(block: Block, histogram: Histogram) -> None:
         histogram.count(x[:, None] * w[:, :, None])
 
 
-def _additions(block: Block, found: Sums, tally: Tally) -> None:
+def _additions(block: Block, counter: _Counter) -> None:
     """Groups, rows and columns in pieces of a suitable size."""
     groups, _, columns = block.x.shape
     rows = block.w.shape[1]
@@ -89,7 +119,7 @@ def _additions(block: Block, found: Sums, tally: Tally) -> None:
         w = block.w[some].astype(kind)
         bias = None if block.bias is None else block.bias[some].astype(kind)
         for c in range(0, columns, width):
-            _sequence(block.x[some, :, c : c + width].astype(kind), w, bias, found, tally)
+            _sequence(block.x[some, :, c : c + width].astype(kind), w, bias, counter)
 
 
 def _kind(block: Block) -> Any:
@@ -103,28 +133,20 @@ def _kind(block: Block) -> Any:
     return object
 
 
-def _sequence(x: Any, w: Any, bias: Any, found: Sums, tally: Tally) -> None:
+def _sequence(x: Any, w: Any, bias: Any, counter: _Counter) -> None:
     """Multiply and add, one element after the other."""
-    exact = x.dtype == object
     shape = (w.shape[0], w.shape[1], x.shape[2])
     sums = np.zeros(shape, x.dtype)
-    term = np.empty(shape, x.dtype) if exact else tally.take("term", shape, x.dtype)
+    term = np.empty(shape, x.dtype) if x.dtype == object else counter.scratch.take("term", shape, x.dtype)
     for k in range(x.shape[1]):
         np.multiply(w[:, :, k, None], x[:, None, k], out=term)
         np.add(sums, term, out=sums)
         if k:
-            _count(found.sum, sums, tally)
+            counter.add("sum", sums)
     if bias is not None:
         np.add(sums, bias[:, :, None], out=sums)
-        _count(found.sum, sums, tally)
-    _count(found.output, sums, tally)
-
-
-def _count(histogram: Histogram, values: Any, tally: Tally) -> None:
-    if values.dtype == object:
-        histogram.count(values)
-    else:
-        histogram.add(tally.count(values))
+        counter.add("sum", sums)
+    counter.add("output", sums)
 
 
 def bound(w: NDArray[Any], bias: NDArray[Any] | None, x_ends: tuple[int, int]) -> dict[str, int]:

@@ -26,6 +26,8 @@ _FLOATS: dict[type, tuple[type, int, int]] = {
     np.float64: (np.uint64, 52, 1023),
 }
 _HALF_WORD = 32
+#: Exponent fields that are counted together.
+_COLLECTED = 1 << 19
 
 
 def check_width(name: str, width: int) -> int:
@@ -113,12 +115,36 @@ class Histogram:
         self.counts += np.bincount(needed_bits(values).reshape(-1), minlength=WIDEST + 1)
 
 
+class Scratch:
+    """Arrays by name, kept from call to call so that memory is not mapped again and again; for one thread."""
+
+    def __init__(self) -> None:
+        self._flat: dict[str, NDArray[np.uint8]] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An uninitialised array; it is the same memory each time the name is used."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        flat = self._flat.get(name)
+        if flat is None or flat.size < size:
+            flat = self._flat[name] = np.empty(size, dtype=np.uint8)
+        return np.asarray(flat[:size].view(dtype).reshape(shape))
+
+
 class Tally:
     """Counts numbers that are integers times ``2**-frac``, held exactly in float32 or float64, fast.
 
     A quarter of the least bit is added: that changes no exponent but those of zero and of negative powers of two, which
-    need one bit less than the positive ones. The exponent field is then the length of the integer. Scratch arrays are
-    kept from call to call, so one of these must not be shared between threads.
+    need one bit less than the positive ones. The exponent field is then the length of the integer. Fields are collected
+    and counted in pairs, many at a time.
+
+    Parameters
+    ----------
+    kind : type
+        float32 or float64.
+    frac : int
+        What an integer is.
+    scratch : Scratch
+        Of the thread.
 
     Members
     -------
@@ -128,33 +154,48 @@ class Tally:
 
     LIMITS: ClassVar[dict[type, int]] = {np.float32: 22, np.float64: 51}
 
-    def __init__(self) -> None:
-        self._scratch: dict[str, NDArray[np.uint8]] = {}
+    def __init__(self, kind: type, frac: int, scratch: Scratch):
+        self._kind, self._frac, self._scratch = kind, frac, scratch
+        self._fields = np.empty(_COLLECTED, dtype=np.uint8)
+        self._filled = 0
+        self._pairs = np.zeros(1 << 16, dtype=np.int64)
+        self._odd: list[int] = []
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An uninitialised array; it is the same memory each time the name is used."""
-        size = math.prod(shape) * np.dtype(dtype).itemsize
-        flat = self._scratch.get(name)
-        if flat is None or flat.size < size:
-            flat = self._scratch[name] = np.empty(size, dtype=np.uint8)
-        return np.asarray(flat[:size].view(dtype).reshape(shape))
+    def add(self, values: NDArray[Any]) -> None:
+        """Count contiguous floats."""
+        flat = values.reshape(-1)
+        for start in range(0, flat.size, _COLLECTED):
+            part = flat[start : start + _COLLECTED]
+            if self._filled + part.size > _COLLECTED:
+                self._flush()
+            self._collect(part)
 
-    def count(self, values: NDArray[Any], frac: int = 0) -> Counts:
-        """Counts of contiguous floats by the bits that ``values * 2**frac`` need."""
-        integer, fraction, bias = _FLOATS[values.dtype.type]
-        size = values.size
-        moved = self.take("moved", (size,), values.dtype.type)
-        np.add(values.reshape(-1), 2.0 ** -(frac + 2), out=moved)
-        field = self.take("field", (size,), integer)
-        np.right_shift(moved.view(integer), fraction, out=field)
-        narrow = self.take("narrow", (size + (size & 1),), np.uint8)
-        np.copyto(narrow[:size], field, casting="unsafe")  # without the sign
-        narrow[size:] = 0
-        pairs = np.bincount(narrow.view(np.uint16), minlength=1 << 16).reshape(256, 256)
-        fields = pairs.sum(axis=0) + pairs.sum(axis=1)
-        fields[0] -= size & 1
+    def _collect(self, values: NDArray[Any]) -> None:
+        integer, fraction, _ = _FLOATS[self._kind]
+        moved = self._scratch.take("moved", values.shape, self._kind)
+        np.add(values, 2.0 ** -(self._frac + 2), out=moved)
+        field: NDArray[Any] = moved.view(integer)
+        np.right_shift(field, fraction, out=field)
+        end = self._filled + values.size
+        np.copyto(self._fields[self._filled : end], field, casting="unsafe")  # without the sign
+        self._filled = end
+
+    def _flush(self) -> None:
+        even = self._filled & ~1
+        self._pairs += np.bincount(self._fields[:even].view(np.uint16), minlength=1 << 16)
+        if self._filled > even:
+            self._odd.append(int(self._fields[even]))
+        self._filled = 0
+
+    def counts(self) -> Counts:
+        """Counts of everything by the bits it needs; begins again."""
+        self._flush()
+        square = self._pairs.reshape(256, 256)
+        fields = square.sum(axis=0) + square.sum(axis=1) + np.bincount(self._odd, minlength=256)
         counts = np.zeros(WIDEST + 1, dtype=np.int64)
-        counts[:256] = np.roll(fields, frac + 2 - bias)
+        counts[:256] = np.roll(fields, self._frac + 2 - _FLOATS[self._kind][2])
         counts[1] += counts[0]  # zero
         counts[0] = 0
+        self._pairs[:] = 0
+        self._odd = []
         return counts

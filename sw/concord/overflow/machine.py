@@ -22,7 +22,7 @@ from concord.emulator.plan import Part
 from concord.emulator.product import Product, Weights
 from concord.spec.config import NpuConfig
 
-from .histogram import Histogram, Tally
+from .histogram import Histogram, Scratch, Tally
 from .pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
@@ -84,6 +84,7 @@ class Watcher:
         self._exact = 2.0 ** (Tally.LIMITS[np.float64] - config.acc_frac)
         self._joint = countable(config.act.q_max, config.wgt.q_max)
         self._lock, self._local = threading.Lock(), threading.local()
+        self._counters: list[_Counter] = []
         self._operands: dict[int, _Operands] = {}
         self._pairs: dict[tuple[str, int, int], Pairs] = {}
         self._found: dict[str, Observed] = {}
@@ -92,22 +93,32 @@ class Watcher:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
         if part.product is None:
             return
-        if not hasattr(self._local, "tally"):
-            self._local.tally = Tally()
-        name, observed = self._layer_of(part.chain.pc), Observed()
-        counter = _Counter(self.config, self._local.tally, self._raw, observed, not self._joint)
+        name = self._layer_of(part.chain.pc)
+        if not hasattr(self._local, "counter"):
+            self._local.counter = _Counter(self.config, self._raw, not self._joint)
+            with self._lock:
+                self._counters.append(self._local.counter)
+        counter: _Counter = self._local.counter
+        if counter.layer != name:
+            self._take(counter)
+            counter.layer = name
         self._product(name, part.product, lanes, count, counter)
+
+    def _take(self, counter: _Counter) -> None:
+        """Add what a thread has counted for its last layer."""
         with self._lock:
-            self._found.setdefault(name, Observed()).add(observed)
+            if counter.layer is not None:
+                self._found.setdefault(counter.layer, Observed()).add(counter.taken())
 
     def found(self) -> dict[str, Observed]:
-        """What was counted, by layer in the order of execution."""
-        with self._lock:
-            whole: dict[str, Observed] = {}
-            for name, observed in self._found.items():
-                whole.setdefault(name, Observed()).add(observed)
-            for (name, _, _), pairs in self._pairs.items():
-                whole[name][Stage.PRODUCT].add(pairs.counts())
+        """What was counted, by layer in the order of execution; nothing must be running."""
+        for counter in self._counters:
+            self._take(counter)
+        whole: dict[str, Observed] = {}
+        for name, observed in self._found.items():
+            whole.setdefault(name, Observed()).add(observed)
+        for (name, _, _), pairs in self._pairs.items():
+            whole[name][Stage.PRODUCT].add(pairs.counts())
         return whole
 
     def _product(self, name: str, product: Product, lanes: Lanes, count: int, counter: _Counter) -> None:
@@ -157,10 +168,36 @@ class Watcher:
 
 
 class _Counter:
-    """Counts products step by step, those of two mantissas only if ``products`` says so."""
+    """Counts products step by step, in one thread.
 
-    def __init__(self, config: NpuConfig, tally: Tally, raw: Any, observed: Observed, products: bool):
-        self.config, self.tally, self.raw, self.observed, self.products = config, tally, raw, observed, products
+    Parameters
+    ----------
+    config : NpuConfig
+    raw : type
+        Floats in which products and sums of lanes are exact.
+    products : bool
+        Whether products are counted here.
+
+    Members
+    -------
+    layer : str or None
+        What is being counted.
+    """
+
+    def __init__(self, config: NpuConfig, raw: Any, products: bool):
+        self.config, self.raw, self.products = config, raw, products
+        self.layer: str | None = None
+        self._scratch = Scratch()
+        self._whole = Observed()
+        kinds = {stage: (np.float64, config.acc_frac) if stage in ON_GRID else (raw, 0) for stage in Stage}
+        self._tallies = {stage: Tally(kind, frac, self._scratch) for stage, (kind, frac) in kinds.items()}
+
+    def taken(self) -> Observed:
+        """What was counted since the last call."""
+        observed, self._whole = self._whole, Observed()
+        for stage, tally in self._tallies.items():
+            observed[stage].add(tally.counts())
+        return observed
 
     def steps(self, depthwise: bool, weights: tuple[Any, Any], mant: Any, powers: Any, whole: bool) -> None:
         """All steps for some columns.
@@ -183,11 +220,11 @@ class _Counter:
         for step in range(len(w_mant)):
             dots = self._tree(self._products(w_mant[step], x[step]))
             sums = self._add(sums, dots, w_powers[step][..., None] * powers[step // per_block], whole)
-        self._count_grid(Stage.OUTPUT, sums)
+        self._count(Stage.OUTPUT, sums)
 
     def _products(self, w: Any, x: Any) -> Any:
         """Products ``[L, rows, N, columns]`` of mantissas."""
-        products = self.tally.take("products", (*w.shape, x.shape[-1]), self.raw)
+        products = self._scratch.take("products", (*w.shape, x.shape[-1]), self.raw)
         np.multiply(w[..., None], x, out=products)
         if self.products:
             self._count(Stage.PRODUCT, products)
@@ -197,7 +234,7 @@ class _Counter:
         """Add up pairwise, as the adder tree does."""
         if len(products) == 1:
             return products[0]
-        nodes = self.tally.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
+        nodes = self._scratch.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
         level, first = products, 0
         while len(level) > 1:
             out = nodes[first : first + len(level) // 2]
@@ -213,18 +250,15 @@ class _Counter:
             terms = dots.astype(np.int64).astype(object) << shift.astype(object)
             sums = sums + terms
         else:
-            terms = self.tally.take("terms", sums.shape, np.float64)
+            terms = self._scratch.take("terms", sums.shape, np.float64)
             np.multiply(dots, powers, out=terms)
             np.add(sums, terms, out=sums)
-        self._count_grid(Stage.TERM, terms)
-        self._count_grid(Stage.SUM, sums)
+        self._count(Stage.TERM, terms)
+        self._count(Stage.SUM, sums)
         return sums
 
     def _count(self, stage: Stage, values: Any) -> None:
-        self.observed[stage].add(self.tally.count(values))
-
-    def _count_grid(self, stage: Stage, values: Any) -> None:
         if values.dtype == object:
-            self.observed[stage].count(values)
+            self._whole[stage].count(values)
         else:
-            self.observed[stage].add(self.tally.count(values, self.config.acc_frac))
+            self._tallies[stage].add(values)

@@ -1,0 +1,48 @@
+"""What accumulators trained networks need: bits on recorded samples, and for every input in their range."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from concord.bench.results import Results
+from concord.bench.tasks import TASKS, calibration, folder, load
+from concord.compiler.formats import choose_formats
+from concord.compiler.lower import Unsupported
+from concord.overflow import analyse_machine
+from concord.sheet import CapacityError
+from concord.spec.config import NpuConfig
+
+#: Samples of each network.
+SAMPLES = 100
+
+
+def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """One row per network without a state: how many products there are, and widths that are free of overflow."""
+    group, data = "Overflow: bits that accumulators need", folder()
+    if data is None:
+        results.skip(group, "CONCORD_DATA does not name a folder with networks")
+        return
+    results.notes[group] = (
+        f"{SAMPLES} recorded samples, formats chosen with about 100 others; the hardware accumulates in "
+        f"{config.acc_bits} bits and keeps {config.acc_width}. Observed: what the samples need, while adding and of "
+        "outputs. Bound: what every input needs that is within the range of the samples. CPU is that of all threads."
+    )
+    for task in (task for task in TASKS if not task.state):
+        say(f"overflow of {task.model}")
+        graph, inputs, _ = load(task, data)
+        try:
+            package = choose_formats(
+                graph, config, calibration(task, graph, data), batch=task.batch
+            ).chosen.compiled.package
+        except (CapacityError, Unsupported) as error:
+            results.skip(f"{task.model}, overflow", str(error))
+            continue
+        start = time.process_time()
+        found = analyse_machine(package, {graph.inputs[0]: inputs[:SAMPLES]}, name=task.model)
+        taken = time.process_time() - start
+        texts = {"products": f"{sum(layer.stage('product').total for layer in found.layers):,}"}
+        for checked, title in (("intermediate", "adding"), ("output", "outputs")):
+            texts[f"observed, {title}"] = str(found.needed(checked))
+            texts[f"bound, {title}"] = str(found.bound(checked))
+        results.row(group, task.model, texts | {"CPU": f"{taken:.1f} s"})
