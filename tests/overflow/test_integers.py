@@ -220,7 +220,7 @@ def test_another_order_and_a_missing_sum_are_noticed():
 def test_bounds_are_reached_by_some_input(seed):
     """Elements at the end that suits the sign of each weight make the greatest sum, others none beyond the bound."""
     rng = np.random.default_rng(seed)
-    w, bias = rng.integers(-127, 128, (3, 12)), rng.integers(-500, 500, 3)
+    w, bias = rng.integers(-127, 128, (3, 12)), rng.integers(-(1 << 20), 1 << 20, 3)
     low, high = -int(rng.integers(0, 129)), int(rng.integers(1, 256))
     bits = bound(w, bias, (low, high))
     worst = np.concatenate([np.where(w > 0, high, low), np.where(w > 0, low, high)]).T[None]

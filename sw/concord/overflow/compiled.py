@@ -51,7 +51,7 @@ def analyse_machine(
     Raises
     ------
     ValueError
-        For inputs, ranges or widths that are not possible.
+        For inputs, ranges or widths that are not possible, or a network without a product.
     """
     config = package.config
     width = check_width("width", min(config.acc_width, 64) if width is None else width)
@@ -80,6 +80,8 @@ def analyse_machine(
             checked = "output" if stage is Stage.OUTPUT else "intermediate" if stage in ON_GRID else ""
             facts.append(StageFacts.of(stage.value, observed[stage], bounds[layer].bits(stage), checked))
         layers.append(LayerOverflow(layer, "", tuple(facts)))
+    if not layers:
+        raise ValueError(f"network {name} must have a product, and has none")
     return Analysis(
         name=name,
         view="machine",
