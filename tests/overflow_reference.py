@@ -1,5 +1,7 @@
 """The sums of a machine in Python integers, step by step, on the reference machine."""
 
+from itertools import accumulate
+
 import numpy as np
 
 from concord.emulator import Memories, ReferenceMachine
@@ -51,13 +53,23 @@ class CountingMachine(ReferenceMachine):
         total = 0
         for products, shift in self._order(steps):
             self.values[Stage.PRODUCT] += products
-            while len(products) > 1:
-                products = [products[k] + products[k + 1] for k in range(0, len(products), 2)]
-                self.values[Stage.LANE_SUM] += products
-            total += products[0] << shift
-            self.values[Stage.TERM].append(products[0] << shift)
+            sums = self._lanes(products)
+            self.values[Stage.LANE_SUM] += sums
+            term = (sums or products)[-1] << shift
+            total += term
+            self.values[Stage.TERM].append(term)
             self.values[Stage.SUM].append(total)
         self.values[Stage.OUTPUT].append(total)
+
+    def _lanes(self, products):
+        """Sums over the lanes, the last one over all: a tree, or one after the other."""
+        if self.config.serial:
+            return list(accumulate(products))[1:]
+        found, level = [], products
+        while len(level) > 1:
+            level = [level[k] + level[k + 1] for k in range(0, len(level), 2)]
+            found += level
+        return found
 
 
 def counted(package, inputs, order=None):

@@ -13,6 +13,8 @@ from overflow_reference import counted
 
 WIDER = ROOMY.replace(lanes=4, engines=2, narrow_depth=1024, wide_depth=1024)
 
+SERIAL = ROOMY.replace(lanes=4, mfu_lanes=1, serial=True, stochastic=False)
+
 
 def convolution(stride, pad, group, dilation=1, seed=0):
     """One convolution of an image."""
@@ -57,12 +59,17 @@ def same(analysis, want):
     return {stage for stage in Stage if np.array_equal(got[stage], want[stage].counts[:256])}
 
 
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("config", [ROOMY, WIDER], ids=["two lanes", "four lanes, two engines"])
+#: All networks on one configuration, some of them on others.
+CASES = [(net, ROOMY) for net in NETS] + [
+    (net, config) for config in (WIDER, SERIAL) for net in ("perceptron", "strided", "depthwise", "LSTM")
+]
+
+
+@pytest.mark.parametrize(
+    ("net", "config"), CASES, ids=[f"{net}, {c.lanes} lanes{', serial' * c.serial}" for net, c in CASES]
+)
 def test_every_value_is_counted(net, config):
     graph = NETS[net]()
-    if config is WIDER and net not in ("perceptron", "strided", "depthwise", "LSTM"):
-        pytest.skip("the other configuration has it")
     package = compile_graph(graph, config).package
     inputs = samples(graph)
     analysis = analyse_machine(package, inputs)

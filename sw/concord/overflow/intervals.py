@@ -253,7 +253,10 @@ class Bounds:
         for step, (w, scale) in enumerate(zip(mant, power, strict=True)):
             nodes = _times(w, m[0][step], m[1][step])
             extremes.reach(Stage.PRODUCT, nodes[0].min(), nodes[1].max())
-            while len(nodes[0]) > 1:
+            if self.config.serial and len(w) > 1:
+                nodes = nodes[0].cumsum(axis=0)[1:], nodes[1].cumsum(axis=0)[1:]
+                extremes.reach(Stage.LANE_SUM, nodes[0].min(), nodes[1].max())
+            while len(nodes[0]) > 1 and not self.config.serial:
                 nodes = nodes[0][0::2] + nodes[0][1::2], nodes[1][0::2] + nodes[1][1::2]
                 extremes.reach(Stage.LANE_SUM, nodes[0].min(), nodes[1].max())
             terms = _times(w * scale, x[0][step], x[1][step])

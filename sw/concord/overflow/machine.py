@@ -1,9 +1,9 @@
 """What the accumulators of a compiled network hold: every value of every product, in the order the machine makes them.
 
-A step multiplies L mantissas by L weights per matrix row, adds them up pairwise, shifts the sum onto the grid by both
-exponents and adds it to the accumulator; taps come one after the other, columns within a tap, parts of a tile within a
-column. A depthwise step multiplies one mantissa per row. Steps of taps outside the image add zero, and are counted, as
-are rows and lanes that are only padding: the machine makes them all.
+A step multiplies L mantissas by L weights per matrix row, adds them up pairwise (in a serial configuration one after
+the other), shifts the sum onto the grid by both exponents and adds it to the accumulator; taps come one after the
+other, columns within a tap, parts of a tile within a column. A depthwise step multiplies one mantissa per row. Steps of
+taps outside the image add zero, and are counted, as are rows and lanes that are only padding: the machine makes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stage(Enum):
     """Where in a tile engine a value is."""
 
     PRODUCT = "product"  # of two mantissas
-    LANE_SUM = "lane sum"  # node of the adder tree over the lanes of a step; none with one lane, or depthwise
+    LANE_SUM = "lane sum"  # of some lanes of a step, an addition each; none with one lane, or depthwise
     TERM = "term"  # sum of a step, shifted onto the grid
     SUM = "sum"  # accumulator behind a step
     OUTPUT = "output"  # accumulator behind the last step
@@ -218,7 +218,7 @@ class _Counter:
         # Elements for [L, rows, N]: the lanes of a step are the same for all rows, or each row has its own element.
         x = x[:, None, None] if depthwise else x.reshape(len(w_mant), self.config.lanes, 1, 1, -1)
         for step in range(len(w_mant)):
-            dots = self._tree(self._products(w_mant[step], x[step]))
+            dots = self._lanes(self._products(w_mant[step], x[step]))
             sums = self._add(sums, dots, w_powers[step][..., None] * powers[step // per_block], whole)
         self._count(Stage.OUTPUT, sums)
 
@@ -230,18 +230,23 @@ class _Counter:
             self._count(Stage.PRODUCT, products)
         return products
 
-    def _tree(self, products: Any) -> Any:
-        """Add up pairwise, as the adder tree does."""
+    def _lanes(self, products: Any) -> Any:
+        """Add up pairwise, as the adder tree does; in a serial configuration one after the other."""
         if len(products) == 1:
             return products[0]
         nodes = self._scratch.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)
-        level, first = products, 0
-        while len(level) > 1:
-            out = nodes[first : first + len(level) // 2]
-            np.add(level[0::2], level[1::2], out=out)
-            level, first = out, first + len(out)
+        if self.config.serial:
+            np.add(products[0], products[1], out=nodes[0])
+            for lane in range(2, len(products)):
+                np.add(nodes[lane - 2], products[lane], out=nodes[lane - 1])
+        else:
+            level, first = products, 0
+            while len(level) > 1:
+                out = nodes[first : first + len(level) // 2]
+                np.add(level[0::2], level[1::2], out=out)
+                level, first = out, first + len(out)
         self._count(Stage.LANE_SUM, nodes)
-        return level[0]
+        return nodes[-1]
 
     def _add(self, sums: Any, dots: Any, powers: Any, whole: bool) -> Any:
         """Shift sums of lanes onto the grid and add them."""
