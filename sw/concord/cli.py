@@ -36,7 +36,7 @@ from concord.cli_overflow import overflow
 from concord.cli_report import report
 from concord.compiler.package import Package
 from concord.files import check_place, replacing, write_text
-from concord.host import connect
+from concord.host import LinkedDevice, connect
 from concord.host.tensors import check_batch
 from concord.progress import run_batch
 from concord.raised import flag_table, not_finite, raised
@@ -145,6 +145,8 @@ def run(network: Path, inputs: Path, output: Path, on: str, strict: bool) -> Non
     with connect(on, loaded.config) as device:
         device.load(loaded)
         results = run_batch(device, batch, Console(stderr=True))
+        if isinstance(device, LinkedDevice):
+            click.echo(f"inputs travelled {device.way}")
         records = raised(loaded, device.flags())
     if package is not None:
         results = package.finish(given, results)

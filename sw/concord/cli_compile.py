@@ -104,6 +104,18 @@ def input_ranges(texts: Sequence[str], graph: Graph) -> dict[str, tuple[float, f
     return found
 
 
+def narrow_outputs(texts: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...]:
+    """Outputs that ``--output-format`` wants narrow; ``ValueError`` if it says something else."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, kind = text.rpartition("=")
+        if kind not in ("half", "narrow") or (name and name not in outputs):
+            names = ", ".join(outputs)
+            raise ValueError(f"output-format must be half, narrow, or one of them for one of {names}, not {text!r}")
+        found |= dict.fromkeys([name] if name else outputs, kind)
+    return tuple(name for name, kind in found.items() if kind == "narrow")
+
+
 def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray[np.int64] | None:
     """The array y of calibration data, if it has a class for every sample."""
     labels = arrays.get("y")
@@ -140,6 +152,14 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "standard normal within -8,8. Repeatable.",
 )
 @click.option("--batch", default=1, show_default=True, type=POSITIVE, help="Samples per run (products only).")
+@click.option(
+    "--output-format",
+    "output_formats",
+    multiple=True,
+    metavar="FORMAT|NAME=FORMAT",
+    help="half: outputs leave the NPU as binary16 (default). narrow: as mantissas with an exponent per native vector, "
+    "as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
+)
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @readable
 def compile_model(
@@ -151,6 +171,7 @@ def compile_model(
     budget: str | None,
     ranges: tuple[str, ...],
     batch: int,
+    output_formats: tuple[str, ...],
     output: Path | None,
 ) -> None:
     """Compile an ONNX MODEL to a folder.
@@ -161,6 +182,7 @@ def compile_model(
     width says which NPU it is, the NPU may be one with narrower mantissas.
     """
     from concord.compiler.assumptions import assumption_table
+    from concord.compiler.model import expecting, with_narrow
     from concord.compiler.package import NETWORK_FOLDER
     from concord.compiler.remedies import remedies
     from concord.compiler.tensor_formats import Formats
@@ -188,6 +210,10 @@ def compile_model(
         with Console(stderr=True).status("looking for what would do"):
             lines = remedies(graph, config, plain, batch, error)
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
+    if narrow := narrow_outputs(output_formats, compiled.lowered.graph.outputs):
+        compiled = with_narrow(graph, compiled, narrow)
+    if calibrate is not None:
+        compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
     compiled.package.save(target, network)
     host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
@@ -200,7 +226,9 @@ def compile_model(
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     bands = f", {compiled.bands.text}" if compiled.bands else ""
     click.echo(f"{target}: {counts}{host}{strips}{bands}")
-    click.echo(rates(compiled.image, batch).text)
+    found = rates(compiled.image, batch)
+    click.echo(found.text)
+    click.echo(f"inputs travel {found.way}")
 
 
 def _compiled(

@@ -63,7 +63,9 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         console.print(_ports(loaded))
     if "rates" in parts:
         try:
-            console.print(_rates(rates(loaded, package.arrangement.batch if package is not None else 1)))
+            found = rates(loaded, package.arrangement.batch if package is not None else 1)
+            console.print(_rates(found))
+            console.print(f"  inputs travel {found.way}", highlight=False, markup=False, soft_wrap=True)
         except ValueError as error:  # a program written by hand that goes on and on
             console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
     if "memory" in parts:
@@ -102,10 +104,13 @@ def _ports(image: Image) -> Table:
 def _rates(found: Rates) -> Table:
     """How many samples per second there are, and what limits them."""
     samples = f"{found.batch} samples per run, " if found.batch > 1 else ""
-    what = ("bytes in", "bytes out", "requests", "ms on the link", "ms to compute", "samples/s", "limited by")
+    what = (
+        "bytes in", "bytes out", "requests", "ms on the link", "ms to compute", "ms alone", "samples/s", "limited by",
+    )  # fmt: skip
     table = _table(f"Rate of samples {found.at} ({samples}{found.cycles:,} cycles, estimated)", what, what[:-1])
     requests = found.requests / found.batch
-    times = (f"{1e3 * seconds:.4g}" for seconds in (found.link_seconds, found.compute_seconds))
+    seconds = found.link_seconds, found.compute_seconds, found.latency_seconds
+    times = (f"{1e3 * time:.4g}" for time in seconds)
     sizes = (f"{number:,.{number % 1 > 0:d}f}" for number in (found.bytes_in, found.bytes_out, requests))
     table.add_row(*sizes, *times, f"{found.per_second:,.1f}", found.limit)
     return table

@@ -49,7 +49,7 @@ class FileKind:
         return f"concord {self.name}"
 
 
-IMAGE = FileKind("image", "an image", 2, ImageError)
+IMAGE = FileKind("image", "an image", 3, ImageError)
 
 
 def _digest(header: dict[str, Any], arrays: Arrays) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -40,15 +39,15 @@ def load(device: Device, image: Image, console: Console, what: str = "load the i
 def run_batch(
     device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run"
 ) -> dict[str, NDArray[Any]]:
-    """Run a batch; over a link sample by sample, with a bar."""
+    """Run a batch; over a link with a bar that counts the samples."""
     if not isinstance(device, LinkedDevice):
         outputs: dict[str, NDArray[Any]] = device.run(dict(batch))
         return outputs
-    size = len(next(iter(batch.values())))
-    pieces: list[dict[str, NDArray[Any]]] = []
     with bars(console) as progress:
-        for n in progress.track(range(size), description=what):
-            pieces.append(device.run({name: values[n : n + 1] for name, values in batch.items()}))
-    if not pieces:
-        return device.run(dict(batch))  # type: ignore[no-any-return]
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        task = progress.add_task(what, total=len(next(iter(batch.values()))))
+        device.ended = lambda count: progress.update(task, advance=count)
+        try:
+            found: dict[str, NDArray[Any]] = device.run(dict(batch))
+        finally:
+            device.ended = None
+    return found

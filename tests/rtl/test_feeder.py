@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from bench import get, put, simulate
-from concord.feeding import Feed, Feeding, stream
+from concord import fills
+from concord.feeding import Feed, Feeding
+from concord.fills import stream
 from concord.golden.feeder import Feeder as Model
 from concord.phases import Part, Phase
 from concord.ports import Port
@@ -27,6 +29,8 @@ def random_feed(rng, name="x"):
         if rng.random() < 0.4:
             kernel = (1, 1)
         single = kernel == (1, 1)
+        if rng.random() < 0.3:
+            return vectors_in_windows(rng, name)
         stride = (1, 1) if single else (rng.randint(1, 2), rng.randint(1, 3))
         dilation = (1, 1) if single else (rng.randint(1, 2), rng.randint(1, 2))
         pads = (0, 0) if single else (rng.randint(0, 2), rng.randint(0, 2))
@@ -48,6 +52,18 @@ def random_feed(rng, name="x"):
             return feed
 
 
+def vectors_in_windows(rng, name):
+    """Windows that whole native vectors make up, of channels or of neighbours."""
+    height, kernel, native = rng.randint(1, 3), rng.randint(1, 2), CONFIG.native
+    height = max(height, kernel)
+    if rng.random() < 0.5:
+        size, step, image = 2 * native, native, (height, 3 * native, 1)
+    else:
+        kernel, size, step, image = 1, 2, 1, (height, 3, rng.choice([1, 2]) * native)
+    windows = height - kernel + 1, (image[1] - size) // step + 1
+    return Feed(name, image, (kernel, size), (1, step), (1, 1), (0, 0), windows)
+
+
 def batch_of(rng, feed, kind, samples):
     """Values of the port: elements that are coded, or have many values."""
     numbers = np.random.default_rng(rng.randrange(1 << 30))
@@ -62,11 +78,15 @@ def batch_of(rng, feed, kind, samples):
     return np.where(order < 0, border, raw[:, order])
 
 
+#: Address of a result in narrow memory.
+RESULT = 250
+
+
 class Core:
     """Vector memories, and a program that adds one to the bits of a wide vector."""
 
     def __init__(self, trap_at=None):
-        self.memory = {RegionId.NARROW: {}, RegionId.WIDE: {k: 7919 * k for k in range(256)}}
+        self.memory = {RegionId.NARROW: {RESULT: 0x7F_80_01_FF_7F}, RegionId.WIDE: {k: 7919 * k for k in range(256)}}
         self.writes, self.starts, self.trap_at = [], [], trap_at
 
     def read(self, region, addr):
@@ -80,6 +100,7 @@ class Core:
         self.starts.append(pc)
         for addr in range(200, 203):
             self.memory[RegionId.WIDE][addr] += 0x0001000200030005
+        self.memory[RegionId.NARROW][RESULT] = self.memory[RegionId.NARROW][RESULT] * 5 % (1 << 40)
         return len(self.starts) != self.trap_at
 
 
@@ -124,37 +145,37 @@ def image_of(rng, feeds):
         narrow, wide = (narrow + vectors, wide) if region is RegionId.NARROW else (narrow, wide + vectors)
         ports.append(Port(feed.port, region, address, (vectors, CONFIG.native)))
         parts.append(Part(feed.port, 0, vectors, address))
-    outputs = [Port("y", RegionId.WIDE, 200, (2, 4)), Port("z", RegionId.WIDE, 202, (1, 4))]
-    out = Part("y", 0, 2, 200), Part("z", 0, 1, 202)
+    outputs = [Port("y", RegionId.WIDE, 200, (2, 4)), Port("z", RegionId.NARROW, RESULT, (1, 4))]
+    out = Part("y", 0, 2, 200), Part("z", 0, 1, RESULT)
     return (ports, outputs), [Phase(5, tuple(parts), out)]
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_layout_run_and_results(seed):
+def test_layout_run_and_results(seed, monkeypatch):
+    monkeypatch.setattr(fills, "CODES_DEPTH", 24)  # so that many values do not need many samples
     rng = random.Random(seed)
     stall = (0.0, 0.3)[seed % 2]
     feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]
     ports, schedule = image_of(rng, feeds)
-    feeding = Feeding(tuple(feeds), {"y": 3, "z": 1})
+    feeding = Feeding(tuple(feeds), {"y": (3, 3), "z": ((1,), (4,))[seed % 3 == 0]})
     samples = 3
     batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many"]), samples) for feed in feeds}
     whole = stream(feeding, schedule, ports, batch, CONFIG)
-    assert whole is not None
     want, got = Core(), Core()
     model = Model(CONFIG, want.read, want.write, want.start)
     results = []
     for addr, word in enumerate(whole.codes):
         model.write(RegionId.CODES, addr, word)
-    for addr, word in enumerate(whole.script):
+    for addr, word in enumerate(whole.route.script):
         model.write(RegionId.SCRIPT, addr, word)
-    assert len(whole.data) % samples == 0 and whole.results == 14
+    assert len(whole.data) == samples * whole.route.coming and whole.route.results == (14, 17)[seed % 3 == 0]
     for byte in whole.data:
         assert model.room > 0
         model.write(RegionId.INBOX, 0, byte)
         while len(model.outbox) - len(results) >= 4:
             results += model.read(len(results) % 64, 4)
     results += model.read(len(results) % 64, len(model.outbox) - len(results))
-    assert len(results) == samples * whole.results and want.starts == [5] * samples
+    assert len(results) == samples * whole.route.results and want.starts == [5] * samples
     for feed, port in zip(feeds, ports[0], strict=True):  # what the host would have written
         words = port.encode(batch[feed.port][-1], CONFIG)
         assert [want.memory[port.region][port.address + k] for k in range(len(words))] == words
@@ -168,7 +189,7 @@ def test_layout_run_and_results(seed):
     async def host(ctx):
         for addr, word in enumerate(whole.codes):
             await write(ctx, RegionId.CODES, addr, word)
-        for addr, word in enumerate(whole.script):
+        for addr, word in enumerate(whole.route.script):
             await write(ctx, RegionId.SCRIPT, addr, word)
         sent = read = 0
         while read < len(results):

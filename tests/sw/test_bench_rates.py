@@ -7,7 +7,7 @@ from compiled_nets import perceptron
 from concord.bench import Results
 from concord.bench import rates as bench
 from concord.bench.tasks import TASKS, Task, top_one
-from concord.compiler.model import compile_graph
+from concord.compiler.model import compile_graph, expecting
 from concord.rates import Rates, rates
 from concord.spec.presets import ECP5_85F, TINY
 from trained import needs_data
@@ -34,7 +34,7 @@ def test_a_row():
         sent=900, received=100, requests=5, cycles=500_000, measured=False, batch=2, clock_hz=50_000_000, baud=1_000_000
     )
     assert list(bench.row(found, 350, 50).values()) == [
-        "350", "50", "450", "50", "1.25", "5.00", "5.000", "100", "250", "computation",
+        "350", "50", "450", "50", "1.25", "5.00", "5.000", "20.00", "100", "200", "computation",
     ]  # fmt: skip
 
 
@@ -55,8 +55,11 @@ def test_rows_of_networks(monkeypatch):
     rows = results.rows[bench.GROUP]
     assert [rows["digits_mlp"][name] for name in ("raw in", "raw out")] == ["64", "20"]
     assert [rows["mnist_cnn"][name] for name in ("raw in", "raw out")] == ["784", "20"]
-    graph, _, _ = bench.load(tasks[0], bench.folder())
-    found = rates(compile_graph(graph, ECP5_85F).image)
+    graph, inputs, _ = bench.load(tasks[0], bench.folder())
+    compiled = expecting(compile_graph(graph, ECP5_85F), {graph.inputs[0]: inputs[:16]})
+    assert compiled.image.feeding.few == tuple(graph.inputs)
+    found = rates(compiled.image)
+    assert 784 + 20 < found.bytes_in + found.bytes_out < 1.1 * (784 + 20)
     assert rows["mnist_cnn"]["in"] == f"{found.bytes_in:,.0f}" and found.at in results.notes[bench.GROUP]
     results = Results("")
     bench.measure_rates(TINY, results, lambda what: None)

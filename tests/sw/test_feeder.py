@@ -9,7 +9,9 @@ import pytest
 from banded_nets import separable
 from compiled_nets import gru, perceptron, residual
 from concord.compiler.model import compile_graph
+from concord.compiler.tensor_formats import Formats
 from concord.feeding import BORDER, Feed, Feeding
+from concord.golden.blocks import dequantize, quantize
 from concord.host import Link, LinkedDevice, connect
 from concord.host.emulated import EmulatedDevice
 from concord.host.errors import BusyError
@@ -111,6 +113,52 @@ def test_the_same_bits_and_fewer_bytes(name, kind, rate):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
+    graph = NETWORKS[name]()
+    half, narrow = (compile_graph(graph, CONFIG, Formats(narrow=names)) for names in ((), tuple(graph.outputs)))
+    assert [port.region for port in narrow.image.outputs] == [RegionId.NARROW]
+    given = batch_of(graph, 9, "codes")
+    whole = results(half, connect("emulator", CONFIG), given)
+    vectors = half.package.arrangement.outputs[graph.outputs[0]] // CONFIG.native
+    device = LinkedDevice(Link(ModelTransport(FedModel(CONFIG))), CONFIG)
+    got = results(narrow, device, given)
+    assert device.way.startswith("raw: ") or name == "bands"
+    for output, values in results(narrow, connect("emulator", CONFIG), given).items():
+        np.testing.assert_array_equal(got[output], values)
+        flat, exact = values.reshape(len(values), -1), whole[output].reshape(len(values), -1)
+        for k in np.unique(vectors):  # the spare lanes of a vector hold copies of its elements
+            mine = vectors.ravel() == k
+            padded = np.pad(exact[:, mine], ((0, 0), (0, CONFIG.native - mine.sum())), mode="edge")
+            blocks = quantize(padded.astype(np.float16).view(np.uint16), CONFIG.act)
+            rounded = dequantize(blocks.mant, blocks.exp)[:, : mine.sum()]
+            np.testing.assert_array_equal(flat[:, mine], rounded)
+
+
+def test_outputs_that_cannot_be_narrow():
+    graph = perceptron(8, 8, 4)
+    with pytest.raises(ValueError, match=r"narrow outputs must be among fc1.out, not z"):
+        compile_graph(graph, CONFIG, Formats(narrow=("z",)))
+
+
+@pytest.mark.parametrize(
+    ("feed", "found"),
+    [
+        (Feed("x", (1, 4, 10)), Feed("x", (1, 4, 10))),
+        (Feed("x", (1, 32, 1), (1, 8), (1, 4), windows=(1, 7)), Feed("x", (1, 8, 4), (1, 2), (1, 1), windows=(1, 7))),
+        (Feed("x", (3, 5, 8), (2, 2), windows=(2, 4)), Feed("x", (3, 5, 8), (2, 2), windows=(2, 4))),
+        (Feed("x", (1, 32, 1), (1, 8), (1, 2), windows=(1, 7)), None),  # a vector begins in the middle of another
+        (Feed("x", (1, 32, 1), (1, 4), (1, 4), (1, 2), windows=(1, 7)), None),  # elements are not neighbours
+        (Feed("x", (3, 5, 8), (2, 2), origin=(0, -1), windows=(2, 4)), None),  # outside the image there is no exponent
+        (Feed("x", (3, 5, 8), (2, 2), windows=(3, 4)), None),
+    ],
+)
+def test_windows_of_whole_vectors(feed, found):
+    assert feed.in_vectors(4) == found
+    if found is not None and not feed.single:
+        assert (found.order(4) == feed.order(4)).all()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_what_is_laid_out_is_what_the_host_writes(name):
     """For all elements: the geometry gives the order in which the compiler wants them."""
     compiled = compile_graph(NETWORKS[name](), CONFIG)
@@ -142,8 +190,9 @@ def test_a_saved_image_has_its_feeding(tmp_path):
     ("feeding", "message"),
     [
         (Feeding((Feed("x", (1, 1, 4)),)), "feed of 'x' must lay out 32 vectors, not 1"),
-        (Feeding((), {"y": 5}), r"lanes must be of \['y'\] and in 1..4, not 5 of 'y'"),
-        (Feeding((), {"z": 1}), r"lanes must be of \['y'\] and in 1..4, not 1 of 'z'"),
+        (Feeding((), {"y": (5, 4)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[5, 4\] of 'y'"),
+        (Feeding((), {"y": (4,)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[4\] of 'y'"),
+        (Feeding((), {"z": (1,)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[1\] of 'z'"),
     ],
 )
 def test_feedings_that_do_not_fit_are_refused(feeding, message):

@@ -1,6 +1,7 @@
 """Bytes, times and rates that are shown: those of the driver on the line, and of the board."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,8 +54,10 @@ def test_bytes_are_those_of_the_driver(make):
 
 def test_rates_of_a_board():
     image = compile_graph(perceptron(40, 8, 16), ECP5_85F).image
+    image = replace(image, config=ECP5_85F.replace(inbox=0))
     one, two = rates(image), rates(image, 2)
     line, board = traffic(image), BOARD_SPECS["ulx3s-85f"]
+    assert one.way == "laid out by the host: ecp5-85f has no inbox"
     assert (one.sent, one.received, one.clock_hz, one.baud) == (line.sent, line.received, board.clock_hz, board.baud)
     assert one.cycles == cycles(image.program, ECP5_85F) and not one.measured
     assert one.limit == "link" and one.per_second * 2 == pytest.approx(two.per_second)
@@ -122,11 +125,15 @@ def test_compile_and_inspect_show_rates(tmp_path):
     assert code == 0
     clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
     (line,) = (line for line in output.splitlines() if line.startswith(f"at {clock} and 3 Mbit/s, a sample takes "))
-    rate, limit = re.search(r": ([\d,.]+) samples/s, limited by the (link|computation)$", line).groups()
+    found = re.search(r" meanwhile: ([\d,.]+) samples/s, limited by the (\w+); one alone takes ([\d.]+) ms$", line)
+    rate, limit, alone = found.groups()
+    way = "inputs travel raw: x: "
+    assert way in output
     code, output = run("inspect", tmp_path / "net", "--only", "rates")
-    assert code == 0 and f"{clock} and 3 Mbit/s" in output
+    assert code == 0 and f"{clock} and 3 Mbit/s" in output and way in output
     *numbers, limited = re.search(r"^ +([\d,.]+ .*)$", output, re.M)[1].split()
     assert limited == limit == "link"
-    bytes_in, bytes_out, requests, _, _, shown = (float(text.replace(",", "")) for text in numbers)
-    assert (bytes_in, bytes_out) == tuple(int(n) for n in re.search(r"(\d+) bytes in and (\d+) out", line).groups())
-    assert requests >= 4 and round(shown) == float(rate.replace(",", ""))
+    bytes_in, bytes_out, requests, _, _, latency, shown = (float(text.replace(",", "")) for text in numbers)
+    shorter = tuple(int(n) for n in re.search(r"(\d+) bytes in and (\d+) out", line).groups())
+    assert (round(bytes_in), round(bytes_out)) == shorter
+    assert requests < 1 and round(shown) == float(rate.replace(",", "")) and round(latency, 3) == float(alone)

@@ -272,13 +272,17 @@ class FeedEngine(wiring.Component):
         vectors, lanes = Signal(view.vectors.shape()), Signal(view.lanes.shape())
         source = Signal(VECTOR_ADDR_BITS)
         high, asked = Signal(), Signal()
+        double = Signal()  # elements have two bytes
+        m.d.comb += [maker.narrow.eq(view.narrow), double.eq(~view.narrow | (self.config.mantissa_bytes > 1))]
+        exponent = shape_of(self.config.narrow_word)["exp"]
+        word_exponent = self.bus.rsp.p[exponent.offset : exponent.offset + exponent.width]
         with m.State("LOAD"):
             m.d.sync += [source.eq(view.source), vectors.eq(view.vectors), asked.eq(0)]
             m.next = "ASK"
         with m.State("ASK"):
             m.d.comb += [
                 request.valid.eq(~asked),
-                request.p.region.eq(RegionId.WIDE),
+                request.p.region.eq(Mux(view.narrow, RegionId.NARROW, RegionId.WIDE)),
                 request.p.addr.eq(source),
                 self.bus.rsp.ready.eq(1),
                 maker.whole.eq(self.bus.rsp.p),
@@ -289,16 +293,23 @@ class FeedEngine(wiring.Component):
                 m.d.sync += asked.eq(1)
             with m.If(self.bus.rsp.valid):
                 m.d.sync += [asked.eq(0), source.eq(source + 1), vectors.eq(vectors - 1)]
+                m.d.sync += self.exponent.eq(word_exponent)
+                m.next = "EMIT"
+                with m.If(view.narrow):
+                    m.next = "HEAD"
+        with m.State("HEAD"):
+            m.d.comb += [self.results.valid.eq(1), self.results.payload.eq(self.exponent.as_signed())]
+            with m.If(self.results.ready):
                 m.next = "EMIT"
         with m.State("EMIT"):
             m.d.comb += [
                 self.results.valid.eq(1),
                 self.results.payload.eq(maker.first.word_select(high, 8)),
-                maker.shift.eq(self.results.ready & high),
+                maker.shift.eq(self.results.ready & (high | ~double)),
             ]
             with m.If(self.results.ready):
-                m.d.sync += high.eq(~high)
-                with m.If(high):
+                m.d.sync += high.eq(double & ~high)
+                with m.If(high | ~double):
                     m.d.sync += lanes.eq(lanes - 1)
                     with m.If(lanes == 1):
                         m.next = "ASK"

@@ -39,8 +39,8 @@ class VectorMaker(wiring.Component):
         Where the word goes.
     ready, playing, idle : Out(1)
         A vector can be finished; no element may be pushed; nothing is left to do.
-    load : In(1)
-        Take the vector ``whole``, of wide memory.
+    load, narrow : In(1)
+        Take the vector ``whole``, of wide memory, or of ``narrow`` memory: its mantissas.
     shift : In(1)
         Pass to its next element.
     first, latest : Out(16)
@@ -64,6 +64,7 @@ class VectorMaker(wiring.Component):
                 "playing": Out(1),
                 "idle": Out(1),
                 "load": In(1),
+                "narrow": In(1),
                 "whole": In(config.wide_word.width),
                 "shift": In(1),
                 "first": Out(HALF_WIDTH),
@@ -96,7 +97,10 @@ class VectorMaker(wiring.Component):
         with m.If(taken | self.shift | self.playing):
             m.d.sync += vector.eq(Cat(vector.as_value()[HALF_WIDTH:], Mux(taken, self.latest, 0)))
         with m.If(self.load):
-            m.d.sync += vector.eq(self.whole)
+            size = config.act_mant
+            parts = [self.whole[n * size : (n + 1) * size] for n in range(config.native)]
+            mantissas = Cat(Cat(part, part[-1].replicate(HALF_WIDTH - size)) for part in parts)
+            m.d.sync += vector.eq(Mux(self.narrow, mantissas, self.whole))
 
         blocks = Cat(Cat(element[: config.act_mant] for element in vector), self.exp)
         with m.If(self.o.valid & self.o.ready):

@@ -9,17 +9,18 @@ import numpy as np
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, folder, load
 from concord.compiler.lower import Unsupported
-from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import half
-from concord.graph.ir import Floats
+from concord.graph.ir import Floats, Graph
 from concord.rates import Rates, rates
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
-from concord.spec.link import BYTE_BITS
 
 GROUP = "Rates on the board"
 #: Samples whose values decide what an element of an input needs.
 _SAMPLES = 200
+#: Samples by which the rate is estimated.
+_EXPECTED = 16
 #: Values that fit into a byte.
 _BYTE = 256
 
@@ -27,19 +28,23 @@ _BYTE = 256
 def raw_bytes(task: Task, compiled: Compiled, inputs: Floats) -> tuple[float, float]:
     """Bytes of inputs and outputs of a sample, as narrow as they are.
 
-    An element of an input has a byte if there are not more than 256 values, else a mantissa, and an exponent per native
-    vector; states and outputs have two bytes.
+    An element of an input has a byte if there are not more than 256 values; else a mantissa, and an exponent per native
+    vector, if all vectors that it is in agree on the exponent, and two bytes if they do not: then results depend on all
+    bits of binary16. States and outputs have two bytes.
     """
     graph, native = compiled.graph, compiled.image.config.native
     states = {name for pair in task.state for name in pair}
+    feeds = {feed.port: feed for feed in compiled.image.feeding.feeds}
     coming = 0
     for name in graph.inputs:
         elements = int(np.prod(graph.sample_shape(name)))
-        if name in states:
+        few = len(np.unique(half.encode(inputs[:_SAMPLES]))) <= _BYTE
+        if name not in states and few:
+            coming += elements
+        elif name in states or (name in feeds and feeds[name].in_vectors(native) is None):
             coming += 2 * elements
         else:
-            few = len(np.unique(half.encode(inputs[:_SAMPLES]))) <= _BYTE
-            coming += elements if few else elements + -(-elements // native)
+            coming += elements + -(-elements // native)
     arrangement = compiled.package.arrangement
     return coming, 2 * sum(ids.size for ids in arrangement.outputs.values()) / arrangement.batch
 
@@ -58,19 +63,27 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
         except (CapacityError, Unsupported) as error:
             results.skip(f"{GROUP}: {task.model}", str(error))
             continue
-        found = rates(compiled.image, task.batch)
+        found = rates(expecting(compiled, _inputs(graph, inputs)).image, task.batch)
         results.notes[GROUP] = (
-            f"Bytes of a sample in both directions, framing included, {found.at}; raw: those of the data, a byte for "
-            "an element of an input with at most 256 values, else a mantissa, and an exponent per native vector; two "
-            "for an output. Allowed: samples per second if these bytes were all that takes time. Computation: "
-            "estimated."
+            f"Bytes of a sample in both directions, framing included, one of many, {found.at}; raw: those of the data, "
+            "a byte for an element of an input with at most 256 values, else a mantissa, and an exponent per native "
+            "vector, or two bytes where the windows that an element is in have other exponents; two for an output and "
+            "for a state. Allowed: samples per second if the bytes on the link were all that takes time. Computation: "
+            "estimated, while bytes travel. Alone: from the first byte to the last one of a single run."
         )
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
 
 
+def _inputs(graph: Graph, inputs: Floats) -> dict[str, Floats]:
+    """Some samples by input; other inputs are states, which have many values."""
+    count = min(len(inputs), _EXPECTED)
+    many = np.random.default_rng(0)
+    found = {name: many.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
+    return found | {graph.inputs[0]: inputs[:count]}
+
+
 def row(found: Rates, raw_in: float, raw_out: float) -> dict[str, str]:
     """Texts of a network by column."""
-    allowed = found.baud / BYTE_BITS / (raw_in + raw_out)
     return {
         "raw in": f"{raw_in:,.0f}",
         "raw out": f"{raw_out:,.0f}",
@@ -79,7 +92,8 @@ def row(found: Rates, raw_in: float, raw_out: float) -> dict[str, str]:
         "of raw": f"{(found.bytes_in + found.bytes_out) / (raw_in + raw_out):.2f}",
         "link, ms": f"{1e3 * found.link_seconds:.2f}",
         "computation, ms": f"{1e3 * found.compute_seconds:.3f}",
+        "alone, ms": f"{1e3 * found.latency_seconds:.2f}",
         "per second": f"{found.per_second:,.{found.per_second < 100:d}f}",
-        "allowed": f"{allowed:,.{allowed < 100:d}f}",
+        "allowed": f"{found.allowed:,.{found.allowed < 100:d}f}",
         "limited by": found.limit,
     }

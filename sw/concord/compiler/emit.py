@@ -12,7 +12,7 @@ from concord.compiler.copies import Copy, place
 from concord.compiler.layers import RELU, Curve, Layer, Operand, Recurrent, Reduction, Step, Window
 from concord.compiler.layout import LayoutError, Storage
 from concord.compiler.lower import Lowered
-from concord.compiler.plan import make_plan, share, widen_in_strips
+from concord.compiler.plan import make_plan, output_memory, share, widen_in_strips
 from concord.compiler.steps_in_time import Block
 from concord.compiler.tensor_formats import Formats
 from concord.image import Port
@@ -101,8 +101,9 @@ class Emitter(Contents):
                 self.sheet.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
         for name in lowered.graph.outputs:
             (storage,) = lowered.storages.of(lowered.views[name])
-            addr = self.plan.addr(storage, Mem.WIDE, 0)
-            self.sheet.outputs.append(Port(name, RegionId.WIDE, addr, (storage.vectors, self.config.native)))
+            mem = output_memory(lowered, name)
+            addr = self.plan.addr(storage, mem, 0)
+            self.sheet.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))
 
     def _narrow_inputs(self, heights: Mapping[Storage, int]) -> None:
         """Convert rows of the inputs that products read and others, too: the host writes them wide."""

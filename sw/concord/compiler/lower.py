@@ -69,6 +69,8 @@ class Lowered:
         How normalisations are computed of which no samples tell the variance.
     feeds : dict
         By input whose windows are unfolded: how.
+    narrow : tuple of str
+        Outputs that leave from narrow memory, as mantissas and exponents.
     movable : set of str
         Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
         elements.
@@ -85,6 +87,7 @@ class Lowered:
     views: dict[str, Ids] = field(default_factory=dict)
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
     feeds: dict[str, Feed] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
     movable: set[str] = field(default_factory=set)
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)
@@ -111,7 +114,7 @@ class Lowering:
         self.formats = formats
         self.config = config
         self.unfold = unfold
-        self.done = Lowered(self.graph, Storages(config.native), unfold, norms=norms)
+        self.done = Lowered(self.graph, Storages(config.native), unfold, norms=norms, narrow=formats.narrow)
         self.readers = _readers(self.graph)
 
     def run(self) -> Lowered:

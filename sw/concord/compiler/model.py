@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,11 +25,12 @@ from concord.compiler.inventory import inventory
 from concord.compiler.layout import BORDER, PAD
 from concord.compiler.lower import Lowered, Lowering, Norms
 from concord.compiler.package import MODEL, NETWORK_FOLDER, Arrangement, Grid, Package, PackageError
-from concord.compiler.plan import Plan
+from concord.compiler.plan import Plan, check_outputs
 from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.scaled import on_npu, replaced
 from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.feeding import Feed, Feeding
+from concord.fills import few_of
 from concord.frontend import import_model
 from concord.golden import half
 from concord.graph.ir import Floats, Graph, Shape
@@ -39,6 +40,7 @@ from concord.image import Image
 from concord.raised import Raised
 from concord.sheet import CapacityError, Item
 from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH
 from concord.spec.isa import VECTOR_ADDR_BITS, Mem
 from concord.spec.limits import PROGRAM_DEPTH_MAX
 from concord.spec.memmap import RegionId
@@ -137,7 +139,7 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
         If it does not fit, with what would be needed.
     ValueError
         If a mantissa width is not possible, or for a layer that is not there or has no weights; if a range is not
-        possible, or of no input.
+        possible, or of no input; if an output cannot leave as mantissas and exponents.
     """
     check_weights_fit(graph, config)
     given, formats = formats, with_bounds(graph, formats)
@@ -200,6 +202,7 @@ def _compile(graph: Graph, config: NpuConfig, lowered: Lowered, formats: Formats
     npu, host = on_npu(graph, config, formats)
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     formats.check(lowered.layers, config)
+    check_outputs(lowered)
     formats = replace(formats, exponents={**formats.exponents, **exponents_of(graph, config)})
     emitter = in_bands(lowered, config, formats) if banded else whole(lowered, config, formats)
     centres = {name: centre for name, centre in formats.centres.items() if name in lowered.movable}
@@ -215,16 +218,16 @@ def _compiled(graph: Graph, emitter: Emitter, arrangement: Arrangement, host: Gr
     lost = inexact(graph, plan.lowered.layers, _narrow(plan), emitter.config, formats)
     image = emitter.sheet.image(emitter.builder.words(), inventory(graph, emitter, lost))
     if emitter.config.inbox:
-        image = replace(image, feeding=feeding(plan.lowered, arrangement, emitter.config))
+        image = replace(image, feeding=feeding(plan.lowered, arrangement, image))
     package = Package(image, arrangement, host, formats)
     starts, items = tuple(emitter.starts), emitter.sheet.items
     bands, segments = emitter.bands, tuple(emitter.segments)
     return Compiled(graph, plan.lowered, package, starts, plan, items, lost, bands, segments)
 
 
-def feeding(lowered: Lowered, arrangement: Arrangement, config: NpuConfig) -> Feeding:
+def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:
     """How a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
-    feeds = []
+    feeds, config = [], image.config
     for name, (_, order) in lowered.inputs.items():
         feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
         border = int(half.encode(np.array(-arrangement.centres[name]))) if name in arrangement.centres else 0
@@ -236,8 +239,37 @@ def feeding(lowered: Lowered, arrangement: Arrangement, config: NpuConfig) -> Fe
         element[laid[laid >= 0]] = wanted[laid >= 0]
         if np.array_equal(element[laid[laid >= 0]], wanted[laid >= 0]):
             feeds.append(feed)
-    lanes = {name: int(np.max(ids % config.native)) + 1 for name, ids in arrangement.outputs.items() if ids.size}
-    return Feeding(tuple(feeds), lanes)
+    vectors = {port.name: port.vectors(config) for port in image.outputs}
+    lanes = {name: _used(ids, vectors[name], config.native) for name, ids in arrangement.outputs.items()}
+    few = (name for name, grid in arrangement.grids.items() if grid.greatest - grid.least < CODES_DEPTH)
+    return Feeding(tuple(feeds), lanes, tuple(few))
+
+
+def _used(ids: npt.NDArray[np.int64], vectors: int, native: int) -> tuple[int, ...]:
+    """Lanes of each vector up to the last one that an element lies in, at least one."""
+    counts = np.ones(vectors, np.int64)
+    np.maximum.at(counts, ids.ravel() // native, ids.ravel() % native + 1)
+    return tuple(counts.tolist())
+
+
+def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compiled:
+    """The same network, outputs with these names leaving as mantissas with an exponent per native vector.
+
+    They are rounded to the nearest, of two to the even one; the largest of a vector decides on its exponent.
+    """
+    formats, batch = compiled.package.formats, compiled.package.arrangement.batch
+    made = compile_graph(graph, compiled.image.config, replace(formats, narrow=tuple(names)), batch=batch)
+    return replace(made, assumptions=compiled.assumptions, raised=compiled.raised)
+
+
+def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:
+    """The same network, which knows from samples as how many bytes its inputs will travel."""
+    image, package = compiled.image, compiled.package
+    ports = package.arrangement.pack(inputs)
+    raws = {feed.port: image.feeding.raw(feed, ports[feed.port], image.config.native) for feed in image.feeding.feeds}
+    few = few_of({name: raw for name, raw in raws.items() if raw is not None})
+    image = replace(image, feeding=replace(image.feeding, few=few))
+    return replace(compiled, package=replace(package, image=image))
 
 
 def in_one_piece(compiled: Compiled) -> Compiled:

@@ -40,7 +40,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 7, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 8, PackageError)
 NETWORK_FOLDER = FolderKind(
     "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
     "compile the network again", PackageError,

@@ -78,13 +78,32 @@ class Plan:
         return copy.addr + storage.vector(vector)
 
 
+def output_memory(lowered: Lowered, name: str) -> Mem:
+    """Memory that the host reads an output from."""
+    return Mem.NARROW if name in lowered.narrow else Mem.WIDE
+
+
+def check_outputs(lowered: Lowered) -> None:
+    """``ValueError`` if an output is to leave as mantissas and exponents that is not there, or is in wide memory only.
+
+    The state of a cell that is not its result is: it is added to itself in binary16.
+    """
+    names = lowered.graph.outputs
+    if unknown := sorted(set(lowered.narrow) - set(names)):
+        raise ValueError(f"narrow outputs must be among {', '.join(names)}, not {', '.join(unknown)}")
+    states = {layer.c.root for layer in lowered.layers if isinstance(layer, Recurrent) and layer.c is not None}
+    for name in lowered.narrow:
+        if any(storage.root in states for storage in lowered.storages.of(lowered.views[name])):
+            raise ValueError(f"output {name} must be binary16, as it is the state of a cell, not narrow")
+
+
 def make_plan(lowered: Lowered) -> Plan:
     """Find out which copies of which tensor are needed, and when."""
     plan = Plan(lowered)
     last = len(lowered.layers)
     for name in lowered.graph.outputs:
         for storage in lowered.storages.of(lowered.views[name]):
-            _need(plan, storage, Mem.WIDE, last)
+            _need(plan, storage, output_memory(lowered, name), last)
     for index in range(last - 1, -1, -1):
         layer = lowered.layers[index]
         if isinstance(layer, Recurrent):

@@ -42,6 +42,9 @@ class Formats:
     centres : mapping of str to float
         What the host takes off all elements of an input, by name, where the convolution that reads it can make up for
         that (:attr:`concord.compiler.lower.Lowered.movable`).
+    narrow : tuple of str
+        Outputs that leave the NPU as mantissas with an exponent per native vector, as activations do; all others as
+        binary16.
     weights : mapping of str to array
         Weights of convolutions and products as they are rounded, by node and in its shape; all others are rounded to
         the nearest. Not in comparisons.
@@ -56,6 +59,7 @@ class Formats:
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     plain: tuple[str, ...] = ()
     centres: Mapping[str, float] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
     weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
 
     def domain(self, tensor: str) -> Domain | None:
@@ -83,7 +87,11 @@ class Formats:
         """Plain JSON values of everything but the weights."""
         names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means", "centres")
         parts = {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}
-        return {name: dict(getattr(self, name)) for name in names} | {"parts": parts, "plain": list(self.plain)}
+        return {name: dict(getattr(self, name)) for name in names} | {
+            "parts": parts,
+            "plain": list(self.plain),
+            "narrow": list(self.narrow),
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
@@ -94,8 +102,10 @@ class Formats:
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
         mantissas, centres = values["mantissas"], values["centres"]
-        plain = tuple(values["plain"])
-        return cls(values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, centres, weights or {})
+        plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
+        return cls(
+            values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, centres, narrow, weights or {}
+        )
 
 
 #: Everything as the configuration has it, exponents dynamic.

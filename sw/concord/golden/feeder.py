@@ -95,7 +95,7 @@ class Feeder:
                 pc = 0
             elif op is FeedOp.FILL:
                 yield from self._fill(base, fields)
-                base += word["advance"]
+                base = self._near(self.released, base + word["advance"], 2 * self.config.inbox)
                 while len(self.inbox) < base:
                     yield
                 self.released = base
@@ -103,7 +103,7 @@ class Feeder:
                 if not self._start(word["pc"]):
                     return
             elif op is FeedOp.SEND:
-                yield from self._send(word["source"], word["vectors"], word["lanes"])
+                yield from self._send(word)
 
     def _bytes(self, at: int, count: int) -> Iterator[None]:
         while len(self.inbox) < at + count:
@@ -119,9 +119,12 @@ class Feeder:
                 taps = [(ky, kx) for ky in range(f["kh"]) for kx in range(f["kw"])]
                 lanes: list[int] = []
                 count = len(taps) * f["channels"]
-                at = self._near(base, base + origin, ring)
-                exp = 0
+                at = exp = 0
                 for k in range(-(-count // native) * native):
+                    if f["blocks"] and k < count and k % f["channels"] == 0:
+                        ky, kx = taps[k // f["channels"]]
+                        offset = origin + ky * f["tap_y"] + kx * f["tap_x"]
+                        at = self._near(self.released, base + offset, ring)
                     if f["blocks"] and k % native == 0:
                         yield from self._bytes(at, 1)
                         exp = self.inbox[at]
@@ -168,11 +171,20 @@ class Feeder:
             found = quantize([lanes], config.act)
             self._write(RegionId.NARROW, target, config.narrow_word.pack(mant=found.mant[0], exp=int(found.exp[0])))
 
-    def _send(self, source: int, vectors: int, lanes: int) -> Iterator[None]:
+    def _send(self, f: dict[str, int]) -> Iterator[None]:
         size = self.config.inbox // OUTBOX_SHARE
-        for vector in range(vectors):
-            elements = self.config.wide_word.unpack(self._read(RegionId.WIDE, source + vector))["elem"]
-            for byte in b"".join(int(element).to_bytes(2, "little") for element in elements[:lanes]):
+        for vector in range(f["source"], f["source"] + f["vectors"]):
+            for byte in self._vector(vector, f["lanes"], f["narrow"]):
                 while len(self.outbox) - self.acknowledged >= size:
                     yield
                 self.outbox.append(byte)
+
+    def _vector(self, address: int, lanes: int, narrow: int) -> bytes:
+        """What is sent of a vector."""
+        config = self.config
+        if not narrow:
+            elements = config.wide_word.unpack(self._read(RegionId.WIDE, address))["elem"]
+            return b"".join(int(element).to_bytes(2, "little") for element in elements[:lanes])
+        word, size = config.narrow_word.unpack(self._read(RegionId.NARROW, address)), config.mantissa_bytes
+        mantissas = (int(mant).to_bytes(size, "little", signed=True) for mant in word["mant"][:lanes])
+        return int(word["exp"]).to_bytes(1, "little", signed=True) + b"".join(mantissas)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,6 +58,8 @@ class Device(ABC):
         self.config = config
         self.regions = regions(config)
         self.image: Image | None = None
+        #: Told how many samples more of a batch have ended, for a progress bar.
+        self.ended: Callable[[int], None] | None = None
         #: What the phases of a run before the last one have counted.
         self._earlier: Counters = {}
 
@@ -217,8 +219,14 @@ class Device(ABC):
             results.append(
                 self._run_sample(image, schedule, {name: values[n] for name, values in batch.items()}, timeout)
             )
+            self.tell(1)
         empty = {port.name: np.zeros((0, *port.shape), port.dtype) for port in image.outputs}
         return {name: np.stack([result[name] for result in results]) if results else empty[name] for name in empty}
+
+    def tell(self, samples: int) -> None:
+        """Samples of a batch have ended."""
+        if self.ended is not None and samples:
+            self.ended(samples)
 
     def _run_sample(
         self, image: Image, schedule: Sequence[Phase], sample: Mapping[str, Any], timeout: float | None

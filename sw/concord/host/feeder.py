@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..feeding import Stream, half_outbox
+from ..fills import Route, Stream, half_outbox
 from ..golden import half
-from ..image import Image, Phase
+from ..golden.blocks import to_half
+from ..image import Image
+from ..ports import Port
+from ..spec.config import NpuConfig
 from ..spec.memmap import RegionId
 from .device import Outputs
-from .errors import BusyError, DeviceError
+from .errors import BusyError, DeviceError, RunTimeout
 
 if TYPE_CHECKING:
     from .linked import LinkedDevice
+
+#: Before the second look at the outbox, at the clock of the configuration; twice as long before every one that follows.
+_PAUSE_SECONDS = 0.5e-3
 
 
 class FeederClient:
@@ -38,15 +44,15 @@ class FeederClient:
         self._codes: tuple[int, ...] = ()
         self._addr = 0  # in the outbox, of the next result
 
-    def run(self, image: Image, schedule: Sequence[Phase], found: Stream, size: int, timeout: float | None) -> Outputs:
+    def run(self, image: Image, found: Stream, size: int, timeout: float | None) -> Outputs:
         """Results of a batch of ``size`` samples."""
         try:
             self._install(found)
-            data = self._exchange(found, size, timeout)
+            data = self.exchange(found, size, timeout)
         except BaseException:
             self.forget()
             raise
-        return _outputs(image, schedule, np.frombuffer(data, "<u2").reshape(size, -1))
+        return _outputs(image, found.route, np.frombuffer(data, np.uint8).reshape(size, -1))
 
     def _install(self, found: Stream) -> None:
         """Code book and script, as far as they are not there."""
@@ -54,66 +60,99 @@ class FeederClient:
         if self._codes != found.codes:
             device.write(RegionId.CODES, 0, found.codes)
             self._codes = found.codes
-        if self._script != found.script:
+        script = found.route.script
+        if self._script != script:
             self._script = None
-            device.write(RegionId.SCRIPT, 0, found.script)
-            self._script, self._addr = found.script, 0
+            device.write(RegionId.SCRIPT, 0, script)
+            self._script, self._addr = script, 0
 
-    def _exchange(self, found: Stream, size: int, timeout: float | None) -> bytes:
-        """Send everything, and read results behind it."""
-        link, inbox = self.device.link, self.device.regions[RegionId.INBOX]
-        each, most = len(found.data) // size, half_outbox(self.device.config)
+    def exchange(self, found: Stream, size: int, timeout: float | None) -> bytes:
+        """Send everything, and read results behind it.
+
+        Bytes go out as long as the inbox takes them. Once it has refused some, because the device computes longer than
+        bytes travel, they only go out when results tell that there is room, so that nothing is sent in vain.
+        """
+        link, route, config = self.device.link, found.route, self.device.config
+        inbox, most, batch = self.device.regions[RegionId.INBOX], half_outbox(config), found.data
         results = bytearray()
         sent = due = 0  # bytes that were sent, and results that should be there
-        while sent < len(found.data):
-            part = found.data[sent : sent + found.chunk]
+        patient = False
+        while sent < len(batch):
+            part = batch[sent : sent + route.chunk]
+            whole = sent // route.coming  # samples that were sent
+            ready = whole * route.results - len(results)
             if due - len(results) >= most:
-                results += self._results(most, timeout)
+                self._fetch(results, most, route.results, timeout)
+                continue
+            if patient and ready:
+                samples = -(-(sent + len(part) - (config.inbox - 1)) // route.coming)  # that must have been laid out
+                missing = min(samples, whole) * route.results - len(results)
+                if missing > 0:
+                    self._fetch(results, min(most, missing), route.results, timeout)
+                    continue
             try:
                 link.write(inbox, 0, part, self.device.progress)
             except BusyError:  # it still computes, or has no room for more results
-                self.device.wait(timeout)
-                ready = sent // each * found.results - len(results)
+                patient = True
                 if ready:
-                    results += self._results(min(most, ready), timeout)
+                    self._fetch(results, min(most, ready, route.results), route.results, timeout)
+                else:
+                    self.device.wait(timeout)
                 continue
-            due = sent // each * found.results
+            due = whole * route.results
             sent += len(part)
-        while len(results) < size * found.results:
-            results += self._results(min(most, size * found.results - len(results)), timeout)
+        while len(results) < size * route.results:
+            self._fetch(results, min(most, size * route.results - len(results)), route.results, timeout)
         return bytes(results)
 
     def _results(self, count: int, timeout: float | None) -> bytes:
         """The next bytes of the outbox; waits for them if need be."""
         device, outbox = self.device, self.device.regions[RegionId.OUTBOX]
-        ring = outbox.depth // 2
-        for patient in (True, False):
+        pause = max(1, int(_PAUSE_SECONDS * device.config.clock_hz))
+        end = None if timeout is None else time.monotonic() + timeout
+        idle = False
+        while True:
             try:
                 data = device.link.read(outbox, self._addr, count)
             except BusyError:
-                if not patient:
+                if idle:
                     raise DeviceError(
                         f"device must have {count} bytes of results after its run, but has less"
                     ) from None
-                device.wait(timeout)
+                idle = device.rest(pause)
+                pause *= 2
+                if end is not None and time.monotonic() > end:
+                    raise RunTimeout(f"the device is still busy after {timeout} s") from None
                 continue
-            self._addr = (self._addr + count) % ring
+            self._addr = (self._addr + count) % (outbox.depth // 2)
             return data
-        raise AssertionError("the second attempt returns or raises")
+
+    def _fetch(self, results: bytearray, count: int, each: int, timeout: float | None) -> None:
+        """Put the next results behind those that came, ``each`` bytes a sample."""
+        before = len(results) // each
+        results += self._results(count, timeout)
+        self.device.tell(len(results) // each - before)
 
 
-def _outputs(image: Image, schedule: Sequence[Phase], patterns: NDArray[np.uint16]) -> Outputs:
-    """Values of the outputs from the binary16 patterns ``[batch, elements]`` of all samples."""
-    native, size = image.config.native, len(patterns)
-    found = {port.name: np.zeros((size, port.vectors(image.config), native), np.uint16) for port in image.outputs}
+def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
+    """Values of the outputs from the bytes ``[batch, results]`` of all samples."""
+    config, size = image.config, len(sent)
+    found = {port.name: np.zeros((size, port.vectors(config), config.native), np.uint16) for port in image.outputs}
     at = 0
-    for phase in schedule:
-        for part in phase.outputs:
-            lanes = image.feeding.lanes.get(part.port, native)
-            count = part.count * lanes
-            block = patterns[:, at : at + count].reshape(size, part.count, lanes)
-            found[part.port][:, part.first : part.first + part.count, :lanes] = block
-            at += count
+    for send in (send for phase in route.sends for send in phase):
+        count = send.count * send.size
+        block = np.ascontiguousarray(sent[:, at : at + count]).reshape(size, send.count, -1)
+        vectors = slice(send.first, send.first + send.count)
+        found[send.port.name][:, vectors, : send.lanes] = _patterns(block, send.port, config)
+        at += count
     return {
         port.name: half.decode(found[port.name].reshape(size, *port.shape)).astype(port.dtype) for port in image.outputs
     }
+
+
+def _patterns(block: NDArray[np.uint8], port: Port, config: NpuConfig) -> NDArray[np.uint16]:
+    """Binary16 patterns of vectors ``[batch, vectors, bytes]``."""
+    if port.region is RegionId.WIDE:
+        return block.view("<u2")
+    mantissas = np.ascontiguousarray(block[..., 1:]).view("<i2" if config.mantissa_bytes > 1 else np.int8)
+    return to_half(mantissas, block[..., 0].view(np.int8))

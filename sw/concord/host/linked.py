@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..feeding import stream
+from ..fills import FeedError, Stream, stream
 from ..image import Image, Phase
 from ..spec.config import SPEC_VERSION, NpuConfig
 from ..spec.isa import Trap
@@ -43,6 +43,8 @@ class LinkedDevice(Device):
         self._feeder = FeederClient(self)
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
+        #: Why the host laid out the inputs of the last batch, or how they went to the feeder.
+        self.way = ""
 
     def close(self) -> None:
         self.link.close()
@@ -59,12 +61,11 @@ class LinkedDevice(Device):
         The last sample of an image in phases goes without: counters are added up there.
         """
         fed = size if len(schedule) == 1 else max(size - 1, 0)
-        ports = image.inputs, image.outputs
         first = {name: values[:fed] for name, values in batch.items()}
-        found = stream(image.feeding, schedule, ports, first, self.config) if fed else None
+        found = self._stream(image, schedule, first, fed)
         if found is None:
             return super()._run_batch(image, schedule, batch, size, timeout)
-        outputs = self._feeder.run(image, schedule, found, fed, timeout)
+        outputs = self._feeder.run(image, found, fed, timeout)
         if fed == size:
             self._earlier = {}
             return outputs
@@ -72,11 +73,34 @@ class LinkedDevice(Device):
         last = super()._run_batch(image, schedule, rest, size - fed, timeout)
         return {name: np.concatenate([values, last[name]]) for name, values in outputs.items()}
 
+    def _stream(self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], fed: int) -> Stream | None:
+        """Raw inputs of the samples that go through the feeder, or ``None``."""
+        if not fed:
+            self.way = "laid out by the host: a sample in several phases goes alone"
+            return None
+        try:
+            found = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
+        except FeedError as reason:
+            self.way = f"laid out by the host: {reason}"
+            return None
+        self.way = f"raw: {found.route.text}"
+        return found
+
     def _start(self, pc: int) -> None:
         self._control(start=1, pc=pc)
 
     def wait(self, timeout: float | None = None) -> None:
-        status = self._idle(timeout)
+        self._check(self._idle(timeout))
+
+    def rest(self, cycles: int) -> bool:
+        """Wait for so many cycles at most; whether nothing is going on then. Raises :class:`TrapError` as ``wait``."""
+        status = _unpack(Reg.STATUS, self.link.wait(cycles))
+        if not status["busy"]:
+            self._check(status)
+        return not status["busy"]
+
+    def _check(self, status: Mapping[str, int]) -> None:
+        """Raise :class:`TrapError` if the last run ended with a trap."""
         if status["trapped"]:
             (word,) = self.read(RegionId.REGS, Reg.TRAP)
             trap = _unpack(Reg.TRAP, word)

@@ -1,17 +1,28 @@
-"""How many bytes a run puts on the link: the driver itself, on a line that counts and answers nothing but zeros."""
+"""How many bytes a run puts on the link, and when: the driver itself, on a line that only counts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..fills import Route, Stream
 from ..image import Image
 from ..spec.config import SPEC_VERSION, NpuConfig
-from ..spec.link import Kind
+from ..spec.link import COUNT, TARGET, WAIT_CYCLES, Kind
+from ..spec.memmap import REGISTERS, Reg, RegionId
+from .errors import BusyError
+from .feeder import FeederClient
+from .feeder_clock import FeederClock
 from .frames import line_bytes
 from .link import Identity, Link
 from .linked import LinkedDevice
+
+#: Bytes of a batch by which the rate is judged, over those of the inbox, and samples at the least.
+_INBOXES, _SAMPLES = 16, 4
+#: Cycles of a request, beside those of its bytes in the device.
+_REQUEST = 30
 
 
 @dataclass(frozen=True)
@@ -20,15 +31,21 @@ class Traffic:
 
     Parameters
     ----------
-    sent, received : int
+    sent, received : float
         Bytes to the device, and from it.
-    requests : int
+    requests : float
         Requests, of which each waits for its reply.
+    cycles : float or None
+        From a run to the next one, in clock cycles, where transfers go on while the device computes.
+    latency : float or None
+        From the first byte to the last one, in clock cycles, where there is but one run.
     """
 
-    sent: int
-    received: int
-    requests: int
+    sent: float
+    received: float
+    requests: float
+    cycles: float | None = None
+    latency: float | None = None
 
 
 class _NoLine:
@@ -66,10 +83,96 @@ class _CountingLink(Link):
         return bytes(reply_bytes)
 
 
+class _FedLink(_CountingLink):
+    """A line on which bytes take time, with a feeder behind it."""
+
+    def __init__(self, config: NpuConfig, clock: FeederClock, byte_cycles: float):
+        super().__init__(config)
+        self.clock, self.byte_cycles = clock, byte_cycles
+        self.now = 0.0
+
+    def _pass(self, count: int) -> None:
+        self.now += count * self.byte_cycles
+
+    def _request(self, kind: Kind, payload: bytes, *, repeatable: bool = True, reply_bytes: int = 0) -> bytes:
+        self.requests += 1
+        self.sent += line_bytes(len(payload))
+        self._pass(line_bytes(len(payload)))
+        self.now += _REQUEST + len(payload)
+        self.clock.advance(self.now)
+        try:
+            reply = self._answer(kind, payload, reply_bytes)
+        except BusyError:
+            reply_bytes = 0
+            raise
+        finally:
+            self.received += line_bytes(reply_bytes)
+            self._pass(line_bytes(reply_bytes))
+        return reply
+
+    def _answer(self, kind: Kind, payload: bytes, reply_bytes: int) -> bytes:
+        clock = self.clock
+        if kind is Kind.WAIT:
+            return self._wait(WAIT_CYCLES.unpack(int.from_bytes(payload, "little"))["cycles"])
+        target = TARGET.unpack(int.from_bytes(payload[: TARGET.nbytes], "little"))
+        count = len(payload) - TARGET.nbytes
+        if target["region"] == RegionId.INBOX:
+            if count > clock.room:
+                raise BusyError("no room")
+            clock.came += count
+        elif target["region"] == RegionId.OUTBOX:
+            count = COUNT.unpack(int.from_bytes(payload[TARGET.nbytes :], "little"))["count"]
+            if clock.taken + count > clock.produced:
+                raise BusyError("no results")
+            clock.taken += count
+        return bytes(reply_bytes)
+
+    def _wait(self, cycles: int) -> bytes:
+        """The register STATUS as soon as the feeder waits for the host."""
+        end = self.now + cycles
+        since = self.clock.advance(end)
+        self.now = end if since is None else max(self.now, since)
+        layout = REGISTERS[Reg.STATUS].layout
+        fields = {field.name: 0 for field in layout.fields} | {"busy": since is None}
+        return layout.pack(**fields).to_bytes(layout.nbytes, "little")
+
+
 def traffic(image: Image) -> Traffic:
-    """The bytes of one run of an image with all of its phases."""
-    link = _CountingLink(image.config)
-    device = LinkedDevice(link, image.config)
+    """The bytes of one run of an image with all of its phases, laid out by the host."""
+    config = image.config.replace(inbox=0)
+    link = _CountingLink(config)
+    device = LinkedDevice(link, config)
     device.image = image  # as if it had been loaded
     device.run({port.name: np.zeros((1, *port.shape)) for port in image.inputs})
     return Traffic(link.sent, link.received, link.requests)
+
+
+def fed_traffic(image: Image, route: Route, cycles: Sequence[int], byte_cycles: float) -> Traffic:
+    """The bytes of one run of many through the feeder, and the time from one to the next.
+
+    Parameters
+    ----------
+    image : Image
+        With a feeding.
+    route : Route
+        How its samples go.
+    cycles : sequence of int
+        Of the phases.
+    byte_cycles : float
+        Clock cycles of a byte on the line.
+    """
+    few = max(_SAMPLES, _INBOXES * image.config.inbox // route.coming)
+    one, some, more = (_batch(image, route, cycles, byte_cycles, size) for size in (1, few, 2 * few))
+    sent, received, requests, now = ((b - a) / few for a, b in zip(some, more, strict=True))
+    return Traffic(sent, received, requests, max(now, (sent + received) * byte_cycles), one[3])
+
+
+def _batch(
+    image: Image, route: Route, cycles: Sequence[int], byte_cycles: float, size: int
+) -> tuple[float, float, float, float]:
+    """Bytes sent and received, requests and cycles of a batch whose script is there already."""
+    clock = FeederClock(route, image.schedule(), cycles, image.config)
+    link = _FedLink(image.config, clock, byte_cycles)
+    client = FeederClient(LinkedDevice(link, image.config))
+    client.exchange(Stream(route, bytes(size * route.coming), ()), size, None)
+    return link.sent, link.received, link.requests, link.now

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration import Inputs, decisions
 from concord.compiler.layers import Layer
-from concord.compiler.model import Compiled
+from concord.compiler.model import Compiled, expecting
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.graph.passes.dtype_report import rows, total
@@ -76,7 +76,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         bands=compiled.bands.text if compiled.bands is not None else "",
         layers=layers,
-        rates=rates(compiled.image, batch, sum(counted) if counted else None),
+        rates=rates(expecting(compiled, inputs).image, batch, sum(counted) if counted else None),
         inexact=compiled.inexact,
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )

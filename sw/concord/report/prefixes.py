@@ -24,6 +24,7 @@ from concord.compiler.layers import AnyLayer, Layer
 from concord.compiler.layout import PAD, Ids, Storage
 from concord.compiler.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
+from concord.feeding import Feeding
 from concord.graph.ir import Floats
 from concord.host import connect
 from concord.host.device import Device
@@ -224,7 +225,9 @@ def prefixes(compiled: Compiled) -> Iterator[Prefix]:
     for layer, (end,) in zip(compiled.lowered.layers, ends(compiled), strict=True):
         wanted = parts(compiled.lowered, layer)
         outputs = tuple(port for k, part in enumerate(wanted) for port in _copies(compiled, k, part))
-        yield Prefix(replace(image, program=(*image.program[:end], halt()), outputs=outputs), wanted, batch)
+        yield Prefix(
+            replace(image, program=(*image.program[:end], halt()), outputs=outputs, feeding=Feeding()), wanted, batch
+        )
 
 
 def _copies(compiled: Compiled, k: int, part: Part) -> Iterator[Port]:

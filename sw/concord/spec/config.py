@@ -185,6 +185,11 @@ class NpuConfig:
         """Word of the narrow vector memory."""
         return self.act.layout(self.act_exp_width)
 
+    @property
+    def mantissa_bytes(self) -> int:
+        """Bytes of a mantissa of an activation that travels by itself."""
+        return -(-self.act_mant // 8)
+
     @cached_property
     def wide_word(self) -> Layout:
         """Word of the wide vector memory: N binary16 patterns."""

@@ -23,9 +23,13 @@ axes are images of one column. Its loops, for addresses in bytes behind the firs
 An element has one byte, or two (little endian). With ``coded`` its byte is the address of a binary16 number in the
 region ``CODES``, else it is the bit pattern of one. Narrow vectors are made of them with a dynamic exponent, rounded to
 nearest even. With ``blocks`` the elements are mantissas, and a byte with their exponent precedes every vector (spare
-lanes are not sent); then, and where the window has one tap, elements follow each other. Behind a ``FILL`` the input
-begins ``advance`` bytes later; all addresses are modulo twice the size of the ring, which holds a byte less than its
-size. What is not needed any more is let go line by line, where the window has one tap byte by byte.
+lanes are not sent): a position begins with such a byte, and its bytes follow each other. If the window has several taps
+then, all of them are inside the image and fill whole vectors. Behind a ``FILL`` the input begins ``advance`` bytes
+later; all addresses are modulo twice the size of the ring, which holds a byte less than its size. What is not needed
+any more is let go line by line, where the window has one tap byte by byte.
+
+A ``SEND`` of wide vectors gives two bytes for an element, little endian. One of ``narrow`` vectors gives the exponent
+of each and its mantissas, in two's complement: a byte each, or two (little endian) if they have more than 8 bits.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ class FeedOp(IntEnum):
     TARGET = 8  #: where vectors go, and what elements are
     FILL = 9  #: lay out; then drop bytes
     RUN = 10  #: start the program at pc and wait for its end; a trap stops the script
-    SEND = 11  #: elements of wide vectors, two bytes each, to the outbox
+    SEND = 11  #: elements of vectors to the outbox
 
 
 #: Bits of a word beside its operation.
@@ -79,7 +83,12 @@ _LAYOUTS: dict[FeedOp, tuple[Field, ...]] = {
     ),
     FeedOp.FILL: (Field("advance", 16),),
     FeedOp.RUN: (Field("pc", 16),),
-    FeedOp.SEND: (Field("source", 14), Field("vectors", 12), Field("lanes", 7)),
+    FeedOp.SEND: (
+        Field("source", 14),
+        Field("vectors", 12),
+        Field("lanes", 7),
+        Field("narrow", 1, doc="vectors of narrow memory"),
+    ),
 }
 
 

@@ -18,12 +18,12 @@ UP5K = NpuConfig(
 )  # fmt: skip
 ECP5_25F = NpuConfig(
     name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
-    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512,
+    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, inbox=2048,
     clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32,
+    program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 

@@ -1,0 +1,136 @@
+"""When the feeder does what: how long layout, runs and results take beside the bytes that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fills import Fill, Format, Route, Rows
+from ..image import Phase
+from ..spec.config import NpuConfig
+from ..spec.feeder import OUTBOX_SHARE
+from ..spec.memmap import RegionId
+
+#: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte and with two, of one
+#: outside of the image, of padding, of a vector, of one that is converted beside N, of a window, and of an exponent.
+ELEMENT, LONG_ELEMENT, OUTSIDE, PADDING, VECTOR, CONVERTED, WINDOW, EXPONENT = 3, 4, 2, 1, 3, 3, 1, 3
+#: For the words of a script with a FILL, to start a run and notice its end, and to fetch a vector.
+FILLING, RUNNING, FETCHING = 24, 14, 12
+
+
+@dataclass(frozen=True)
+class Need:
+    """A wait: for so many bytes since the script was written, or for room for results."""
+
+    coming: int = 0
+    results: int = 0
+
+
+class FeederClock:
+    """Executes a script without any data, with the time that everything takes.
+
+    Parameters
+    ----------
+    route : Route
+        What the script does.
+    schedule : sequence of Phase
+        Of the image.
+    cycles : sequence of int
+        Of the runs, one for each phase.
+    config : NpuConfig
+        Of the device.
+
+    Members
+    -------
+    came, released : int
+        Bytes that came, and those in front of which none is needed.
+    produced, taken : int
+        Bytes of results that were made, and that the host has.
+    """
+
+    def __init__(self, route: Route, schedule: Sequence[Phase], cycles: Sequence[int], config: NpuConfig):
+        self._route, self._cycles, self._config = route, cycles, config
+        self._rows = [(fill, rows, _steps(fill, rows)) for fill in route.fills for rows in fill.rows(schedule)]
+        self._sends = route.sends
+        self.came = self.released = self.produced = self.taken = 0
+        self._time = 0.0
+        self._work = self._run()
+        self._waits = next(self._work)
+
+    @property
+    def room(self) -> int:
+        """Bytes that the inbox can take."""
+        return self._config.inbox - 1 - (self.came - self.released)
+
+    def advance(self, until: float) -> float | None:
+        """Work until a time in cycles; returns when it began to wait for the host, or ``None`` if it works still."""
+        while True:
+            waits = self._waits
+            if isinstance(waits, Need):
+                size = self._config.inbox // OUTBOX_SHARE
+                if self.came < waits.coming or self.produced + waits.results - self.taken > size:
+                    begun, self._time = self._time, max(self._time, until)
+                    return begun
+            elif self._time + waits > until:
+                return None
+            else:
+                self._time += waits
+            self._waits = next(self._work)
+
+    def _run(self) -> Iterator[Need | int]:
+        """What takes time, in order."""
+        base = 0
+        while True:
+            yield Need(coming=base + 1)
+            for phase, cycles in enumerate(self._cycles):
+                for fill, rows, steps in self._rows:
+                    if rows.phase != phase:
+                        continue
+                    yield FILLING
+                    for needed, spent, free in steps:
+                        self.released = max(self.released, base + free)
+                        yield Need(coming=base + needed)
+                        yield spent
+                    base += (rows.end - rows.top) * fill.line
+                    yield Need(coming=base)
+                    self.released = base
+                yield RUNNING + cycles
+                for send in self._sends[phase]:
+                    for _ in range(send.count):
+                        yield Need(results=send.size)
+                        yield FETCHING + send.size
+                        self.produced += send.size
+
+
+def _steps(fill: Fill, rows: Rows) -> list[tuple[int, int, int]]:
+    """Bytes that must have come, cycles, and bytes that are not needed any more, for all windows in order.
+
+    Windows of one tap are taken vector by vector, since their bytes are let go one by one.
+    """
+    feed, native = fill.feed, fill.config.native
+    (height, width, channels), (kh, kw) = feed.image, feed.kernel
+    height -= rows.top
+    tiles = -(-feed.lanes // native)
+    element = ELEMENT if fill.size == 1 else LONG_ELEMENT
+    vector = VECTOR + (EXPONENT if fill.kind is Format.BLOCKS else 0)
+    if fill.kind is not Format.BLOCKS and fill.port.region is RegionId.NARROW:
+        vector += native + CONVERTED
+    if feed.single:
+        lanes = [min(native, channels - tile * native) for tile in range(tiles)]
+        sizes = [count * fill.size + (fill.kind is Format.BLOCKS) for count in lanes]
+        spent = [count * element + (native - count) * PADDING + vector for count in lanes]
+        ends = np.cumsum(sizes * (rows.count * feed.windows[1])).tolist()
+        return list(zip(ends, spent * (rows.count * feed.windows[1]), [0, *ends[:-1]], strict=True))
+    y0 = feed.origin[0] + rows.first * feed.stride[0] - rows.top
+    ys = y0 + np.arange(rows.count)[:, None] * feed.stride[0] + np.arange(kh) * feed.dilation[0]
+    xs = feed.origin[1] + np.arange(feed.windows[1])[:, None] * feed.stride[1] + np.arange(kw) * feed.dilation[1]
+    inside = ((ys >= 0) & (ys < height)).sum(1)[:, None] * ((xs >= 0) & (xs < width)).sum(1) * channels
+    outside, padding = feed.lanes - inside, tiles * native - feed.lanes
+    cycles = WINDOW + inside * element + outside * OUTSIDE + padding * PADDING + tiles * vector
+    bottom, right = np.clip(ys.max(1), -1, height - 1), np.clip(xs.max(1), -1, width - 1)
+    needed = np.maximum(bottom[:, None] * fill.line + (right + 1) * fill.pixel, 0)
+    free = np.maximum(y0 + np.arange(rows.count) * feed.stride[0], 0) * fill.line
+    every = np.repeat(free, feed.windows[1])
+    return list(zip(needed.ravel().tolist(), cycles.ravel().tolist(), every.tolist(), strict=True))
