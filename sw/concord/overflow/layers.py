@@ -70,7 +70,8 @@ def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:
     inputs : mapping of str to array
         ``[samples, *graph.sample_shape(name)]`` for every input.
     """
-    values = execute.run(graph, inputs, keep="all")
+    read = {name for node in graph.nodes if node.op in _MAKERS for name in node.inputs if name}
+    values = execute.run(graph, inputs, keep=read)
     for node in graph.nodes:
         make = _MAKERS.get(node.op)
         if make is not None:
