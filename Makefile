@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test mutants fuzz sim bitstream bench lint format docs clean
+.PHONY: help setup demo test mutants fuzz formal sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,6 +27,8 @@ mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only li
 	$(RUN) tests/mutation.py $(ARGS)
 fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS="--seconds 600 --seed 1 --target onnx")
 	$(RUN) tests/fuzzing.py $(ARGS)
+formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
+	$(RUN) tests/proving.py $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")

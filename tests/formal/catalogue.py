@@ -1,0 +1,8 @@
+"""All proofs."""
+
+from __future__ import annotations
+
+from . import arith, framing, hazards, streams
+from .proof import Proof
+
+PROOFS: tuple[Proof, ...] = (*streams.PROOFS, *hazards.PROOFS, *framing.PROOFS, *arith.PROOFS)
