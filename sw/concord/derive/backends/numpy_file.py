@@ -228,9 +228,8 @@ class _Writer:
             case ir.Quantise():
                 return self._quantise(node)
             case ir.MatMul():
-                if node.weight.ndim != 2:
-                    raise ValueError("weights must have two axes in the NumPy backend")
-                return f"dot({self._name(node.x)}, {self._weight(node, node.weight.T)}{self._sums(node, 1)})"
+                weight = self._weight(node, node.weight.swapaxes(-1, -2))
+                return f"dot({self._name(node.x)}, {weight}{self._sums(node, -1)})"
             case ir.Depthwise():
                 return f"depthwise({self._name(node.x)}, {self._weight(node, node.weight)}{self._sums(node, 0)})"
         return self._mover(node)
@@ -276,15 +275,16 @@ class _Writer:
         return self._array(node, "weight", np.ascontiguousarray(weight.astype(np.float32 if single else np.float64)))
 
     def _sums(self, node: ir.MatMul | ir.Depthwise, axis: int) -> str:
-        if node.offset is not None:
-            raise ValueError("products must have no offset in the NumPy backend")
         words = ""
+        if node.offset is not None:
+            words += f", offset={self._array(node, 'offset', node.offset)}"
         top = 2.0 ** (node.width - 1 - node.frac)
         if node.bound >= top:
             words += f", limit=({-top!r}, {top - 2.0**-node.frac!r})"
         if node.bound > 2.0 ** (_DOUBLE_BITS + node.unit):
             norm = float(np.abs(node.weight).sum(axis=axis).max(initial=0.0))
-            words += f", bits=({norm!r}, {2.0**node.unit!r})"
+            more = 0.0 if node.offset is None else float(np.abs(node.offset).max(initial=0.0))
+            words += f", bits=({norm!r}, {more!r}, {2.0**node.unit!r})"
         return words
 
     def _mover(self, node: ir.Node) -> str:
@@ -297,7 +297,8 @@ class _Writer:
             case ir.Slice():
                 return f"{self._name(node.x)}[:, {', '.join(_slices(node))}]"
             case ir.Concat():
-                return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={node.axis + 1})"
+                axis = node.axis % len(node.output.shape) + 1
+                return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={axis})"
             case ir.Windows():
                 fill = float(half.decode(node.fill))
                 last = "" if fill == 0 else f", {'-np.inf' if fill == -np.inf else repr(fill)}"

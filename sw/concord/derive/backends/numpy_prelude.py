@@ -122,32 +122,40 @@ def _blocks(x, bits, least, floor, exponent, rounding, noise):
     return np.clip(y, -limit, limit, out=y)
 
 
-def dot(x, weight, limit=None, bits=None):
+def dot(x, weight, offset=None, limit=None, bits=None):
     """Exact sums of products with a matrix, each rounded once to binary16.
 
-    ``weight`` is ``[inputs, outputs]``. Sums are limited to ``limit``, (least, greatest). With ``bits``, (norm, unit),
-    rows whose sums float64 may not hold are added up in integers.
+    ``weight`` is ``[inputs, outputs]``, or ``[groups, inputs, outputs]`` for ``x[..., groups, inputs]``; ``offset`` is
+    added. Sums are limited to ``limit``, (least, greatest). With ``bits``, (norm, offset, unit), rows whose sums
+    float64 may not hold are added up in integers.
     """
-    y = x.astype(weight.dtype, copy=False) @ weight
-    return _rounded(y, x, lambda some: _integers(some[..., None]) * _integers(weight), x.ndim - 1, limit, bits)
+    wide = x.astype(weight.dtype, copy=False)
+    y = wide @ weight if weight.ndim == 2 else (wide[..., None, :] @ weight)[..., 0, :]
+
+    def exact(place):
+        mine = weight if weight.ndim == 2 else weight[place[-1]]
+        more = None if offset is None else offset if weight.ndim == 2 else offset[place[-1]]
+        return _exact(x[place][:, None], mine, more)
+
+    return _rounded(y, x, x.ndim - 1, exact, offset, limit, bits)
 
 
-def depthwise(x, weight, limit=None, bits=None):
+def depthwise(x, weight, offset=None, limit=None, bits=None):
     """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     y = x[..., 0, :] * weight[0]
     for tap in range(1, len(weight)):
         y += x[..., tap, :] * weight[tap]
-    return _rounded(y, x, lambda some: _integers(some) * _integers(weight), x.ndim - 2, limit, bits)
+    return _rounded(y, x, x.ndim - 2, lambda place: _exact(x[place], weight, offset), offset, limit, bits)
 
 
-def _rounded(y, x, products, axis, limit, bits):
+def _rounded(y, x, axis, exact, offset, limit, bits):
     """Sums as binary16; a sum of zero is +0."""
-    y += 0.0
+    y = y + (0.0 if offset is None else offset)
     if bits is not None:
-        norm, unit = bits
-        beyond = np.abs(x.astype(np.float64)).reshape(*x.shape[:axis], -1).max(-1) * norm > 2.0**53 * unit
-        for place in np.argwhere(beyond):
-            y[tuple(place)] = _exact(products(x[tuple(place)]))
+        norm, more, unit = bits
+        peak = np.abs(x.astype(np.float64)).reshape(*x.shape[:axis], -1).max(-1)
+        for place in map(tuple, np.argwhere(peak * norm + more > 2.0**53 * unit)):
+            y[place] = exact(place)
     if limit is not None:
         np.clip(y, *limit, out=y)
     return half(y)
@@ -158,9 +166,11 @@ def _integers(x):
     return np.vectorize(lambda v: int(v * 2.0**30 * 2.0**30), otypes=[object])(x.astype(np.float64))
 
 
-def _exact(products):
-    """Sums of integers; below their first 52 bits only whether there is anything is kept: that rounds the same."""
-    totals = products.sum(axis=-2)
+def _exact(x, weight, offset):
+    """Sums along the first axis; below their first 52 bits only whether there is anything is kept, for the rounding."""
+    totals = (_integers(x) * _integers(weight)).sum(axis=0)
+    if offset is not None:
+        totals = totals + _integers(offset) * (1 << 60)
     found = np.empty(totals.shape)
     for place, total in np.ndenumerate(totals):
         size = abs(total)

@@ -1,0 +1,84 @@
+"""Derived NumPy files of compiled networks against the emulator: bits and time.
+
+``python -m concord.derive.bench FOLDER...`` derives each network, runs it on random samples, and prints a table; it
+ends with status 1 if a bit differs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from concord.compiler.package import Package
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.facts import summary
+from concord.derive.model import derive_package
+from concord.host import connect
+
+SAMPLES = 64
+_REPEATS = 3
+
+
+def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
+    """A row of the table, and whether all bits are the same."""
+    package = Package.load(folder)
+    start = time.perf_counter()
+    model = derive_package(package)
+    took = time.perf_counter() - start
+    rng, arrangement = np.random.default_rng(0), package.arrangement
+    x = {name: rng.normal(size=(samples, *arrangement.shapes[name])) for name in arrangement.inputs}
+    with tempfile.TemporaryDirectory() as place, connect("emulator", package.config) as device:
+        file = Path(place) / "twin.py"
+        write_numpy(model, file)
+        lines = len(file.read_text(encoding="utf-8").splitlines())
+        twin = module_of(file)
+        device.load(package.image)
+        want, emulator = _best(lambda: package.run(device, x))
+        found, derived = _best(lambda: twin.run(x))
+    same = all(np.array_equal(found[name].view(np.int64), want[name].view(np.int64)) for name in want)
+    per_sample = f"{1e3 * emulator / samples:.2f} | {1e3 * derived / samples:.2f} | {derived / emulator:.2f}"
+    row = f"| {folder.name} | {summary(model)} | {lines} | {took:.1f} | {per_sample} | {'yes' if same else 'NO'} |"
+    return row, same
+
+
+def module_of(file: Path) -> ModuleType:
+    """A derived file as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _best(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What it gives, and the least of several times."""
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        result = call()
+        times.append(time.perf_counter() - start)
+    return result, min(times)
+
+
+def main(folders: list[str]) -> int:
+    """Print the table; exit status."""
+    print("| network | model | lines | s to derive | ms, emulator | ms, NumPy file | ratio | same bits |")
+    print("|---|---|---:|---:|---:|---:|---:|---|")
+    differ = False
+    for folder in folders:
+        row, same = measure(Path(folder))
+        print(row, flush=True)
+        differ |= not same
+    return int(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
