@@ -36,7 +36,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=105_000_000, baud=3_000_000),
     "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=105_000_000, baud=3_000_000),
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=105_000_000, baud=3_000_000),
-    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, aim_hz=80_000_000, baud=3_000_000),
+    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, aim_hz=90_000_000, baud=3_000_000),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000, aim_hz=18_000_000),
 }
 

@@ -17,7 +17,7 @@ from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
 from .limits import check
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
-SPEC_VERSION = 2
+SPEC_VERSION = 3
 
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz")
