@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from banded_nets import separable
-from compiled_nets import gru, perceptron, residual
 from concord.bench.hardware import CountingTransport
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
@@ -15,6 +13,7 @@ from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
 from concord.program.cycles import cycles
 from concord.spec.presets import TINY
+from fed_nets import NETWORKS, batch_of
 
 pytestmark = pytest.mark.slow
 
@@ -33,21 +32,11 @@ BYTE_CYCLES = 167
 #: Full requests of a batch by which rates are measured.
 REQUESTS = 4
 
-NETWORKS = {"residual": residual, "gru": gru, "perceptron": lambda: perceptron(8, 8, 4), "bands": lambda: separable(24)}
-
 
 @pytest.fixture(scope="module")
 def device():
     with LinkedDevice(Link(CountingTransport(find_library(CONFIG))), CONFIG) as device:
         yield device
-
-
-def batch_of(graph, samples, kind):
-    rng = np.random.default_rng(3)
-    shape = {name: (samples, *graph.sample_shape(name)) for name in graph.inputs}
-    if kind == "codes":
-        return {name: (rng.integers(0, 200, size) - 100) / 37 for name, size in shape.items()}
-    return {name: rng.normal(0, 1, size) for name, size in shape.items()}
 
 
 @pytest.mark.parametrize("kind", ["codes", "many"])

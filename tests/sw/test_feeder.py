@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from banded_nets import separable
-from compiled_nets import gru, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.feeding import BORDER, Feed, Feeding
@@ -19,10 +17,10 @@ from concord.image import Image, ImageError
 from concord.spec.feeder import FeedOp, feed_word
 from concord.spec.memmap import CORE_REGIONS, RegionId
 from concord.spec.presets import TINY
+from fed_nets import NETWORKS, batch_of
 from link_model import DeviceModel, ModelTransport
 
 CONFIG = TINY.replace(inbox=128)
-NETWORKS = {"residual": residual, "gru": gru, "perceptron": lambda: perceptron(8, 8, 4), "bands": lambda: separable(24)}
 
 
 class FedModel(DeviceModel):
@@ -73,14 +71,6 @@ class Noisy(ModelTransport):
 
     def read(self, count, timeout):
         return self._spoilt(super().read(count, timeout))
-
-
-def batch_of(graph, samples, kind):
-    rng = np.random.default_rng(3)
-    shape = {name: (samples, *graph.sample_shape(name)) for name in graph.inputs}
-    if kind == "codes":
-        return {name: (rng.integers(0, 200, size) - 100) / 37 for name, size in shape.items()}
-    return {name: rng.normal(0, 1, size) for name, size in shape.items()}
 
 
 def results(compiled, device, given):
@@ -135,7 +125,7 @@ def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
 
 
 def test_outputs_that_cannot_be_narrow():
-    graph = perceptron(8, 8, 4)
+    graph = NETWORKS["perceptron"]()
     with pytest.raises(ValueError, match=r"narrow outputs must be among fc1.out, not z"):
         compile_graph(graph, CONFIG, Formats(narrow=("z",)))
 
@@ -181,7 +171,7 @@ def test_order_of_a_window():
 
 
 def test_a_saved_image_has_its_feeding(tmp_path):
-    image = compile_graph(residual(), CONFIG).image
+    image = compile_graph(NETWORKS["residual"](), CONFIG).image
     image.save(tmp_path / "net.image")
     assert Image.load(tmp_path / "net.image").feeding == image.feeding != Feeding()
 
@@ -196,7 +186,7 @@ def test_a_saved_image_has_its_feeding(tmp_path):
     ],
 )
 def test_feedings_that_do_not_fit_are_refused(feeding, message):
-    image = compile_graph(residual(), CONFIG).image
+    image = compile_graph(NETWORKS["residual"](), CONFIG).image
     with pytest.raises(ImageError, match=message):
         replace(image, feeding=feeding).check()
 
