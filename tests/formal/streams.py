@@ -236,7 +236,7 @@ PROOFS = (
         there_and_back, depth=9,
         changes=(
             Change("concord_rtl.link.framer", "(self.i.p.data == link.FLAG) | ", ""),
-            Change("concord_rtl.link.deframer", "& ~escaped):", "):"),
+            Change("concord_rtl.link.deframer", "self.i.payload ^ Mux(escaped, link.ESCAPE_XOR, 0)", "self.i.payload"),
         ),
     ),
 )  # fmt: skip
