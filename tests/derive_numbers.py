@@ -149,6 +149,13 @@ def _quantised(bits, form, *how):
     return blocks.to_half(found.mant, found.exp)
 
 
+def _noise(bits):
+    """Noise for every element, often the least or the greatest."""
+    rng = np.random.default_rng(9)
+    some = rng.integers(0, 1 << 16, bits.shape)
+    return np.where(rng.random(bits.shape) < 0.2, rng.choice([0, 0x7FFF, 0x8000, 0xFFFF], bits.shape), some)
+
+
 def _dynamic(rounding):
     def cases(every):
         found, seen = [], set()
@@ -157,8 +164,10 @@ def _dynamic(rounding):
             least = np.float32([2.0**form.exp_min])
             led, native = _blocks(form, every)
             for bits in [native] if (form.mant, form.exp_min) in seen else [led, native]:
-                want = _quantised(bits, form, ExponentMode.DYNAMIC, 0, rounding)
-                found.append((attributes, (singles(bits), least), want))
+                noise = _noise(bits) if rounding is Rounding.STOCHASTIC else None
+                want = _quantised(bits, form, ExponentMode.DYNAMIC, 0, rounding, noise)
+                beside = () if noise is None else (noise.astype(np.float64),)
+                found.append((attributes, (singles(bits), least, *beside), want))
             seen.add((form.mant, form.exp_min))
         return found
 
@@ -171,9 +180,11 @@ def _static(rounding):
         for form in {form.mant: form for form in formats(every)}.values():
             bits = PATTERNS[:: 1 if every or form.mant == 8 else 7, None]
             for exp in {form.exp_min, -form.headroom, form.exp_max}:
-                want = _quantised(bits, form, ExponentMode.STATIC, exp, rounding)
+                noise = _noise(bits) if rounding is Rounding.STOCHASTIC else None
+                want = _quantised(bits, form, ExponentMode.STATIC, exp, rounding, noise)
+                beside = () if noise is None else (noise.astype(np.float64),)
                 attributes = {"unit": 2.0**exp, "greatest_code": float(form.q_max)}
-                found.append((attributes, (singles(bits),), want))
+                found.append((attributes, (singles(bits), *beside), want))
         return found
 
     return cases
@@ -199,6 +210,8 @@ _CASES = {
     "BlockQuantizeAway": _dynamic(Rounding.NEAREST_AWAY),
     "StaticQuantize": _static(Rounding.NEAREST_EVEN),
     "StaticQuantizeAway": _static(Rounding.NEAREST_AWAY),
+    "BlockQuantizeStochastic": _dynamic(Rounding.STOCHASTIC),
+    "StaticQuantizeStochastic": _static(Rounding.STOCHASTIC),
     "CanonicalNaN": _canonical,
 }
 

@@ -17,9 +17,11 @@ def run(name, attributes, *arrays):
 
     away = name.endswith("Away")
     plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
-    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away")).lower()
+    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away").removesuffix("Stochastic")).lower()
     tensors = [torch.from_numpy(array) for array in arrays]
     given = {"away": True} if away else {}
+    if name.endswith("Stochastic"):
+        given["noise"] = tensors.pop()
     return getattr(torch_functions, plain)(*tensors, **attributes, **given).numpy()
 
 

@@ -25,6 +25,7 @@ from .onnx_tail import write_tail
 from .onnx_writer import Writer
 from .products import Plan, plan
 
+_ROUNDINGS = {Rounding.NEAREST_EVEN: "", Rounding.NEAREST_AWAY: "Away", Rounding.STOCHASTIC: "Stochastic"}
 _CALLS = {
     ir.Operator.ADD: "HalfAdd",
     ir.Operator.SUB: "HalfSub",
@@ -80,7 +81,10 @@ class _Emitter(Movers):
         ends = {model.names[value.name]: self._sample(value) for value in model.outputs}
         for value in model.outputs:
             name = self.name(value)
-            if model.group > 1:
+            if not value.batched:
+                count = writer.node("Shape", [model.names[model.inputs[0].name]], start=0, end=1)
+                name = self.expand(name, ends[model.names[value.name]], count)
+            elif model.group > 1:
                 name = self._ungrouped(name, value)
             writer.node("Identity", [name], model.names[value.name])
         if model.tail is None:
@@ -157,12 +161,11 @@ class _Emitter(Movers):
 
     def _quantise(self, node: ir.Quantise) -> None:
         w, x, form = self.writer, self.source(node.x), node.form
-        if node.rounding is Rounding.STOCHASTIC:
-            raise ValueError(f"rounding of {node.output.name} must be nearest, not stochastic")
-        away = "Away" if node.rounding is Rounding.NEAREST_AWAY else ""
+        how, front = _ROUNDINGS[node.rounding], [0] if node.x.batched else []
         code = float(form.q_max)
         if node.mode is ExponentMode.STATIC:
-            w.call(f"StaticQuantize{away}", [x], self.name(node.output), unit=2.0**node.exp, greatest_code=code)
+            beside = [] if node.noise is None else [w.constant(node.noise, np.float64)]
+            w.call(f"StaticQuantize{how}", [x, *beside], self.name(node.output), unit=2.0**node.exp, greatest_code=code)
             return
         share = 2.0**-form.headroom
         least = least_units(node)
@@ -170,15 +173,20 @@ class _Emitter(Movers):
         runs = _runs(node.blocks)
         sizes = [count * size for size, count in runs]
         given = [x] if len(runs) == 1 else self.split(x, sizes)
-        start = 0
+        start = place = 0
         for (size, count), part in zip(runs, given, strict=True):
             floor = least[start : start + count]
             start += count
             one = w.constant(floor[:1] if (floor == floor[0]).all() else floor[:, None], np.float32)
-            blocks = w.node("Reshape", [part, w.ints([0, *node.x.shape[:-1], count, size])])
-            narrow = w.call(f"BlockQuantize{away}", [blocks, one], share=share, greatest_code=code)
+            blocks = w.node("Reshape", [part, w.ints([*front, *node.x.shape[:-1], count, size])])
+            given_with = [blocks, one]
+            if node.noise is not None:
+                noise = node.noise[..., place : place + count * size].reshape(*node.x.shape[:-1], count, size)
+                given_with.append(w.constant(noise, np.float64))
+            place += count * size
+            narrow = w.call(f"BlockQuantize{how}", given_with, share=share, greatest_code=code)
             last = self.name(node.output) if len(runs) == 1 else None
-            parts.append(w.node("Reshape", [narrow, w.ints([0, *node.x.shape[:-1], count * size])], last))
+            parts.append(w.node("Reshape", [narrow, w.ints([*front, *node.x.shape[:-1], count * size])], last))
         if len(parts) > 1:
             w.node("Concat", parts, self.name(node.output), axis=-1)
 
@@ -222,7 +230,8 @@ class _Emitter(Movers):
         by_group = w.node("Transpose", [rows], perm=[1, 0, 2])
         found = w.node("MatMul", [by_group, w.constant(weight.transpose(0, 2, 1), dtype)])
         back = w.node("Transpose", [found], perm=[1, 0, 2])
-        return w.node("Reshape", [back, w.ints([-1, *node.output.shape])])
+        front = [-1] if node.x.batched else []
+        return w.node("Reshape", [back, w.ints([*front, *node.output.shape])])
 
     def _offset(self, node: ir.MatMul | ir.Depthwise, total: str, dtype: type) -> str:
         if node.offset is None:

@@ -26,6 +26,8 @@ BlockQuantize, BlockQuantizeAway
     the least powers of two of the blocks.
 StaticQuantize, StaticQuantizeAway
     The same with a static exponent, of elements in any shape.
+BlockQuantizeStochastic, StaticQuantizeStochastic
+    The same with 16 bits of noise for every element, DOUBLE: ``(floor(|x| * 2**16 / unit) + noise) >> 16``.
 CanonicalNaN
     Wide with the pattern of the canonical NaN for every NaN.
 """
@@ -171,12 +173,7 @@ _EVEN = f"""
     rounded = Sub (shifted, shift)
 """
 
-_AWAY = """
-    magnitude = Abs (limited)
-    ratio = Div (magnitude, unit)
-    one_half_unit = Constant <value = float {0.5}> ()
-    above_half = Add (ratio, one_half_unit)
-    whole = Floor (above_half)
+_SIGNED = """
     size = Mul (whole, unit)
     negative = Less (limited, zero)
     minus = Neg (size)
@@ -184,6 +181,34 @@ _AWAY = """
     none = Equal (whole, zero)
     rounded = Where (none, zero, signed)
 """
+
+_AWAY = (
+    """
+    magnitude = Abs (limited)
+    ratio = Div (magnitude, unit)
+    one_half_unit = Constant <value = float {0.5}> ()
+    above_half = Add (ratio, one_half_unit)
+    whole = Floor (above_half)
+"""
+    + _SIGNED
+)
+
+_STOCHASTIC = (
+    """
+    magnitude = Abs (limited)
+    real = Cast <to = 11> (magnitude)
+    real_unit = Cast <to = 11> (unit)
+    ratio = Div (real, real_unit)
+    parts_of_unit = Constant <value = double {65536.0}> ()
+    scaled_ratio = Mul (ratio, parts_of_unit)
+    fine = Floor (scaled_ratio)
+    noisy = Add (fine, noise)
+    noisy_ratio = Div (noisy, parts_of_unit)
+    real_whole = Floor (noisy_ratio)
+    whole = Cast <to = 1> (real_whole)
+"""
+    + _SIGNED
+)
 
 _LIMIT = """
     greatest_code = Constant <value_float: float = @greatest_code> ()
@@ -245,6 +270,10 @@ _TEXTS = {
                        _STATIC + _limit("finite", "limited") + _EVEN + "y = Identity (rounded)"),
     "StaticQuantizeAway": (f"{_STATIC_ATTRIBUTES} (x) => (y)",
                            _STATIC + _limit("finite", "limited") + _AWAY + "y = Identity (rounded)"),
+    "BlockQuantizeStochastic": (f"{_DYNAMIC_ATTRIBUTES} (x, least, noise) => (y)",
+                                _UNIT + "limited = Identity (finite)" + _STOCHASTIC + _limit("rounded", "y")),
+    "StaticQuantizeStochastic": (f"{_STATIC_ATTRIBUTES} (x, noise) => (y)",
+                                 _STATIC + _limit("finite", "limited") + _STOCHASTIC + "y = Identity (rounded)"),
     "CanonicalNaN": ("(x) => (y)", """
     nan = IsNaN (x)
     canonical = Constant <value = float {nan}> ()

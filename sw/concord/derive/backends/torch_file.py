@@ -137,10 +137,15 @@ class _Emitter:
             else []
         )
         count = f"len({self.local(model.inputs[0])})"
-        ends = [self.local(value) for value in model.outputs]
-        if model.group > 1:
-            heads = [f"count = {count}", *heads]
-            tail = [*(f"{name} = {name}.flatten(0, 1)[:count]" for name in ends), *tail]
+        heads = [f"count = {count}", *heads]
+        cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
+        fixed = [
+            f"{self.local(v)} = {self.local(v)}.expand(count, *{v.shape[model.group > 1 :]!r})"
+            for v in model.outputs
+            if not v.batched
+        ]
+        cuts = [f"{self.local(v)} = {self.local(v)}{cut}" for v in model.outputs if v.batched and cut]
+        tail = [*cuts, *fixed, *tail]
         forward = _method(
             "forward",
             [self.local(value) for value in model.inputs],
@@ -239,11 +244,10 @@ class _Emitter:
 
     def _quantise(self, node: ir.Quantise) -> None:
         form, x = node.form, self.local(node.x)
-        if node.rounding is Rounding.STOCHASTIC:
-            raise ValueError(f"rounding of {node.output.name} must be nearest, not stochastic")
         end = f"{float(form.q_max)!r}, {node.rounding is Rounding.NEAREST_AWAY}"
         if node.mode is ExponentMode.STATIC:
-            self.put(node.output, f"static_quantize({x}, {2.0**node.exp!r}, {end})")
+            beside = "" if node.noise is None else f", {self.constant(node.noise, np.float64)}"
+            self.put(node.output, f"static_quantize({x}, {2.0**node.exp!r}, {end}{beside})")
             return
         least = least_units(node)
         texts, start, first = [], 0, 0
@@ -252,7 +256,11 @@ class _Emitter:
             floor = self.constant(least[first : first + count, None], np.float32)
             part = x if count * size == node.x.shape[-1] else f"{x}[..., {start}:{start + count * size}]"
             blocks = f"{part}.unflatten(-1, ({count}, {size}))"
-            texts.append(f"block_quantize({blocks}, {floor}, {2.0**-form.headroom!r}, {end}).flatten(-2)")
+            beside = ""
+            if node.noise is not None:
+                noise = node.noise[..., start : start + count * size].reshape(*node.x.shape[:-1], count, size)
+                beside = f", {self.constant(noise, np.float64)}"
+            texts.append(f"block_quantize({blocks}, {floor}, {2.0**-form.headroom!r}, {end}{beside}).flatten(-2)")
             start, first = start + count * size, first + count
         self.put(node.output, texts[0] if len(texts) == 1 else f"torch.cat([{', '.join(texts)}], -1)")
 

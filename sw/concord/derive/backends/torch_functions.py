@@ -89,29 +89,37 @@ def half_table(x: Tensor, entries: Tensor, factor: float, low: float, high: floa
     return entries[(code - low).to(torch.int64)]
 
 
-def round_codes(x: Tensor, unit: Tensor, away: bool) -> Tensor:
-    """Whole units, nearest even or away from zero; zeros are +0."""
-    if not away:
+def round_codes(x: Tensor, unit: Tensor, away: bool, noise: Tensor | None) -> Tensor:
+    """Whole units, nearest even or away from zero, or with 16 bits of noise (float64); zeros are +0."""
+    if noise is not None:
+        fine = torch.floor(torch.abs(x).to(torch.float64) / unit * 65536.0)
+        size = torch.floor((fine + noise) / 65536.0).to(torch.float32) * unit
+    elif away:
+        size = torch.floor(torch.abs(x) / unit + 0.5) * unit
+    else:
         shift = unit * (1.5 * 2.0**23)
         return (x + shift) - shift
-    size = torch.floor(torch.abs(x) / unit + 0.5) * unit
     return torch.where(x < 0.0, -size, size) + 0.0
 
 
-def block_quantize(x: Tensor, least: Tensor, share: float, greatest_code: float, away: bool = False) -> Tensor:
+def block_quantize(
+    x: Tensor, least: Tensor, share: float, greatest_code: float, away: bool = False, noise: Tensor | None = None
+) -> Tensor:
     """Wide blocks (last axis) to narrow ones with dynamic exponents; ``least`` are their least powers of two."""
     numbers = finite(x)
     peak = torch.amax(torch.abs(numbers), dim=-1, keepdim=True)
     power = (peak.view(torch.int32) & EXPONENT).view(torch.float32)
     unit = torch.maximum(power * share, least)
     limit = unit * greatest_code
-    return torch.clamp(round_codes(numbers, unit, away), -limit, limit)
+    return torch.clamp(round_codes(numbers, unit, away, noise), -limit, limit)
 
 
-def static_quantize(x: Tensor, unit: float, greatest_code: float, away: bool = False) -> Tensor:
+def static_quantize(
+    x: Tensor, unit: float, greatest_code: float, away: bool = False, noise: Tensor | None = None
+) -> Tensor:
     """Wide to narrow with a static exponent."""
     limit = unit * greatest_code
-    return round_codes(torch.clamp(finite(x), -limit, limit), torch.tensor(unit), away)
+    return round_codes(torch.clamp(finite(x), -limit, limit), torch.tensor(unit), away, noise)
 
 
 def canonical_nan(x: Tensor) -> Tensor:
