@@ -260,20 +260,28 @@ class _Run:
         return narrow
 
     def _arrange_inputs(self) -> None:
-        """Vectors of inputs by position, as their first reader walks them."""
+        """Vectors of inputs by position."""
         for one in self.instances:
             if one.pc >= 0 or one.narrow is None:
                 continue
-            readers = (r for r in self.instances if r.pc >= 0 and np.isin(r.source, one.narrow).any())
-            reader = next(readers, None)
-            if reader is None:
-                continue
-            tiles = reader.taps[2] if reader.kind is Kind.DENSE else reader.shape[2]
-            per_line, count = reader.shape[1] * tiles, one.narrow.size
+            lines, tiles = self._walk(one)
+            per_line, count = lines * tiles, one.narrow.size
             if count % per_line == 0:
-                one.shape = count // per_line, reader.shape[1], tiles
+                one.shape = count // per_line, lines, tiles
                 one.wide, one.narrow = one.wide.reshape(-1, tiles), one.narrow.reshape(-1, tiles)
                 one.source = one.wide[:, :, None]
+
+    def _walk(self, one: Instance) -> tuple[int, int]:
+        """Positions of a line, and vectors of a position: by the shape of the port, or as its first reader walks it."""
+        shape, native = self.image.port(one.layer).shape or (1,), self.config.native
+        if len(shape) > 2 or shape[-1] != native:
+            return (shape[-2] if len(shape) > 1 else 1), -(-shape[-1] // native)
+        assert one.narrow is not None
+        readers = (r for r in self.instances if r.pc >= 0 and np.isin(r.source, one.narrow).any())
+        reader = next(readers, None)
+        if reader is None:
+            return 1, 1
+        return reader.shape[1], reader.taps[2] if reader.kind is Kind.DENSE else reader.shape[2]
 
     def _add(self, instance: Instance) -> None:
         instance.number = len(self.instances)

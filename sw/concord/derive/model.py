@@ -123,8 +123,8 @@ def _elements(flow: Flow, grouping: Grouping, port: Port, ids: Ids, image: Image
     """Elements of an output, by the elements of its port."""
     eids = grouping.elements[flow.outputs[port.name]]
     if port.name in image.feeding.lanes:
-        eids = eids.copy()
-        eids[:, image.feeding.lanes[port.name] :] = -1
+        sent = np.asarray(image.feeding.lanes[port.name])
+        eids = np.where(np.arange(eids.shape[1]) < sent[:, None], eids, -1)
     last = port.shape[-1] if port.shape else 1
     lines = eids.reshape(port.elements // last, -1)[:, :last]
     return np.asarray(lines.reshape(-1)[ids])
