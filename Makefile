@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test mutants fuzz formal sim bitstream bench lint format docs clean
+.PHONY: help setup demo test mutants proofs fuzz formal sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -25,6 +25,8 @@ test: $(READY) ## all tests, on both cores
 	$(RUN) -m pytest -q -n 2 $(ARGS)
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
+proofs: $(READY) ## operations of derived software against the golden model, the long way (ARGS="onnx torch")
+	$(RUN) tests/derive_proofs.py $(or $(ARGS),onnx)
 fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS="--seconds 600 --seed 1 --target onnx")
 	$(RUN) tests/fuzzing.py $(ARGS)
 formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
