@@ -95,7 +95,7 @@ class _Liveness:
             own = self._lanes([member.narrow for member in one.members])
             converted = bool(own.any())
             rows = own.reshape(-1, self.native).any(axis=1).repeat(self.native)
-            lanes |= rows & _kept(one.narrow)
+            lanes |= _kept(one.narrow) & (own | (rows & (one.wide.known == LIVE)))
         lanes |= self._gaps(lanes)
         there = np.flatnonzero(lanes)
         columns = np.zeros(0, np.int64)
