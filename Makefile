@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test mutants proofs fuzz formal sim bitstream bench lint format docs clean
+.PHONY: help setup demo test torch mutants proofs fuzz formal sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -31,6 +31,9 @@ fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS=
 	$(RUN) tests/fuzzing.py $(ARGS)
 formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
 	$(RUN) tests/proving.py $(ARGS)
+torch: $(READY) ## install PyTorch, and test derived PyTorch modules
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"
+	$(RUN) -m pytest -q -n 2 tests/derive -k torch $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")
