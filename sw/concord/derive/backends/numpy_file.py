@@ -25,8 +25,10 @@ from concord.spec.formats import ExponentMode, Rounding
 _MARK = "# --- arithmetic ---\n"
 _ROUNDINGS = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "stochastic"}
 _SINGLE_BITS, _DOUBLE_BITS = 24, 53
-#: Samples that are computed together: enough to hide the cost of a call, few enough for the cache.
-_CHUNK = 16
+#: Samples that are computed together, at least and at most: enough to hide the cost of a call and of reading weights.
+_CHUNKS = 16, 128
+#: Elements of the largest value of these samples, if they are to stay in the cache.
+_CACHED = 1 << 17
 _OPERATORS = {
     ir.Operator.ADD: "add",
     ir.Operator.SUB: "sub",
@@ -42,6 +44,13 @@ def write_numpy(model: ir.Model, path: Path) -> None:
     with replacing(path.with_suffix(".npz")) as file:
         np.savez(file, allow_pickle=False, **arrays)
     write_text(path, text)
+
+
+def _chunk(model: ir.Model) -> int:
+    """Runs that are computed together."""
+    most = max((x.size for node in model.body for x in node.outputs if x.batched), default=1)
+    least, limit = _CHUNKS
+    return max(least, min(limit, _CACHED // most))
 
 
 def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
@@ -153,7 +162,7 @@ class _Writer:
         lines.append(f"    return {{{found}}}")
         shapes = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.inputs}
         drop = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.outputs}
-        body = _RUN.format(shapes=shapes, results=drop, group=model.group, chunk=_CHUNK, behind=self._behind())
+        body = _RUN.format(shapes=shapes, results=drop, group=model.group, chunk=_chunk(model), behind=self._behind())
         return "\n".join(lines) + "\n\n\n" + body.strip()
 
     def _output(self, x: ir.Value) -> str:
