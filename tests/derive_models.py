@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.derive import ir
+from concord.derive.checks import check
 from concord.golden import half
 from concord.graph.ir import Graph, Node
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
@@ -57,7 +58,7 @@ class Maker:
         names = {value.name: f"input:{k}" for k, value in enumerate(self.inputs)}
         names |= {value.name: f"output/{k}" for k, value in enumerate(ends)}
         model = ir.Model("small", tuple(self.inputs), ir.Body(tuple(self.nodes)), tuple(ends), names, group)
-        model.check()
+        check(model)
         return model
 
 
@@ -203,7 +204,7 @@ def tail():
         Node("Softmax", "softmax", ("flat",), ("shares",), {"axis": 1}),
     ]
     behind = Graph("host", nodes, ["output/0"], ["shares"], shapes, set(shapes))
-    behind.check()
+    check(behind)
     return replace(model, tail=behind)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from concord.derive import ir
+from concord.derive.checks import check
 from concord.derive.evaluate import run
 from concord.golden import accumulate, blocks, half
 from concord.spec.formats import BlockFormat
@@ -35,7 +36,7 @@ def test_a_model_built_by_hand_computes_what_the_golden_model_does():
     weight = np.ldexp(rng.integers(-127, 128, (3, 6)), -7)
     bias = rng.normal(size=3)
     model = product_model(weight.astype(np.float64), bias)
-    model.check()
+    check(model)
     x = rng.normal(size=(5, 6))
     padded = np.zeros((5, 8))
     padded[:, :6] = x
@@ -95,7 +96,7 @@ def loop_model():
 
 def test_a_loop_carries_scans_and_stacks():
     model = loop_model()
-    model.check()
+    check(model)
     x = np.arange(24, dtype=float).reshape(3, 4, 2)
     found = run(model, {"x": x})
     want = np.cumsum(x, axis=1) + np.array([1.0, -1.0])
@@ -107,11 +108,11 @@ def test_models_that_are_wrong_are_refused():
     model = loop_model()
     late = ir.Model("late", model.inputs, ir.Body(model.body.nodes[::-1]), model.outputs, model.names)
     with pytest.raises(ValueError, match="must be computed before it"):
-        late.check()
+        check(late)
     twice = ir.Model("twice", model.inputs, ir.Body((*model.body, model.body.nodes[0])), model.outputs, model.names)
     with pytest.raises(ValueError, match="computed once"):
-        twice.check()
+        check(twice)
     short = ir.Value("short", (3,), ir.Type.REAL)
     bad = ir.ToReal(output=short, x=model.body.nodes[2].outputs[0])
     with pytest.raises(ValueError, match="must have shape"):
-        ir.Model("bad", model.inputs, ir.Body((*model.body, bad)), (short,), model.names).check()
+        check(ir.Model("bad", model.inputs, ir.Body((*model.body, bad)), (short,), model.names))

@@ -17,12 +17,13 @@ Numbers
     one, ``0x7E00``; :class:`Gather` and the other movers keep every pattern, and so does a :class:`Table` with its
     entries. No number depends on the pattern of a NaN.
 
-:mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes.
+:mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes;
+:mod:`concord.derive.checks` says whether a model is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -104,6 +105,17 @@ class Node:
         return (self.output,)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Unary(Node):
+    """An operation that reads one value, ``x``."""
+
+    x: Value
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
 # Sources, and the way in and out -------------------------------------------------------------------
 
 
@@ -115,41 +127,24 @@ class Constant(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Prepare(Node):
+class Prepare(Unary):
     """What the host does to an input, ``REAL`` to ``REAL`` in float64.
 
     ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- centre``.
     """
 
-    x: Value
     grid: tuple[int, int, int] | None = None
     centre: float = 0.0
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToHalf(Node):
+class ToHalf(Unary):
     """``REAL`` to ``HALF``: rounded once, to nearest even; beyond 65504 after rounding an infinity."""
 
-    x: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToReal(Node):
+class ToReal(Unary):
     """``HALF`` to ``REAL``, exact."""
-
-    x: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 # Movers: ``HALF``, or ``REAL`` in front of ToHalf; no arithmetic, patterns are kept ----------------
@@ -179,39 +174,23 @@ class Gather(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Reshape(Node):
+class Reshape(Unary):
     """The same elements in C order in another shape."""
 
-    x: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Transpose(Node):
+class Transpose(Unary):
     """``output.shape[k] = x.shape[perm[k]]``; axes are those of a sample."""
 
-    x: Value
     perm: tuple[int, ...]
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Slice(Node):
+class Slice(Unary):
     """``x[starts[0]::steps[0], ...]``, as many along every axis as the output has; steps are not 0, may be negative."""
 
-    x: Value
     starts: tuple[int, ...]
     steps: tuple[int, ...]
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -227,7 +206,7 @@ class Concat(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Windows(Node):
+class Windows(Unary):
     """Windows of a map: ``x[H, W, *rest]`` to ``[height, width, kh, kw, *rest]``.
 
     Element ``[i, j, u, v]`` is ``x[origin[0] + i*stride[0] + u*dilation[0], origin[1] + j*stride[1] + v*dilation[1]]``,
@@ -241,23 +220,18 @@ class Windows(Node):
         Position of the first tap of the first window: minus the padding.
     """
 
-    x: Value
     kernel: tuple[int, int]
     stride: tuple[int, int]
     origin: tuple[int, int]
     dilation: tuple[int, int] = (1, 1)
     fill: int = ZERO
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 # Arithmetic ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Quantise(Node):
+class Quantise(Unary):
     """binary16 to the nearest number of a block, which is a binary16 number again.
 
     The last axis is divided into blocks, each for itself. An infinity counts as ±65504 and a NaN as +0. With a dynamic
@@ -283,7 +257,6 @@ class Quantise(Node):
         Of a stochastic rounding, in the shape of a sample.
     """
 
-    x: Value
     form: BlockFormat
     blocks: tuple[int, ...]
     peaks: tuple[float, ...]
@@ -292,17 +265,10 @@ class Quantise(Node):
     rounding: Rounding = Rounding.NEAREST_EVEN
     noise: Bits | None = None
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MatMul(Node):
+class Products(Unary):
     """Exact sums of products, saturated, and rounded once to binary16.
-
-    ``y[..., m] = half(saturate(offset[m] + sum over k of weight[m, k] * x[..., k]))`` for a weight of two axes. With
-    three, ``y[..., g, m]`` of ``weight[g, m, k]`` and ``x[..., g, k]``, and ``offset[g, m]``.
 
     The sum is that of the real numbers. It is a multiple of ``2**-frac`` (F of the grid), is limited to
     ``-2**(width-1-frac) .. (2**(width-1) - 1) * 2**-frac`` and rounded to nearest even once, directly to binary16: +0
@@ -311,7 +277,6 @@ class MatMul(Node):
 
     Parameters
     ----------
-    x : Value
     weight : float64 array
         Exact: mantissas times powers of two.
     offset : float64 array or None
@@ -326,38 +291,25 @@ class MatMul(Node):
         2**(width - 1 - frac)`` nothing saturates.
     """
 
-    x: Value
     weight: Floats
     offset: Floats | None = None
     width: int
     frac: int
     unit: int
     bound: float
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Depthwise(Node):
-    """Exact sums over taps, each element by itself.
+class MatMul(Products):
+    """``y[..., m]`` from ``offset[m] + sum over k of weight[m, k] * x[..., k]`` for a weight of two axes.
 
-    ``y[..., c] = half(saturate(offset[c] + sum over t of weight[t, c] * x[..., t, c]))`` with ``weight[T, C]``;
-    everything else as for :class:`MatMul`.
+    With three, ``y[..., g, m]`` from ``weight[g, m, k]`` and ``x[..., g, k]``, and ``offset[g, m]``.
     """
 
-    x: Value
-    weight: Floats
-    offset: Floats | None = None
-    width: int
-    frac: int
-    unit: int
-    bound: float
 
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Depthwise(Products):
+    """``y[..., c]`` from ``offset[c] + sum over t of weight[t, c] * x[..., t, c]`` with ``weight[T, C]``."""
 
 
 class Operator(Enum):
@@ -384,49 +336,33 @@ class Binary(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Relu(Node):
+class Relu(Unary):
     """The maximum with +0: -0 gives +0, NaN the canonical NaN."""
-
-    x: Value
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Maximum(Node):
+class Maximum(Unary):
     """The greatest element along one axis of a sample, which goes away; in the order of :class:`Binary`, NaN if one is.
 
     With a fill of -inf (``LOWEST``) in front of it, taps outside of a map do not count.
     """
 
-    x: Value
     axis: int
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Table(Node):
+class Table(Unary):
     """``entries[clamp(rint(x * 2**scale), low, high) - low]``, halves to even.
 
     An infinity counts as ±65504 and a NaN as 0. Entries are binary16 patterns, whatever they are.
     """
 
-    x: Value
     entries: Bits
     low: int
     high: int
     scale: int
     name: str = "table"
     settled: tuple[bool, bool] = (True, True)
-
-    @property
-    def inputs(self) -> tuple[Value, ...]:
-        return (self.x,)
 
 
 # Loops and the whole -------------------------------------------------------------------------------
@@ -537,81 +473,3 @@ class Model:
     names: dict[str, str]
     group: int = 1
     tail: Graph | None = None
-
-    def check(self) -> None:
-        """Raise ``ValueError`` if a value is used before it is computed, computed twice, or of a wrong shape."""
-        known = {*self.inputs}
-        _check(self.body, known)
-        for value in self.outputs:
-            if value not in known:
-                raise ValueError(f"output {value.name} must be computed, and is not")
-
-
-def _check(body: Body, known: set[Value]) -> None:
-    for node in body:
-        if missing := [value.name for value in node.inputs if value not in known]:
-            raise ValueError(f"inputs of {node.output.name} must be computed before it, and {missing} are not")
-        if isinstance(node, Loop):
-            _check_loop(node, known)
-        elif node.output.shape != (want := shape_of(node)):
-            raise ValueError(f"{node.output.name} must have shape {want}, not {node.output.shape}")
-        if again := [value.name for value in node.outputs if value in known]:
-            raise ValueError(f"values must be computed once, and {again} are computed again")
-        known.update(node.outputs)
-
-
-def _check_loop(loop: Loop, known: set[Value]) -> None:
-    inside = known | set(loop.params)
-    _check(loop.body, inside)
-    pairs: list[tuple[Value, Shape]] = []
-    for one in loop.carried:
-        pairs += [(value, one.param.shape) for value in (one.initial, one.result, one.final) if value is not None]
-        if one.result not in inside:
-            raise ValueError(f"result {one.result.name} must be computed by the body, and is not")
-    pairs += [(one.source, (loop.count, *one.param.shape)) for one in loop.scanned]
-    pairs += [(one.output, (loop.count, *one.result.shape)) for one in loop.stacked]
-    for value, shape in pairs:
-        if value.shape != shape:
-            raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")
-
-
-def shape_of(node: Node) -> Shape:
-    """The shape that the output of a node must have: for movers that name no shape, that of the output itself."""
-    match node:
-        case Constant():
-            return node.data.shape
-        case Gather():
-            return node.index.shape
-        case Reshape():
-            return node.output.shape if node.output.size == node.x.size else (-1,)
-        case Transpose():
-            return tuple(node.x.shape[axis] for axis in node.perm)
-        case Slice():
-            return node.output.shape if _slice_fits(node) else (-1,)
-        case Concat():
-            return _concat_shape([x.shape for x in node.xs], node.axis)
-        case Windows():
-            return (*node.output.shape[:2], *node.kernel, *node.x.shape[2:])
-        case MatMul():
-            *front, rows, _ = node.weight.shape
-            return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
-        case Depthwise():
-            return (*node.x.shape[:-2], node.weight.shape[1])
-        case Binary():
-            return tuple(np.broadcast_shapes(node.a.shape, node.b.shape))
-        case Maximum():
-            shape = list(node.x.shape)
-            shape.pop(node.axis)
-            return tuple(shape)
-    return node.inputs[0].shape
-
-
-def _slice_fits(node: Slice) -> bool:
-    axes = zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True)
-    return all(0 <= start < size and 0 <= start + (count - 1) * step < size for size, start, step, count in axes)
-
-
-def _concat_shape(shapes: Sequence[Shape], axis: int) -> Shape:
-    whole = list(shapes[0])
-    whole[axis] = sum(shape[axis] for shape in shapes)
-    return tuple(whole)

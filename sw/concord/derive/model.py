@@ -15,6 +15,7 @@ from concord.compiler.package import Package
 from concord.derive import ir
 from concord.derive.build import Builder, input_limit, narrowed
 from concord.derive.chains import ClassNodes
+from concord.derive.checks import check
 from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
 from concord.derive.flow import Flow, constant, symbolic_run
@@ -105,7 +106,7 @@ def _derive(
     title = str(image.metadata.get("name", "program"))
     model = ir.Model(title, tuple(given), ir.Body(tuple(builder.nodes)), tuple(results), names, batch, tail)
     model = cleaned(model)
-    model.check()
+    check(model)
     return model
 
 

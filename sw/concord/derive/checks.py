@@ -1,0 +1,106 @@
+"""Whether a derived model is one: values computed once and before they are read, and of the right shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .ir import (
+    Binary,
+    Body,
+    Concat,
+    Constant,
+    Depthwise,
+    Gather,
+    Loop,
+    MatMul,
+    Maximum,
+    Model,
+    Node,
+    Reshape,
+    Shape,
+    Slice,
+    Transpose,
+    Value,
+    Windows,
+)
+
+
+def check(model: Model) -> None:
+    """Raise ``ValueError`` if a value is used before it is computed, computed twice, or of a wrong shape."""
+    known = {*model.inputs}
+    _check(model.body, known)
+    for value in model.outputs:
+        if value not in known:
+            raise ValueError(f"output {value.name} must be computed, and is not")
+
+
+def _check(body: Body, known: set[Value]) -> None:
+    for node in body:
+        if missing := [value.name for value in node.inputs if value not in known]:
+            raise ValueError(f"inputs of {node.output.name} must be computed before it, and {missing} are not")
+        if isinstance(node, Loop):
+            _check_loop(node, known)
+        elif node.output.shape != (want := shape_of(node)):
+            raise ValueError(f"{node.output.name} must have shape {want}, not {node.output.shape}")
+        if again := [value.name for value in node.outputs if value in known]:
+            raise ValueError(f"values must be computed once, and {again} are computed again")
+        known.update(node.outputs)
+
+
+def _check_loop(loop: Loop, known: set[Value]) -> None:
+    inside = known | set(loop.params)
+    _check(loop.body, inside)
+    pairs: list[tuple[Value, Shape]] = []
+    for one in loop.carried:
+        pairs += [(value, one.param.shape) for value in (one.initial, one.result, one.final) if value is not None]
+        if one.result not in inside:
+            raise ValueError(f"result {one.result.name} must be computed by the body, and is not")
+    pairs += [(one.source, (loop.count, *one.param.shape)) for one in loop.scanned]
+    pairs += [(one.output, (loop.count, *one.result.shape)) for one in loop.stacked]
+    for value, shape in pairs:
+        if value.shape != shape:
+            raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")
+
+
+def shape_of(node: Node) -> Shape:
+    """The shape that the output of a node must have: for movers that name no shape, that of the output itself."""
+    match node:
+        case Constant():
+            return node.data.shape
+        case Gather():
+            return node.index.shape
+        case Reshape():
+            return node.output.shape if node.output.size == node.x.size else (-1,)
+        case Transpose():
+            return tuple(node.x.shape[axis] for axis in node.perm)
+        case Slice():
+            return node.output.shape if _slice_fits(node) else (-1,)
+        case Concat():
+            return _concat_shape([x.shape for x in node.xs], node.axis)
+        case Windows():
+            return (*node.output.shape[:2], *node.kernel, *node.x.shape[2:])
+        case MatMul():
+            *front, rows, _ = node.weight.shape
+            return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
+        case Depthwise():
+            return (*node.x.shape[:-2], node.weight.shape[1])
+        case Binary():
+            return tuple(np.broadcast_shapes(node.a.shape, node.b.shape))
+        case Maximum():
+            shape = list(node.x.shape)
+            shape.pop(node.axis)
+            return tuple(shape)
+    return node.inputs[0].shape
+
+
+def _slice_fits(node: Slice) -> bool:
+    axes = zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True)
+    return all(0 <= start < size and 0 <= start + (count - 1) * step < size for size, start, step, count in axes)
+
+
+def _concat_shape(shapes: Sequence[Shape], axis: int) -> Shape:
+    whole = list(shapes[0])
+    whole[axis] = sum(shape[axis] for shape in shapes)
+    return tuple(whole)
