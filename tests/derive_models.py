@@ -204,7 +204,7 @@ def tail():
         Node("Softmax", "softmax", ("flat",), ("shares",), {"axis": 1}),
     ]
     behind = Graph("host", nodes, ["output/0"], ["shares"], shapes, set(shapes))
-    check(behind)
+    behind.check()
     return replace(model, tail=behind)
 
 
