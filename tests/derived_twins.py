@@ -1,25 +1,24 @@
 """Derived NumPy files, and what they are compared with."""
 
-import importlib.util
 import random
 
 import numpy as np
 
-from concord.derive.backends.numpy_file import numpy_source
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.modules import module_of
 from concord.host import connect
 from concord.image import LOADABLE, Image, Port, Segment
 from concord.spec.memmap import RegionId
 
+#: Why tests of PyTorch modules are skipped.
+NO_TORCH = "PyTorch is not installed: make torch installs it and runs these tests"
 
-def twin(model, folder, name="twin"):
+
+def twin(model, folder, write=write_numpy):
     """The derived file as a module."""
-    text, arrays = numpy_source(model, f"{name}.npz")
-    (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    np.savez(folder / f"{name}.npz", **arrays)
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    file = folder / "twin.py"
+    write(model, file)
+    return module_of(file)
 
 
 def emulated(image, inputs):

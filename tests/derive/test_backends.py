@@ -1,6 +1,6 @@
 """ONNX graphs and PyTorch modules of programs and compiled networks compute what the emulator does, to the last bit."""
 
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 
 import numpy as np
 import onnxruntime
@@ -18,7 +18,7 @@ from concord.frontend import import_model
 from concord.host import connect
 from concord.spec.formats import Rounding
 from concord.spec.presets import ECP5_85F, TINY
-from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
+from derived_twins import NO_TORCH, emulated, image_of_memories, program_rng, random_inputs, same, twin
 from program_gen import random_program
 from small_examples import SMALL
 from trained import DATA, needs_data
@@ -28,9 +28,7 @@ CONFIGS = {
     "two engines": TINY.replace(engines=2),
     "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
 }
-needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None, reason="PyTorch is not installed (pip install -e .[torch])"
-)
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason=NO_TORCH)
 
 
 def on_onnxruntime(model, folder, inputs):
@@ -43,11 +41,7 @@ def on_onnxruntime(model, folder, inputs):
 
 def on_torch(model, folder, inputs):
     """Outputs of the PyTorch module."""
-    write_torch(model, folder / "twin_torch.py")
-    spec = spec_from_file_location("twin_torch", folder / "twin_torch.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.run(inputs)
+    return twin(model, folder, write_torch).run(inputs)
 
 
 backends = pytest.mark.parametrize("backend", [on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])

@@ -7,8 +7,9 @@ import re
 import pytest
 
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
+from derived_twins import NO_TORCH
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+torch = pytest.importorskip("torch", reason=NO_TORCH)
 
 
 def run(name, attributes, *arrays):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +11,16 @@ import pytest
 
 from concord.derive import evaluate
 from derive_models import MODELS, assert_equal, samples, tail
+from derived_twins import NO_TORCH, twin
 
-pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+pytest.importorskip("torch", reason=NO_TORCH)
 
 
 def load(model, folder):
     """The module of a model, from its file."""
     from concord.derive.backends.torch_file import write_torch
 
-    path = folder / "twin.py"
-    write_torch(model, path)
-    spec = spec_from_file_location("twin", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return twin(model, folder, write_torch)
 
 
 @pytest.mark.parametrize("name", MODELS)

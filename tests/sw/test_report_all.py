@@ -1,8 +1,6 @@
 """Whatever compiles has a report."""
 
-import os
 from html import escape
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +16,8 @@ from concord.report import Analysis, analyse, render
 from concord.report.prefixes import without_overlap
 from concord.spec.presets import ECP5_85F, UP5K
 from quantised_nets import network as quantised
+from trained import DATA, needs_data
 
-DATA = Path(os.environ.get("CONCORD_DATA", "none"))
 MODELS = sorted((DATA / "models").glob("*.onnx"))
 
 
@@ -62,7 +60,7 @@ def test_networks_of_the_tests(name, config):
     reported(SMALL[name](), config)
 
 
-@pytest.mark.skipif(not MODELS, reason="CONCORD_DATA is not there")
+@needs_data
 @pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
 def test_real_networks(path):
     reported(import_model(path), ECP5_85F, 1)

@@ -6,13 +6,11 @@ ends with status 1 if a bit differs.
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from concord.compiler.package import Package
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.facts import summary
 from concord.derive.model import derive_package
+from concord.derive.modules import module_of
 from concord.host import connect
 
 SAMPLES = 64
@@ -47,15 +46,6 @@ def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
     per_sample = f"{1e3 * emulator / samples:.2f} | {1e3 * derived / samples:.2f} | {derived / emulator:.2f}"
     row = f"| {folder.name} | {summary(model)} | {lines} | {took:.1f} | {per_sample} | {'yes' if same else 'NO'} |"
     return row, same
-
-
-def module_of(file: Path) -> ModuleType:
-    """A derived file as a module."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _best(call: Callable[[], Any]) -> tuple[Any, float]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from concord.pages import environment
 from concord.report.page import number
 
 from .results import Analysis, LayerOverflow, StageFacts
@@ -62,17 +61,10 @@ class Row:
 
 def render(analysis: Analysis) -> str:
     """The page."""
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("concord.overflow"), PackageLoader("concord.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": number}
     most = max(analysis.bound("intermediate"), analysis.bound("output"), analysis.width, analysis.output_width, 1)
     rows = [_row(analysis, index, layer, most) for index, layer in enumerate(analysis.layers)]
-    return environment.get_template("overflow.html.j2").render(analysis=analysis, rows=rows, figures=_figures(analysis))
+    template = environment("concord.overflow", "concord.report", number=number).get_template("overflow.html.j2")
+    return template.render(analysis=analysis, rows=rows, figures=_figures(analysis))
 
 
 def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from concord.pages import environment
 from concord.report.drawing import Chart, Edge, chart, edges
 from concord.report.facts import Analysis
 from concord.report.layer_facts import LayerFacts
@@ -40,15 +39,8 @@ class Row:
 
 def render(analysis: Analysis) -> str:
     """The page."""
-    environment = Environment(
-        loader=PackageLoader("concord.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": percent, "number": number, "shape": shape}
-    return environment.get_template("report.html.j2").render(
+    template = environment("concord.report", percent=percent, number=number, shape=shape).get_template("report.html.j2")
+    return template.render(
         analysis=analysis,
         figures=_figures(analysis),
         rows=[_row(analysis, index, layer) for index, layer in enumerate(analysis.layers)],
