@@ -8,6 +8,10 @@ accumulate
     Sums on the accumulator grid, and their one rounding to binary16.
 table
     Table index and look-up.
+rounding
+    Shifts that round.
+training, lazy_update
+    Block floating point of training, and how its weights are updated.
 
 Every function works on arrays of any shape. Flags come back per element or per block; the caller combines them.
 """

@@ -29,6 +29,7 @@ from ..spec.formats import (
     Rounding,
 )
 from . import half
+from .rounding import noise_like, round_magnitude
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -89,28 +90,9 @@ def _finite(bits: half.Bits) -> half.Bits:
     return np.where(half.is_nan(bits), 0, limited).astype(np.uint16)
 
 
-def _scale(sig: Ints, left: Ints) -> Ints:
-    """``floor(sig * 2**left)`` of magnitudes."""
-    return np.asarray((sig << np.maximum(left, 0)) >> np.maximum(-left, 0))
-
-
-def _noise_like(random: ArrayLike | None, shape: tuple[int, ...]) -> Ints:
-    if random is None:
-        raise ValueError("noise must be given for stochastic rounding, not None")
-    return np.broadcast_to(np.asarray(random), shape).astype(np.int64)
-
-
 def _round(sig: Ints, right: Ints, rounding: Rounding, random: ArrayLike | None) -> Ints:
     """``sig * 2**-right`` rounded, for magnitudes ``sig`` of at most 11 bits."""
-    right = np.clip(right, -_LEFT_LIMIT, _RIGHT_LIMIT)
-    if rounding == Rounding.STOCHASTIC:
-        scaled = _scale(sig, NOISE_BITS - right)
-        return np.asarray((scaled + _noise_like(random, sig.shape)) >> NOISE_BITS)
-    whole = _scale(sig, -right)
-    unit = 1 << np.maximum(right, 0)
-    rest = 2 * (sig - whole * unit) - unit  # what is shifted out against one half: below, equal or above
-    up = rest >= 0 if rounding == Rounding.NEAREST_AWAY else (rest > 0) | (rest == 0) & (whole & 1 == 1)
-    return np.asarray(whole + (up & (right > 0)))
+    return round_magnitude(sig, np.clip(right, -_LEFT_LIMIT, _RIGHT_LIMIT), rounding, random)
 
 
 def _check_block(shape: tuple[int, ...], fmt: BlockFormat) -> None:
@@ -191,7 +173,7 @@ def quantize_float(
     scaled = np.ldexp(np.abs(exact), -shared[..., None])
     if rounding == Rounding.STOCHASTIC:
         fine = np.floor(np.ldexp(scaled, NOISE_BITS)).astype(np.int64)
-        magnitude = fine + _noise_like(noise, fine.shape) >> NOISE_BITS
+        magnitude = fine + noise_like(noise, fine.shape) >> NOISE_BITS
     elif rounding == Rounding.NEAREST_AWAY:
         whole = np.floor(scaled)
         magnitude = (whole + (scaled - whole >= 0.5)).astype(np.int64)
