@@ -33,6 +33,7 @@ from concord.cli_data import data
 from concord.cli_derive import derive
 from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
+from concord.cli_prove import prove
 from concord.cli_report import report
 from concord.compiler.package import Package
 from concord.files import check_place, replacing, write_text
@@ -58,6 +59,7 @@ main.add_command(data)
 main.add_command(derive)
 main.add_command(inspect)
 main.add_command(overflow)
+main.add_command(prove)
 main.add_command(report)
 
 

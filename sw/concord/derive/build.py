@@ -52,6 +52,8 @@ class Builder:
     nodes : list of Node
     limits : dict
         Of every value.
+    known : list of pairs
+        Tensors, and the vectors ``[positions, rows]`` that are parts of them.
     """
 
     def __init__(self, flow: Flow, elements: Ids):
@@ -59,7 +61,7 @@ class Builder:
         self.nodes: list[ir.Node] = []
         self.names = Names()
         self.limits: dict[ir.Value, Limit] = {}
-        self._tensors: list[Tensor] = []
+        self.known: list[tuple[Tensor, Ids]] = []
         self._tensor = np.full(len(elements), -1, dtype=np.int64)
         self._position = np.zeros(len(elements), dtype=np.int64)
         self._row = np.zeros(len(elements), dtype=np.int64)
@@ -74,9 +76,9 @@ class Builder:
     def know(self, tensor: Tensor, vectors: Ids) -> None:
         """Say that vectors ``[positions, rows]`` are parts of a tensor."""
         positions, rows = np.indices(vectors.shape)
-        self._tensor[vectors] = len(self._tensors)
+        self._tensor[vectors] = len(self.known)
         self._position[vectors], self._row[vectors] = positions, rows
-        self._tensors.append(tensor)
+        self.known.append((tensor, vectors))
 
     def know_input(self, value: ir.Value, eids: Ids) -> None:
         """Say that the elements of a value are these; they follow each other from the start of a vector on."""
@@ -102,7 +104,7 @@ class Builder:
         sources: list[ir.Value] = []
         index, start = np.zeros(eids.shape, np.int64), 0
         for number in np.unique(which[which >= 0]):
-            mine, tensor = which == number, self._tensors[number]
+            mine, tensor = which == number, self.known[number][0]
             at = tensor.index(self._position[vector[mine]], self._row[vector[mine]] * self.native + lane[mine])
             index[mine] = start + at
             sources.append(tensor.value)

@@ -13,7 +13,7 @@ it has read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -120,6 +120,29 @@ class Instance:
         return [self.source, *(step.operand for step in self.steps if step.operand is not None)]
 
 
+@dataclass(frozen=True)
+class Store:
+    """Vectors that a chain writes, those of one pass.
+
+    Parameters
+    ----------
+    chain : int
+        How many chains were dispatched before it, in all phases.
+    pc : int
+        Address of its ``v_rd``.
+    mem : Mem
+    address, vectors, number : Ids ``[vectors]``
+        Words, what is written there, and which vector of the chain it is: ``position * rows + row``.
+    """
+
+    chain: int
+    pc: int
+    mem: Mem
+    address: Ids
+    vectors: Ids
+    number: Ids
+
+
 @dataclass
 class Flow:
     """What a symbolic run has found.
@@ -137,6 +160,8 @@ class Flow:
         By port, its vectors.
     memories : Memories
         With the tables.
+    stores : list of Store
+        In the order of execution.
     """
 
     config: NpuConfig
@@ -145,6 +170,7 @@ class Flow:
     inputs: dict[str, Ids]
     outputs: dict[str, Ids]
     memories: Memories
+    stores: list[Store] = field(default_factory=list)
 
 
 def constant(patterns: npt.NDArray[np.uint16]) -> Ids:
@@ -207,7 +233,9 @@ class _Run:
         self.found = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
         self._weights: dict[tuple[object, ...], Floats] = {}
-        self._layers = _layers(image)
+        self._layers = layer_names(image)
+        self._stores: list[Store] = []
+        self._chains = 0
 
     def go(self, pc: int) -> Flow:
         """All phases."""
@@ -226,7 +254,7 @@ class _Run:
                 ]
         self._arrange_inputs()
         elements = np.concatenate(self._elements)
-        return Flow(self.config, self.instances, elements, self.eids, self.found, self.memories)
+        return Flow(self.config, self.instances, elements, self.eids, self.found, self.memories, self._stores)
 
     # Vectors -----------------------------------------------------------------------------------
 
@@ -299,6 +327,7 @@ class _Run:
             if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(-1, chain.rows, self.config.native)
             self._chain(chain, taken)
+            self._chains += 1
 
     def _chain(self, chain: Chain, noise: npt.NDArray[np.uint16] | None) -> None:
         if chain not in self._accesses:
@@ -345,6 +374,9 @@ class _Run:
             vectors = wide if mem is Mem.WIDE else narrow
             assert vectors is not None
             _store(self.words[mem], at[positions, rows].ravel(), vectors.ravel())
+            number = np.arange(chain.vectors).reshape(-1, chain.rows)[positions, rows].ravel()
+            store = Store(self._chains, chain.pc, mem, at[positions, rows].ravel(), vectors.ravel(), number)
+            self._stores.append(store)
 
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
@@ -393,13 +425,13 @@ def _store(words: Ids, at: Ids, vectors: Ids) -> None:
     words[at[last]] = vectors[last]
 
 
-def _layers(image: Image):  # type: ignore[no-untyped-def]
-    """Name of the layer by address."""
+def layer_names(image: Image) -> Callable[[int], str]:
+    """What tells the name of the layer by address; empty where the image does not say it."""
     names = [layer["name"] for layer in image.metadata.get("layers", [])]
     starts: Sequence[tuple[int, int]] = [(int(pc), int(index)) for pc, index in image.metadata.get("program", ())]
 
     def name(pc: int) -> str:
         index = max(((start, index) for start, index in starts if start <= pc), default=(0, -1))[1]
-        return names[index] if 0 <= index < len(names) else ""
+        return str(names[index]) if 0 <= index < len(names) else ""
 
     return name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -30,6 +31,34 @@ from concord.ports import Port
 Ids = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Observed:
+    """A model whose outputs are all of its tensors that are vectors of the machine, for who compares them.
+
+    Parameters
+    ----------
+    model : Model
+        Takes and gives the samples of a run together: inputs have an axis of ``group`` samples in front if that is not
+        1. The host's part is not in it.
+    group : int
+        Samples of a run.
+    flow : Flow
+        The symbolic run.
+    place : Ids ``[vectors, N]``
+        Where the elements of the vectors of the flow are: an element of all outputs of a run, one behind the other;
+        ``MISSING`` for what the model does not have, and less than that for constants: ``MISSING - 1 - pattern``.
+    """
+
+    model: ir.Model
+    group: int
+    flow: Flow
+    place: Ids
+
+
+#: Of an element that is not part of a model.
+MISSING = -1
+
+
 def derive(path: Path) -> ir.Model:
     """The model of a compiled network (a folder) or of an image (a file)."""
     return derive_package(Package.load(path)) if path.is_dir() else derive_image(image_of(path))
@@ -40,6 +69,20 @@ def derive_package(package: Package) -> ir.Model:
 
     Only its image says what is computed; the folder says how samples become ports, and what the host does behind.
     """
+    return _of_package(package).model()
+
+
+def derive_image(image: Image) -> ir.Model:
+    """The model of an image, in the shapes of its ports."""
+    return _of_image(image).model()
+
+
+def observe(what: Package | Image) -> Observed:
+    """The model of a compiled network or of an image with everything that it computes as outputs."""
+    return (_of_image(what) if isinstance(what, Image) else _of_package(what)).observed()
+
+
+def _of_package(package: Package) -> _Derivation:
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
@@ -53,17 +96,16 @@ def derive_package(package: Package) -> ir.Model:
     outputs = {
         name: (ids.reshape(front + tuple(arrangement.shapes[name]))) for name, ids in arrangement.outputs.items()
     }
-    return _derive(package.image, inputs, shapes, outputs, prepared, batch, package.host, constants=False)
+    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host, constants=False)
 
 
-def derive_image(image: Image) -> ir.Model:
-    """The model of an image, in the shapes of its ports."""
+def _of_image(image: Image) -> _Derivation:
     inputs, shapes = {}, {}
     for port in image.inputs:
         inputs[port.name] = _padded(np.arange(port.elements).reshape(port.shape or (1,)), image.config.native)
         shapes[port.name] = port.shape
     outputs = {port.name: np.arange(port.elements).reshape(port.shape) for port in image.outputs}
-    return _derive(image, inputs, shapes, outputs, {}, 1, None, constants=True)
+    return _Derivation(image, inputs, shapes, outputs, {}, 1, None, constants=True)
 
 
 def _padded(ids: Ids, native: int) -> Ids:
@@ -72,39 +114,78 @@ def _padded(ids: Ids, native: int) -> Ids:
     return np.pad(lines, ((0, 0), (0, -lines.shape[1] % native)), constant_values=-1).reshape(-1, native)
 
 
-def _derive(
-    image: Image,
-    inputs: dict[str, Ids],
-    shapes: dict[str, ir.Shape],
-    outputs: dict[str, Ids],
-    prepared: dict[str, tuple[tuple[int, int, int] | None, float]],
-    batch: int,
-    tail: Graph | None,
-    constants: bool,
-) -> ir.Model:
-    flow = symbolic_run(image, inputs, {name: prod(shape) for name, shape in shapes.items()})
-    grouping = group(flow, Analysis(flow), constants)
-    ports = {port.name: port for port in image.outputs}
-    found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in outputs.items()}
-    needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)
-    builder = Builder(flow, grouping.elements)
-    names: dict[str, str] = {}
-    given = []
-    for name, shape in shapes.items():
-        value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
-        names[value.name] = name
-        given.append(value)
-        builder.know_input(_way_in(builder, value, *prepared.get(name, (None, 0.0))), flow.inputs[name])
-    _classes(builder, grouping, live(flow, grouping, needed))
-    results = []
-    for name, eids in found.items():
-        x = builder.read(eids, name, "result")
-        output = ir.Value(builder.names.new(name), eids.shape, ir.Type.REAL, x.batched)
-        builder.add(ir.ToReal(output=output, layer=name, x=x), (np.inf, 0))
-        names[output.name] = name
-        results.append(output)
-    title = str(image.metadata.get("name", "program"))
-    model = ir.Model(title, tuple(given), ir.Body(tuple(builder.nodes)), tuple(results), names, batch, tail)
+@dataclass(frozen=True)
+class _Derivation:
+    """An image, and how its ports become inputs and outputs of a model."""
+
+    image: Image
+    inputs: dict[str, Ids]
+    shapes: dict[str, ir.Shape]
+    outputs: dict[str, Ids]
+    prepared: dict[str, tuple[tuple[int, int, int] | None, float]]
+    batch: int
+    tail: Graph | None
+    constants: bool
+
+    def model(self) -> ir.Model:
+        """The model."""
+        return _checked(self._built()[0])
+
+    def observed(self) -> Observed:
+        """The model with its tensors as outputs."""
+        model, builder = self._built()
+        native, lanes = builder.native, np.arange(builder.native)
+        nodes, outputs, start = list(model.body.nodes), [], 0
+        own = np.full(len(builder.elements) * native, MISSING, dtype=np.int64)
+        for tensor, vectors in builder.known:
+            output = ir.Value(builder.names.new("observed"), tensor.value.shape, ir.Type.REAL)
+            nodes.append(ir.ToReal(output=output, layer="observed", x=tensor.value))
+            outputs.append(output)
+            positions, rows = np.indices((*vectors.shape, native))[:2]
+            lane = rows * native + lanes
+            at = tensor.index(positions, lane)
+            there = (tensor.place[lane] >= 0) & (at < output.size)
+            own[vectors[..., None] * native + lanes] = np.where(there, start + at, MISSING)
+            start += output.size
+        names = model.names | {output.name: output.name for output in outputs}
+        elements = builder.elements
+        place = np.where(elements < 0, MISSING + elements, own[np.maximum(elements, 0)])
+        whole = replace(model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, tail=None)
+        return Observed(_checked(whole), self.batch, builder.flow, place)
+
+    def _built(self) -> tuple[ir.Model, Builder]:
+        """The model with nodes that nobody needs, and what built it."""
+        image, shapes = self.image, self.shapes
+        flow = symbolic_run(image, self.inputs, {name: prod(shape) for name, shape in shapes.items()})
+        grouping = group(flow, Analysis(flow), self.constants)
+        ports = {port.name: port for port in image.outputs}
+        found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in self.outputs.items()}
+        needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)
+        builder = Builder(flow, grouping.elements)
+        names: dict[str, str] = {}
+        given = []
+        for name, shape in shapes.items():
+            value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
+            names[value.name] = name
+            given.append(value)
+            builder.know_input(_way_in(builder, value, *self.prepared.get(name, (None, 0.0))), flow.inputs[name])
+        _classes(builder, grouping, live(flow, grouping, needed))
+        results = []
+        for name, eids in found.items():
+            x = builder.read(eids, name, "result")
+            output = ir.Value(builder.names.new(name), eids.shape, ir.Type.REAL, x.batched)
+            builder.add(ir.ToReal(output=output, layer=name, x=x), (np.inf, 0))
+            names[output.name] = name
+            results.append(output)
+        title = str(image.metadata.get("name", "program"))
+        model = ir.Model(
+            title, tuple(given), ir.Body(tuple(builder.nodes)), tuple(results), names, self.batch, self.tail
+        )
+        return model, builder
+
+
+def _checked(model: ir.Model) -> ir.Model:
+    """A model without what nobody needs."""
     model = cleaned(model)
     check(model)
     return model

@@ -32,7 +32,7 @@ from .workers import available, chunk, share
 LANES = 512
 #: Values of an average step of a program from which on threads help: with less, they wait for the interpreter lock.
 _SHARED_VALUES = 1 << 16
-#: Called with a piece of a chain, the memories it is about to work on, and how many of their lanes hold samples.
+#: Called with a piece of a chain, the memories it works on, and how many of their lanes hold samples.
 Watch = Callable[[Part, Lanes, int], None]
 
 
@@ -78,6 +78,8 @@ class Emulator:
         Threads that may share a batch; as many as there are processors if left out. Results do not depend on it.
     watch : callable, optional
         Called before every piece of a chain is executed, by the threads that execute them.
+    after : callable, optional
+        The same, behind every piece; ``part.last`` says that it is the last one of its chain.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Emulator:
         lanes: int = LANES,
         workers: int | None = None,
         watch: Watch | None = None,
+        after: Watch | None = None,
     ):
         self.memories = Memories(memories) if isinstance(memories, NpuConfig) else memories
         self.config = self.memories.config
@@ -93,7 +96,7 @@ class Emulator:
             raise ValueError(f"lanes must be at least 1, not {lanes!r}")
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers!r}")
-        self._most, self._workers, self._watch = lanes, workers or available(), watch
+        self._most, self._workers, self._watch, self._after = lanes, workers or available(), watch, after
         self._single = Lanes(self.config, 1)
         self._shared: list[Lanes] = []
         self.changed()
@@ -302,6 +305,8 @@ class Emulator:
                 raised = part.run(lanes, self._slots, self._table, noise)
                 if raised:
                     flags[part.chain.pc] |= raised
+                if self._after is not None:
+                    self._after(part, lanes, count)
         return flags
 
 

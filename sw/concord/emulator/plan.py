@@ -226,9 +226,15 @@ class Part:
     segment : Segment
     weights : Weights or None
         Of the whole chain, if it is a product.
+
+    Members
+    -------
+    last : bool
+        Whether it is the last piece of its chain.
     """
 
     def __init__(self, access: Access, positions: slice, segment: Segment, weights: Weights | None):
+        self.last = False
         chain, self.rows = access.chain, segment.rows
         self.chain = chain
         source = access.source[positions, self.rows]
@@ -306,4 +312,5 @@ def parts(access: Access, weights: Weights | None, batch: int) -> list[Part]:
         for first in range(segment.positions.start, segment.positions.stop, step):
             some = slice(first, min(first + step, segment.positions.stop))
             found.append(Part(access, some, segment, weights))
+    found[-1].last = True
     return found

@@ -46,13 +46,19 @@ class EmulatedDevice(Device):
         What to emulate.
     workers : int or None
         Threads that share a batch; as many as there are processors if left out.
-    watch : callable, optional
+    watch, after : callable, optional
         See :class:`Emulator`. Whoever reads memories or flags behind a batch lets its last sample be executed again.
     """
 
-    def __init__(self, config: NpuConfig, workers: int | None = None, watch: Watch | None = None):
+    def __init__(
+        self,
+        config: NpuConfig,
+        workers: int | None = None,
+        watch: Watch | None = None,
+        after: Watch | None = None,
+    ):
         super().__init__(config)
-        self._emulator = Emulator(config, workers=workers, watch=watch)
+        self._emulator = Emulator(config, workers=workers, watch=watch, after=after)
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False

@@ -1,0 +1,235 @@
+"""Derived software beside the emulator: every word that chains write, and results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.compiler.package import Package
+from concord.derive.flow import layer_names
+from concord.derive.model import Observed, derive_image, derive_package, observe
+from concord.host.emulated import EmulatedDevice
+from concord.image import Image
+from concord.prove.facts import RESULTS, Comparison, Count, Difference
+from concord.prove.observed import Recorder, Written, different, of_twin, written
+from concord.prove.steps import text_of
+from concord.prove.twins import Kind, Step
+
+Inputs = Mapping[str, NDArray[np.float64]]
+#: Values that are compared at once, of the largest kind: what fits into some hundred MiB.
+_VALUES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compared: a compiled network, or an image alone.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    image : Image
+    package : Package or None
+    """
+
+    name: str
+    image: Image
+    package: Package | None = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a sample, by input."""
+        if self.package is None:
+            return {port.name: port.shape for port in self.image.inputs}
+        return {name: tuple(self.package.arrangement.shapes[name]) for name in self.package.arrangement.inputs}
+
+    @property
+    def batch(self) -> int:
+        """Samples of a run."""
+        return 1 if self.package is None else self.package.arrangement.batch
+
+    def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
+        """Samples as the driver gives them to a device."""
+        return dict(inputs) if self.package is None else self.package.arrangement.pack(inputs)
+
+    @cached_property
+    def observed(self) -> Observed:
+        """The derived model with all of its values."""
+        return observe(self.package or self.image)
+
+    @cached_property
+    def chains(self) -> list[list[Written]]:
+        """What every chain writes."""
+        return written(self.observed)
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """What the emulator has: results by name, and every word that a chain has written, ``[values, runs]``."""
+
+    results: dict[str, NDArray[np.float64]]
+    values: NDArray[np.float32]
+
+
+def emulate(subject: Subject, inputs: Inputs) -> Emulated:
+    """Run a batch on the emulator, and keep what every chain writes."""
+    recorder = Recorder(subject.chains)
+    device = EmulatedDevice(subject.image.config, workers=1, after=recorder)
+    with device, np.errstate(all="ignore"):
+        device.load(subject.image)
+        ports = subject.ports(inputs)
+        found = device.run(ports)
+        if subject.package is not None:
+            results = subject.package.arrangement.unpack(found, len(next(iter(inputs.values()))))
+            results |= subject.package.behind(inputs, results)
+        else:
+            results = {name: np.asarray(x, np.float64) for name, x in found.items()}
+    return Emulated(results, recorder.values())
+
+
+@dataclass
+class Places:
+    """Where the compared values are: by value the entry of ``entries``, word, and lane."""
+
+    entries: list[Written]
+    entry: NDArray[np.int64]
+    place: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    layers: list[str]
+
+    @classmethod
+    def of(cls, subject: Subject) -> Places:
+        """Those of all chains, in the order of execution."""
+        name = layer_names(subject.image)
+        entries = [one for chain in subject.chains for one in chain]
+        layers = list(dict.fromkeys(name(one.store.pc) for one in entries))
+        sizes = [len(one.place) for one in entries]
+        number = np.array([layers.index(name(one.store.pc)) for one in entries], dtype=np.int64)
+        place = np.concatenate([one.place for one in entries]) if entries else np.zeros(0, np.int64)
+        return cls(
+            entries,
+            np.repeat(np.arange(len(entries)), sizes),
+            place,
+            np.repeat(number, sizes) if sizes else place,
+            layers,
+        )
+
+    def difference(self, subject: Subject, at: int, sample: int, emulator: float, other: float) -> Difference:
+        """The value with the number ``at``."""
+        one = self.entries[self.entry[at]]
+        first = int(np.searchsorted(self.entry, self.entry[at]))
+        vector, lane = one.inside[at - first].tolist()
+        kept = one.keep[vector]
+        return Difference(
+            layer=self.layers[self.layer[at]],
+            place=f"{one.store.mem.name.lower()}[{one.store.address[kept]}]",
+            element=(lane,),
+            sample=sample,
+            emulator=_text(emulator),
+            other=_text(other),
+            pc=one.store.pc,
+            instructions=text_of(subject.image, one.store.pc),
+            execution=one.store.chain,
+            vector=int(one.store.number[kept]),
+        )
+
+
+class Derived:
+    """Compares one kind of derived software with the emulator, batch by batch.
+
+    Parameters
+    ----------
+    subject : Subject
+    name : str
+        On the command line.
+    kind : Kind
+    folder : Path
+        For its files.
+    """
+
+    def __init__(self, subject: Subject, places: Places, name: str, kind: Kind, folder: Path):
+        self.subject, self.places, self.kind = subject, places, kind
+        self.comparison = Comparison(name, kind.label, kind.version)
+        begin = time.perf_counter()
+        package = subject.package
+        model = derive_image(subject.image) if package is None else derive_package(package)
+        self._plain: Step = kind.load(model, folder, "twin")
+        self._inside: Step = kind.load(subject.observed.model, folder, "observed")
+        self.comparison.seconds += time.perf_counter() - begin
+        if package is not None and package.host is not None and not kind.softmax:
+            ops = ", ".join(dict.fromkeys(node.op for node in package.host.nodes))
+            self.comparison.notes.append(
+                f"what the host computes behind the NPU ({ops}) is in double precision there, and not compared"
+            )
+
+    def compare(self, inputs: Inputs, emulated: Emulated, first_sample: int) -> None:
+        """Compare a batch; ``first_sample`` is the number of its first sample."""
+        begin = time.perf_counter()
+        with np.errstate(all="ignore"):
+            results = self._plain(inputs)
+            inside = self._run_inside(inputs)
+        self.comparison.seconds += time.perf_counter() - begin
+        self.comparison.samples += len(next(iter(inputs.values())))
+        self._values(inside, emulated.values, first_sample)
+        self._results(results, emulated.results, first_sample)
+
+    def _run_inside(self, inputs: Inputs) -> NDArray[np.float64]:
+        group, model = self.subject.observed.group, self.subject.observed.model
+        if group > 1:
+            inputs = {name: _grouped(np.asarray(x), group) for name, x in inputs.items()}
+        outputs = self._inside(inputs)
+        return of_twin([outputs[model.names[value.name]] for value in model.outputs], self.places.place)
+
+    def _values(self, found: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
+        runs = found.shape[1]
+        wrong = different(found, want[:, :runs].astype(np.float64))
+        by_layer = np.bincount(self.places.layer, wrong.sum(axis=1), len(self.places.layers)).astype(int)
+        sizes = np.bincount(self.places.layer, minlength=len(self.places.layers)) * runs
+        for name, size, count in zip(self.places.layers, sizes.tolist(), by_layer.tolist(), strict=True):
+            self.comparison.add(name or "program", Count(size, count))
+        if wrong.any() and self.comparison.first is None:
+            at, run = (int(k) for k in np.argwhere(wrong)[0])
+            sample = first_sample + run * self.subject.batch
+            self.comparison.first = self.places.difference(
+                self.subject, at, sample, float(want[at, run]), float(found[at, run])
+            )
+
+    def _results(self, found: Mapping[str, Any], want: Mapping[str, Any], first_sample: int) -> None:
+        package = self.subject.package
+        host = set() if package is None or package.host is None else set(package.host.outputs)
+        for name, values in want.items():
+            if name not in found or (name in host and not self.kind.softmax):
+                continue
+            given = np.asarray(found[name], np.float64)
+            wrong = different(given, values)
+            self.comparison.add(RESULTS, Count(wrong.size, int(wrong.sum())))
+            if wrong.any() and self.comparison.first is None:
+                sample, *element = (int(k) for k in np.argwhere(wrong)[0])
+                at = (sample, *element)
+                self.comparison.first = Difference(
+                    RESULTS, name, tuple(element), first_sample + sample, _text(values[at]), _text(given[at])
+                )
+
+
+def chunk(subject: Subject) -> int:
+    """Samples of a batch: few enough for what is compared at once, a multiple of those of a run."""
+    size = sum(len(one.place) for chain in subject.chains for one in chain)
+    return max(2, min(64, _VALUES // max(1, size))) * subject.batch
+
+
+def _grouped(x: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+    """Samples by run, filled up with the last one."""
+    missing = -len(x) % group
+    whole = np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])
+    return whole.reshape(-1, group, *x.shape[1:])
+
+
+def _text(value: float) -> str:
+    return repr(float(value))

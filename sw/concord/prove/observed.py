@@ -1,0 +1,117 @@
+"""What the emulator writes, word by word, and where derived software has the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.flow import Store
+from concord.derive.model import MISSING, Observed
+from concord.emulator.lanes import Lanes
+from concord.emulator.plan import Part
+from concord.golden import half
+from concord.spec.isa import Mem
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Words of a vector memory behind a chain.
+
+    Parameters
+    ----------
+    store : Store
+        The chain that has written them.
+    keep : Ids
+        Which of its vectors are still there behind the chain: of several for one address the last one.
+    inside : Ids ``[values, 2]``
+        Elements that are compared: which of these vectors, and lane.
+    place : Ids ``[values]``
+        Where derived software has them, as in :class:`concord.derive.model.Observed`.
+    """
+
+    store: Store
+    keep: Ids
+    inside: Ids
+    place: Ids
+
+
+def written(observed: Observed) -> list[list[Written]]:
+    """By chain, in the order of dispatch: the words that it leaves, as far as derived software has them."""
+    chains: dict[int, list[Written]] = {}
+    last: dict[tuple[int, Mem, int], int] = {}
+    for number, store in enumerate(observed.flow.stores):
+        for address in store.address.tolist():
+            last[store.chain, store.mem, address] = number
+    for number, store in enumerate(observed.flow.stores):
+        keep = _last(store.address)
+        keep = keep[[last[store.chain, store.mem, int(a)] == number for a in store.address[keep]]]
+        place = observed.place[store.vectors[keep]]
+        inside = np.argwhere(place != MISSING)
+        chains.setdefault(store.chain, []).append(Written(store, keep, inside, place[place != MISSING]))
+    return [chains.get(chain, []) for chain in range(max(chains, default=-1) + 1)]
+
+
+def _last(address: Ids) -> Ids:
+    """Of entries with one address the last one."""
+    return np.sort(len(address) - 1 - np.unique(address[::-1], return_index=True)[1])
+
+
+class Recorder:
+    """Keeps what the emulator has written behind every chain. The object is the ``after`` of an emulator.
+
+    Parameters
+    ----------
+    chains : list
+        Of :func:`written`.
+    """
+
+    def __init__(self, chains: list[list[Written]]):
+        self._chains = chains
+        self._next = 0
+        self._values: list[NDArray[np.float32]] = []
+        self._runs: list[NDArray[np.float32]] = []
+
+    def __call__(self, part: Part, lanes: Lanes, count: int) -> None:
+        """Note what the chain of a piece has written, if it is the last one."""
+        if not part.last:
+            return
+        for one in self._chains[self._next]:
+            words = lanes.memory(one.store.mem)[one.store.address[one.keep]][..., :count]
+            self._values.append(words[one.inside[:, 0], one.inside[:, 1]])
+        self._next += 1
+        if self._next == len(self._chains):
+            self._runs.append(np.concatenate(self._values))
+            self._values, self._next = [], 0
+
+    def values(self) -> NDArray[np.float32]:
+        """Everything in order, ``[values, runs]``."""
+        return np.concatenate(self._runs, axis=1) if self._runs else np.zeros((0, 1), np.float32)
+
+
+def constants(place: Ids, runs: int) -> Floats:
+    """Values ``[values, runs]`` of elements that are constants; others are zero."""
+    bits = np.where(place < MISSING, MISSING - 1 - place, 0).astype(np.uint16)
+    return np.repeat(half.decode(bits)[:, None], runs, axis=1)
+
+
+def of_twin(outputs: Iterable[Any], place: Ids) -> Floats:
+    """What derived software has for elements, ``[values, runs]``, from its outputs ``[runs, ...]`` in order."""
+    arrays = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) for x in outputs]
+    flat = np.concatenate(arrays, axis=1)
+    there = place > MISSING
+    found = constants(place, len(flat))
+    found[there] = flat[:, place[there]].T
+    return found
+
+
+def different(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where numbers are not the same: signs of zeros count, a NaN is a NaN."""
+    same = (one == other) & (np.signbit(one) == np.signbit(other))
+    return np.asarray(~(same | (np.isnan(one) & np.isnan(other))))

@@ -1,0 +1,52 @@
+"""The reference machine as a device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.emulator import Memories, ReferenceMachine
+from concord.emulator.run import Run
+from concord.host.device import COUNTERS, Counters, Device
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Trap
+from concord.spec.memmap import Reg, Region
+from concord.words import to_bytes, to_integers
+
+
+class ReferenceDevice(Device):
+    """Executes vector by vector, straight from the golden model: slow, without a clock and without registers.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    """
+
+    def __init__(self, config: NpuConfig):
+        super().__init__(config)
+        self._memories = Memories(config)
+        self._run = Run(Trap.NONE, 0, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def clear_flags(self) -> None:
+        self._memories.flags[:] = 0
+
+    def wait(self, timeout: float | None = None) -> None:
+        if self._run.trap is not Trap.NONE:
+            raise self._trapped(self._run.trap, self._run.pc)
+
+    def _start(self, pc: int) -> None:
+        with np.errstate(all="ignore"):
+            self._run = ReferenceMachine(self._memories).run(pc)
+
+    def _counters(self) -> Counters:
+        counted = {Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS}
+        return {reg.name: getattr(self._run, reg.name.lower()) if reg in counted else None for reg in COUNTERS}
+
+    def _read(self, region: Region, addr: int, count: int) -> bytes:
+        return to_bytes(self._memories.read(region.id, addr, count), region.nbytes).tobytes()
+
+    def _write(self, region: Region, addr: int, data: bytes) -> None:
+        words = to_integers(np.frombuffer(data, dtype=np.uint8).reshape(-1, region.nbytes))
+        self._memories.write(region.id, addr, words)

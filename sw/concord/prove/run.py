@@ -1,0 +1,173 @@
+"""Compare a program on the emulator with all other implementations."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.cli_base import image_of
+from concord.compiler.package import Package
+from concord.derive.flow import layer_names
+from concord.host.errors import DeviceError
+from concord.prove.derived import Derived, Places, Subject, chunk, emulate
+from concord.prove.facts import RESULTS, Proof
+from concord.prove.machines import MACHINES, OnMachine, effort, version_of
+from concord.prove.samples import random_samples
+from concord.prove.twins import TWINS
+
+#: Names on the command line.
+DERIVED = tuple(TWINS)
+IMPLEMENTATIONS = (*DERIVED, *MACHINES)
+#: Samples, and those of them that machines run, if nothing is said.
+SAMPLES, ON_MACHINES = 32, 1
+
+
+def prove(
+    what: Path | Subject,
+    inputs: Mapping[str, NDArray[np.float64]] | None = None,
+    *,
+    samples: int = SAMPLES,
+    machine_samples: int = ON_MACHINES,
+    only: Collection[str] | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> Proof:
+    """Compare a compiled network or an image on all implementations with the emulator.
+
+    Parameters
+    ----------
+    what : Path or Subject
+        A folder or a file, or what is in it.
+    inputs : mapping of str to array, optional
+        ``[samples, *shape of a sample]`` by input; random ones if left out.
+    samples : int
+        How many are made, or used.
+    machine_samples : int
+        How many of them the reference machine and the RTL run; with 0 they are left out.
+    only : collection of str, optional
+        Of :data:`IMPLEMENTATIONS`; those must be there. All that are there if left out.
+    seed : int
+        Of random samples.
+    say : callable
+        Told what is being done.
+
+    Raises
+    ------
+    ValueError
+        For inputs that do not fit, or an implementation that was asked for and is not there.
+    """
+    subject = what if isinstance(what, Subject) else _subject(what)
+    if inputs is None:
+        given = {name: np.asarray(x) for name, x in random_samples(subject.shapes, samples, seed).items()}
+        source = f"random, seed {seed}"
+    else:
+        given = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}
+        source = "given"
+    subject.ports(given)  # refuses what does not fit
+    say("deriving")
+    places = Places.of(subject)
+    count = len(next(iter(given.values()))) if given else 1
+    proof = _empty(subject, count, source)
+    with tempfile.TemporaryDirectory(prefix="concord-prove-") as folder:
+        derived = _derived(subject, places, only, Path(folder), proof)
+        size = chunk(subject)
+        for first in range(0, count, size):
+            say(f"sample {first} of {count}")
+            some = {name: x[first : first + size] for name, x in given.items()}
+            want = emulate(subject, some)
+            for one in derived:
+                one.compare(some, want, first)
+        proof.comparisons += [one.comparison for one in derived]
+    few = {name: x[: machine_samples * subject.batch] for name, x in given.items()}
+    for name in MACHINES:
+        if only is None or name in only:
+            say(MACHINES[name].label)
+            _machine(subject, name, few, machine_samples, only, proof)
+        else:
+            proof.left_out[name] = "not asked for"
+    return proof
+
+
+def _subject(path: Path) -> Subject:
+    if path.is_dir():
+        package = Package.load(path)
+        return Subject(path.resolve().name, package.image, package)
+    return Subject(path.stem, image_of(path))
+
+
+def _empty(subject: Subject, samples: int, source: str) -> Proof:
+    config, flow = subject.image.config, subject.observed.flow
+    name = layer_names(subject.image)
+    layers = dict.fromkeys(name(store.pc) or "program" for store in flow.stores)
+    return Proof(
+        subject.name,
+        config.name,
+        f"{config.fingerprint:016x}",
+        samples,
+        source,
+        (*layers, RESULTS),
+        1 + max((store.chain for store in flow.stores), default=-1),
+        sum(len(store.address) for store in flow.stores),
+    )
+
+
+def _derived(
+    subject: Subject, places: Places, only: Collection[str] | None, folder: Path, proof: Proof
+) -> list[Derived]:
+    """Derived software of all kinds that are there."""
+    found = []
+    for name, kind in TWINS.items():
+        why = "not asked for" if only is not None and name not in only else kind.missing
+        if why and only is not None and name in only:
+            raise ValueError(f"{kind.label} cannot be run: {why}")
+        if why:
+            proof.left_out[name] = why
+            continue
+        try:
+            found.append(Derived(subject, places, name, kind, folder))
+        except ValueError as error:  # operators or sums that a backend refuses
+            if only is not None:
+                raise
+            proof.left_out[name] = f"refused: {error}"
+    return found
+
+
+def _machine(
+    subject: Subject,
+    name: str,
+    few: Mapping[str, NDArray[np.float64]],
+    samples: int,
+    only: Collection[str] | None,
+    proof: Proof,
+) -> None:
+    """Compare one machine, or say why not."""
+    machine = MACHINES[name]
+    work = effort(subject)
+    if not samples:
+        proof.left_out[name] = "0 samples asked for"
+        return
+    if only is None and machine.vectors is not None and work > machine.vectors:
+        proof.left_out[name] = (
+            f"a run has {work:,} vectors, it is done up to {machine.vectors:,}; --with {name} does it"
+        )
+        return
+    try:
+        device = machine.open(subject.image.config)
+    except (DeviceError, ModuleNotFoundError, OSError) as error:
+        if only is not None:
+            raise
+        proof.left_out[name] = f"cannot be built: {error}"
+        return
+    with device:
+        one = OnMachine(subject, name, device, machine.label, version_of(name))
+        one.compare(few, 0)
+    proof.comparisons.append(one.comparison)
+
+
+def labels() -> dict[str, str]:
+    """What people call every implementation."""
+    return {name: kind.label for name, kind in TWINS.items()} | {name: one.label for name, one in MACHINES.items()}

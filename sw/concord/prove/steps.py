@@ -1,0 +1,191 @@
+"""The first chain that writes other words on one of two devices: chains are executed alone, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.asm import disassemble
+from concord.derive.flow import memories_of
+from concord.host.device import Device
+from concord.image import Image
+from concord.program import Address, Chain, trace
+from concord.prove.facts import Difference
+from concord.prove.words import MEMORIES, Sample, clear, lanes_of, run, show
+from concord.spec import isa
+from concord.spec.isa import INITIAL, Mem, Op
+from concord.spec.memmap import RegionId
+
+LayerOf = Callable[[int], str]
+
+
+def text_of(image: Image, pc: int) -> tuple[str, ...]:
+    """The instructions of the chain at an address."""
+    end = pc
+    while not isa.decode(image.program[end])[1].get("last"):
+        end += 1
+    return tuple(line.strip() for line in disassemble(image.program[pc : end + 1]).splitlines())
+
+
+def alone(chain: Chain) -> list[int]:
+    """A program that sets the state of one chain, executes it and ends."""
+    state = {
+        Op.SET_SHAPE: {"rows": chain.rows, "cols": chain.cols},
+        Op.SET_ITERS: {"inner": chain.inner, "outer": chain.outer},
+        Op.SET_WINDOW: vars(chain.window),
+        Op.SET_PAD: vars(chain.pad),
+        Op.SET_QUANT: {name: int(value) for name, value in vars(chain.quant).items()},
+    }
+    assert state.keys() == INITIAL.keys()
+    words = [isa.encode(op, **values) for op, values in state.items()]
+    words.append(isa.encode(Op.V_RD, mem=int(chain.mem), **_fields(chain.source)))
+    if chain.reduce is Op.MV_MUL:
+        words.append(isa.encode(Op.MV_MUL, mode=int(chain.mode), matrix=chain.matrix))
+    elif chain.reduce is not None:
+        words.append(isa.encode(chain.reduce))
+    for step in chain.steps:
+        fields = {} if step.operand is None else _fields(step.operand)
+        if step.table is not None:
+            fields["table"] = step.table
+        words.append(isa.encode(step.op, unit=isa.FORMS[step.op].stages.index(step.stage), **fields))
+    for number, one in enumerate(chain.destinations, 1):
+        last = int(number == len(chain.destinations))
+        words.append(isa.encode(Op.V_WR, mem=int(one.mem), last=last, **_fields(one.address)))
+    return [*words, isa.encode(Op.HALT)]
+
+
+def _fields(address: Address) -> dict[str, int]:
+    return {"addr": address.base, "row": address.row, "inner": address.inner, "outer": address.outer}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A word that differs."""
+
+    mem: Mem
+    address: int
+    vector: int
+    words: tuple[int, int]
+
+
+class Steps:
+    """Narrows a difference between two devices of one configuration down.
+
+    Parameters
+    ----------
+    emulator, device : Device
+        Both have the image loaded; they have it again afterwards.
+    image : Image
+    layer_of : callable
+        Name of the layer by address.
+    """
+
+    def __init__(self, emulator: Device, device: Device, image: Image, layer_of: LayerOf):
+        self.devices, self.image, self.config, self.layer_of = (emulator, device), image, image.config, layer_of
+        self.program = memories_of(image).program.tolist()
+
+    def first(self, sample: Sample, number: int) -> Difference | None:
+        """The first word that differs when every chain runs alone; else the first chain behind which memories do.
+
+        ``sample`` is that with the ``number``; ``None`` if nothing differs in either way.
+        """
+        try:
+            return self._one_by_one(sample, number) or self._cut_short(sample, number)
+        finally:
+            for device in self.devices:
+                device.write(RegionId.PROGRAM, 0, self.program)
+
+    # Chains alone ------------------------------------------------------------------------------
+
+    def _one_by_one(self, sample: Sample, number: int) -> Difference | None:
+        ports = {port.name: port for port in self.image.inputs}
+        given = {name: port.encode(sample[name], self.config) for name, port in ports.items()}
+        for device in self.devices:
+            clear(device, self.image)
+        execution = 0
+        for phase in self.image.schedule():
+            for part in phase.inputs:
+                words = given[part.port][part.first : part.first + part.count]
+                for device in self.devices:
+                    device.write(ports[part.port].region, part.address, words)
+            for chain in trace(self.program, self.config, phase.pc).chains:
+                for device in self.devices:
+                    device.write(RegionId.PROGRAM, 0, alone(chain))
+                    device.start()
+                    device.wait()
+                place = self._different(chain)
+                if place is not None:
+                    return self._difference(place, chain.pc, execution, number)
+                execution += 1
+        return None
+
+    def _different(self, chain: Chain) -> _Place | None:
+        """The first vector of a chain that is not the same on both devices."""
+        for one in chain.destinations:
+            addresses = chain.addresses(one.address).ravel()
+            low, count = int(addresses.min()), int(np.ptp(addresses)) + 1
+            mine, theirs = (device.read(MEMORIES[one.mem], low, count) for device in self.devices)
+            for vector, address in enumerate(addresses.tolist()):
+                if mine[address - low] != theirs[address - low]:
+                    return _Place(one.mem, address, vector, (mine[address - low], theirs[address - low]))
+        return None
+
+    def _difference(self, place: _Place, pc: int, execution: int, sample: int, note: str = "") -> Difference:
+        found = [lanes_of(self.config, place.mem, word) for word in place.words]
+        (mine, my_exponent), (theirs, their_exponent) = found
+        lanes = np.flatnonzero(mine != theirs)
+        lane = int(lanes[0]) if len(lanes) else 0  # the same numbers, another exponent
+        return Difference(
+            layer=self.layer_of(pc),
+            place=f"{place.mem.name.lower()}[{place.address}]",
+            element=(lane,),
+            sample=sample,
+            emulator=show(mine[lane], my_exponent),
+            other=show(theirs[lane], their_exponent),
+            pc=pc,
+            instructions=text_of(self.image, pc),
+            execution=execution,
+            vector=place.vector,
+            note=note,
+        )
+
+    # The program cut short ---------------------------------------------------------------------
+
+    def _cut_short(self, sample: Sample, number: int) -> Difference | None:
+        """The chain behind whose first execution memories differ first: programs that stop there, by halving."""
+        executed = [
+            chain for phase in self.image.schedule() for chain in trace(self.program, self.config, phase.pc).chains
+        ]
+        firsts = list(dict.fromkeys(chain.pc for chain in executed))
+        low, high, found = 0, len(firsts), None  # cut in front of firsts[low] nothing differs
+        while low + 1 < high:
+            middle = (low + high) // 2
+            place = self._behind_cut(sample, firsts[middle])
+            if place is None:
+                low = middle
+            else:
+                high, found = middle, place
+        if found is None:
+            found = self._behind_cut(sample, None)
+            if found is None:
+                return None
+        pc = firsts[low]
+        note = "chains that run alone give the same, so it is how they follow each other"
+        execution = next(k for k, chain in enumerate(executed) if chain.pc == pc)
+        return self._difference(found, pc, execution, number, note)
+
+    def _behind_cut(self, sample: Sample, pc: int | None) -> _Place | None:
+        """A word that differs behind a run that stops at an address, or at its end."""
+        program = self.program.copy()
+        if pc is not None:
+            program[pc] = isa.encode(Op.HALT)
+        for device in self.devices:
+            device.write(RegionId.PROGRAM, 0, program)
+        mine, theirs = (run(device, self.image, sample) for device in self.devices)
+        for mem in MEMORIES:
+            for address, words in enumerate(zip(mine.memories[mem], theirs.memories[mem], strict=True)):
+                if words[0] != words[1]:
+                    return _Place(mem, address, 0, words)
+        return None

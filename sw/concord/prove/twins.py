@@ -1,0 +1,92 @@
+"""Derived software as something that computes outputs: by NumPy, ONNX Runtime, PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive import ir
+from concord.derive.backends.registry import BACKENDS
+from concord.derive.modules import module_of
+
+#: Inputs by name -> outputs by name.
+Step = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What executes derived software.
+
+    Parameters
+    ----------
+    label : str
+        For people.
+    module, package, extra : str
+        What must be there, its name for ``pip``, and the extra of the project that has it.
+    backend : str
+        Of :mod:`concord.derive`.
+    softmax : bool
+        Whether the host's softmax has the bits of the driver in it.
+    """
+
+    label: str
+    module: str
+    package: str
+    extra: str
+    backend: str
+    softmax: bool = True
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot be run here; empty if it can."""
+        if importlib.util.find_spec(self.module) is not None:
+            return ""
+        return f"{self.package} is not installed; try: pip install 'concord-npu[{self.extra}]'"
+
+    @property
+    def version(self) -> str:
+        """Of the package."""
+        return f"{self.package} {version(self.package)}"
+
+    def load(self, model: ir.Model, folder: Path, name: str) -> Step:
+        """Write a model to a file in ``folder``, and load that."""
+        backend = BACKENDS[self.backend]
+        path = folder / f"{name}_{self.backend}{backend.suffix}"
+        backend.write(model, path)
+        return _LOADERS[self.backend](path)
+
+
+def _numpy(path: Path) -> Step:
+    step: Step = module_of(path).run
+    return step
+
+
+def _torch(path: Path) -> Step:
+    module = module_of(path)
+    model = module.Model()
+    return lambda inputs: dict(module.run(inputs, model))
+
+
+def _onnx(path: Path) -> Step:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
+
+
+_LOADERS: dict[str, Callable[[Path], Step]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
+
+#: By the name on the command line.
+TWINS = {
+    "numpy": Kind("NumPy", "numpy", "numpy", "", "numpy"),
+    "onnx": Kind("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx", softmax=False),
+    "torch": Kind("PyTorch", "torch", "torch", "torch", "torch"),
+}

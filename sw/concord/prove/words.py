@@ -1,0 +1,103 @@
+"""Runs of two devices: all words that they leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.derive.flow import Flow
+from concord.golden import blocks, half
+from concord.host.device import Device
+from concord.image import Image
+from concord.prove.facts import Count
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+from concord.spec.memmap import RegionId, regions
+from concord.words import to_bytes, unpack_words
+
+#: Memories of vectors.
+MEMORIES = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
+#: What every device counts.
+COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
+#: By port, without an axis of samples.
+Sample = Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run has left: outputs, words by memory, flags by address, what was counted."""
+
+    outputs: dict[str, NDArray[np.float64]]
+    memories: dict[Mem, list[int]]
+    flags: list[int]
+    counted: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes a word last: chain of the run, address of its ``v_rd``, and vector of the chain."""
+
+    chain: int
+    pc: int
+    vector: int
+
+
+def run(device: Device, image: Image, sample: Sample) -> Left:
+    """Run a sample on a device that has the image loaded, from vector memories of zeros and what the image has."""
+    clear(device, image)
+    outputs = device.run({name: x[None] for name, x in sample.items()})
+    memories = {mem: device.read(region, 0, device.regions[region].depth) for mem, region in MEMORIES.items()}
+    flags = device.read(RegionId.FLAGS, 0, device.regions[RegionId.FLAGS].depth)
+    counters = device.counters()
+    found = {name: np.asarray(x[0], np.float64) for name, x in outputs.items()}
+    return Left(found, memories, flags, {name: counters[name] for name in COUNTED})
+
+
+def clear(device: Device, image: Image) -> None:
+    """Leave what an image loads in the vector memories, and nothing else; no flags."""
+    for region in MEMORIES.values():
+        device.write(region, 0, [0] * device.regions[region].depth)
+    for part in image.segments:
+        if part.region in MEMORIES.values():
+            device.write(part.region, part.start, part.words())
+    device.clear_flags()
+
+
+def writers(flow: Flow) -> dict[tuple[Mem, int], Writer]:
+    """By memory and address, who writes a word last."""
+    found = {}
+    for store in flow.stores:
+        for address, vector in zip(store.address.tolist(), store.number.tolist(), strict=True):
+            found[store.mem, address] = Writer(store.chain, store.pc, vector)
+    return found
+
+
+def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[NDArray[np.uint16], int | None]:
+    """binary16 patterns of the elements of a word, and the exponent of a narrow one."""
+    region = regions(config)[MEMORIES[mem]]
+    fields = list(unpack_words(region.word, to_bytes([word], region.nbytes)).values())
+    if mem is Mem.WIDE:
+        return fields[0][0].astype(np.uint16), None
+    exponent = int(fields[1].reshape(-1)[0])
+    return blocks.to_half(fields[0][0].astype(np.int16), np.int16(exponent)), exponent
+
+
+def show(bits: np.uint16, exponent: int | None = None) -> str:
+    """An element for people; of a narrow word with its exponent."""
+    number = float(half.decode(np.asarray(bits)))
+    if exponent is None:
+        return f"{number:g} ({int(bits):#06x})"
+    return f"{number:g} ({number * 2.0**-exponent:g} * 2**{exponent})"
+
+
+def count_words(config: NpuConfig, mem: Mem, one: int, other: int) -> Count:
+    """Elements of a word, and an exponent of a narrow one: how many, and how many differ."""
+    size = config.native + (mem is Mem.NARROW)
+    if one == other:
+        return Count(size)
+    (mine, my_exponent), (theirs, their_exponent) = (lanes_of(config, mem, word) for word in (one, other))
+    different = np.count_nonzero(mine != theirs) + (my_exponent != their_exponent)
+    return Count(size, max(1, int(different)))
