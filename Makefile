@@ -12,11 +12,11 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test torch mutants proofs fuzz formal sim bitstream bench lint format docs clean
+.PHONY: help setup demo test torch mutants proofs prove-all fuzz formal sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 12
 
 setup: $(READY) ## create .venv with everything in it
 demo: $(READY) ## train, compile and run the demo network
@@ -27,6 +27,8 @@ mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only li
 	$(RUN) tests/mutation.py $(ARGS)
 proofs: $(READY) ## operations of derived software against the golden model, the long way (ARGS="onnx torch")
 	$(RUN) tests/derive_proofs.py $(or $(ARGS),onnx)
+prove-all: $(READY) ## sums and products of all 2^32 pairs, resumed where it was stopped (ARGS="--minutes 5 --jobs 2 --only add")
+	$(RUN) tests/prove_all.py $(ARGS)
 fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS="--seconds 600 --seed 1 --target onnx")
 	$(RUN) tests/fuzzing.py $(ARGS)
 formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)

