@@ -67,6 +67,17 @@ def mul(a, b):
     return result & 0x7FFF | sign
 
 
+def register_sum(terms, bits):
+    """Sum of integers in a register of some bits, 0 for any; what does not fit ends it, just beyond that side."""
+    total = 0
+    for term in terms:
+        for value in (term, total + term):
+            if bits and not -(1 << bits - 1) <= value < 1 << bits - 1:
+                return 1 << bits - 1 if value > 0 else -(1 << bits - 1) - 1
+        total += term
+    return total
+
+
 def power(k):
     """2**k as a fraction."""
     return Fraction(1 << k) if k >= 0 else Fraction(1, 1 << -k)

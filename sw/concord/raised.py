@@ -23,8 +23,8 @@ from concord.spec.memmap import RegionId
 #: What a flag means to the numbers, and what helps.
 _TEXTS = {
     Flag.ACC_OVERFLOW: (
-        "a sum is beyond the accumulator and was cut off at its limit",
-        "smaller inputs or weights, or an NPU with a wider accumulator (acc_width)",
+        "a sum, or a part of one in a narrow register, is beyond the accumulator and was cut off at its limit",
+        "smaller inputs or weights, or an NPU with a wider accumulator (compile --accumulator; acc_width)",
     ),
     Flag.HALF_OVERFLOW: (
         f"a result is beyond {HALF_MAX:g}, the greatest binary16 number, and became an infinity",

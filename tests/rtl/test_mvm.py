@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 
+import naive
 from bench import simulate
 from concord.golden.accumulate import acc_to_half, accumulate
 from concord.spec.presets import ECP5_85F, TINY
@@ -19,6 +20,14 @@ FOUR = TINY.replace(name="four", engines=4, lanes=4, mfu_lanes=1)
 WHOLE = EIGHT.replace(name="whole", lanes=8, mfu_lanes=4, act_mant=5, wgt_mant=3)
 SERIAL = TINY.replace(name="serial", lanes=1, wgt_exp_min=-7, wgt_exp_max=-7, acc_width=40)
 CONFIGS = [TINY, EIGHT, TWO, FOUR, WHOLE, SERIAL]
+#: Registers that terms alone leave, that sums leave, that only sums of many terms leave.
+NARROW = [
+    TINY.replace(name="tiny-20", acc_width=20, acc_register=20),
+    TINY.replace(name="tiny-36", acc_width=30, acc_register=36),
+    EIGHT.replace(name="eight-44", acc_register=44),
+    TWO.replace(name="two-52", acc_width=47, acc_register=52),
+    SERIAL.replace(name="serial-41", acc_register=41),
+]
 
 
 def ids(config):
@@ -54,7 +63,7 @@ def matrix(rng, config):
 def make_job(rng, config, steps, depthwise=False):
     """Steps with their operands, and the accumulators that must come out."""
     engines = 1 if depthwise else rng.randint(1, config.engines)
-    acc = [0] * config.rows
+    sums = [[] for _ in range(config.rows)]
     job = []
     for k in range(steps):
         x, w = vector(rng, config), matrix(rng, config)
@@ -75,8 +84,9 @@ def make_job(rng, config, steps, depthwise=False):
                 part = x["mant"][step["half"] * config.lanes :]
                 dot = sum(a * b for a, b in zip(w[n]["mant"], part, strict=False))
             shift = x["exp"] + w[n]["exp"] + config.wgt_exp_min + config.acc_frac
-            acc[n] += 0 if step["zero"] else dot << shift
+            sums[n].append(0 if step["zero"] else dot << shift)
         job.append((step, x, w))
+    acc = [naive.register_sum(terms, config.acc_register) for terms in sums]
     return job, [acc[e * config.native :][: config.native] for e in range(engines)]
 
 
@@ -169,6 +179,16 @@ def test_random_jobs(config, gap, wait):
     jobs, vectors = some_jobs(config, 40, longest=9, seed=7)
     got, *_ = drive(Mvm(config), jobs, gap=gap, wait=wait, seed=3)
     assert got == expected(config, vectors)
+
+
+@pytest.mark.parametrize("config", NARROW, ids=ids)
+@pytest.mark.parametrize("gap, wait", [(0.0, 0.0), (0.3, 0.6)])
+def test_registers_of_few_bits(config, gap, wait):
+    """Sums and terms that leave the register, in the middle of a job and with its last step."""
+    jobs, vectors = some_jobs(config, 25, longest=9, seed=9)
+    got, *_ = drive(Mvm(config), jobs, gap=gap, wait=wait, seed=4)
+    assert got == expected(config, vectors)
+    assert any(flag for beats in got for _, flag, _ in beats)
 
 
 @pytest.mark.parametrize("config", [TINY, EIGHT, TWO], ids=ids)

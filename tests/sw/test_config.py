@@ -13,9 +13,10 @@ from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 # A different, valid value for every parameter.
 CHANGES = {
     "name": "other", "native": 8, "lanes": 4, "mfu_lanes": 1, "engines": 2, "act_mant": 6, "wgt_mant": 4,
-    "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "max_terms": 32, "matrix_depth": 128,
-    "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128, "table_slots": 3,
-    "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128, "clock_hz": 1,
+    "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
+    "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
+    "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
+    "clock_hz": 1,
 }  # fmt: skip
 
 WRONG = [
@@ -35,6 +36,8 @@ WRONG = [
     ("wgt_exp_max", 9, "at most 8"),
     ("acc_width", 19, "in 20.."),
     ("acc_width", 200, "in 20.."),
+    ("acc_register", 47, "0, which is 62 bits here, or in 48..61"),
+    ("acc_register", 62, "0, which is 62 bits here, or in 48..61"),
     ("max_terms", 3, "a power of two in 1..4096"),
     ("matrix_depth", 15, "in 16..262144"),
     ("narrow_depth", 1 << 15, "in 16..16384"),
@@ -62,6 +65,7 @@ SERIAL_WRONG = [
     ("stochastic", True, "False in a serial configuration"),
     ("wgt_exp_min", -12, "at most -13 in a serial configuration"),
     ("acc_width", 41, "at least 42 in a serial configuration"),
+    ("acc_register", 44, "0 in a serial configuration"),
 ]
 
 

@@ -17,6 +17,8 @@ class Align(wiring.Component):
         Bits of the value.
     max_shift : int
         Greatest shift.
+    keep : int or None
+        Bits of the result, sign included, at least ``width``; by default as many as it can need.
 
     Members
     -------
@@ -24,20 +26,27 @@ class Align(wiring.Component):
         Value.
     shift : In(range(max_shift + 1))
         Shift of this value.
-    o : Out(signed(width + max_shift))
-        ``i << shift``.
+    o : Out(signed(keep))
+        ``i << shift``, its low bits if it does not fit.
+    over, negative : Out(1)
+        One cycle after ``o``: that it did not fit, and its sign if it had.
     """
 
     LATENCY = 2
 
-    def __init__(self, width, max_shift):
+    def __init__(self, width, max_shift, keep=None):
         self.width = width
         self.max_shift = max_shift
+        self.keep = width + max_shift if keep is None else min(keep, width + max_shift)
+        if self.keep < width:
+            raise ValueError(f"keep must be at least width={width}, not {keep!r}")
         super().__init__(
             {
                 "i": In(signed(width)),
                 "shift": In(range(max_shift + 1)),
-                "o": Out(signed(width + max_shift)),
+                "o": Out(signed(self.keep)),
+                "over": Out(1),
+                "negative": Out(1),
             }
         )
 
@@ -51,9 +60,24 @@ class Align(wiring.Component):
         m.d.sync += [fine.eq(self.i << self.shift[:fine_bits]), coarse.eq(self.shift[fine_bits:])]
 
         placed = Signal.like(self.o, reset_less=True)
+        groups = self.max_shift // group + 1
         with m.Switch(coarse):
-            for k in range(self.max_shift // group + 1):
-                with m.Case(k) if k < self.max_shift // group else m.Default():
+            for k in range(groups):
+                with m.Case(k) if k < groups - 1 else m.Default():
                     m.d.sync += placed.eq(fine << k * group)
         m.d.comb += self.o.eq(placed)
+        self._check(m, fine, coarse, [k * group for k in range(groups)])
         return m
+
+    def _check(self, m, fine, coarse, shifts):
+        """Whether bits that count are lost: those from the sign of the result up must be alike.
+
+        In two cycles, that of the second stage and the next one: what each coarse shift would lose, and which it was.
+        """
+        lost = Signal(len(shifts), reset_less=True)
+        for k, shift in enumerate(shifts):
+            top = Cat(Const(0, max(0, shift - self.keep + 1)), fine)[max(0, self.keep - 1 - shift) :]
+            m.d.sync += lost[k].eq(top.any() & ~top.all() & (coarse == k))
+        over, sign, negative = (Signal(name=name, reset_less=True) for name in ("over", "sign", "negative"))
+        m.d.sync += [over.eq(lost.any()), sign.eq(fine[-1]), negative.eq(sign)]
+        m.d.comb += [self.over.eq(over), self.negative.eq(negative)]

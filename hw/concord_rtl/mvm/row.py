@@ -58,7 +58,7 @@ class Row(wiring.Component):
     clear : In(1)
         The sum begins again with the step presented ``clear_delay(config)`` cycles before.
     acc : Out(signed(acc_bits))
-        Sum so far.
+        Sum so far. With a register of R bits beyond R bits once a term or a sum did not fit, on the side where it left.
     """
 
     def __init__(self, config: NpuConfig):
@@ -78,19 +78,37 @@ class Row(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
-        m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift)
+        bits = config.register_bits
+        m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift, config.acc_register or None)
         exp = delay(m, self.w.exp, exp_delay(config), "exp_late")
         shift = Signal.like(align.shift, reset_less=True)
         m.d.sync += shift.eq(self.exp + exp)
         m.d.comb += [align.shift.eq(shift), align.i.eq(self._tree(m, self._products(m)))]
 
         # Clearing just before a first step leaves the adder without a multiplexer: the register has a reset of its own.
-        total = Signal.like(self.acc)
-        running = Signal.like(self.acc)
-        result = Signal.like(self.acc, reset_less=True)
-        m.d.comb += [total.eq(running + align.o), self.acc.eq(result)]
+        total = Signal(signed(bits))
+        running = Signal(signed(bits))
+        result = Signal(signed(bits), reset_less=True)
+        m.d.comb += total.eq(running + align.o)
         m.d.sync += [result.eq(total), running.eq(Mux(self.clear, 0, total))]
+        m.d.comb += self.acc.eq(self._told(m, align, running, result) if config.acc_register else result)
         return m
+
+    def _told(self, m, align, running, result) -> Value:
+        """The result with one bit more: beyond its own bits once something has left them.
+
+        Judged by the signs of the cycle before, beside the adder and not behind it.
+        """
+        before, cleared, left, below = (Signal(name=name) for name in ("before", "cleared", "left", "below"))
+        leaves = align.over | (before == align.negative) & (result[-1] != align.negative)
+        gone, side = left | leaves, Mux(left, below, align.negative)
+        m.d.sync += [
+            before.eq(running[-1]),
+            cleared.eq(self.clear),
+            left.eq(gone & ~cleared),
+            below.eq(side),
+        ]
+        return Cat(result[:-1], Mux(gone, ~side, result[-1])[0], Mux(gone, side, result[-1])).as_signed()
 
     def _products(self, m) -> list:
         products = []

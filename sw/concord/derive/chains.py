@@ -153,6 +153,11 @@ class ClassNodes:
         greatest, fine = self.builder.limits[x]
         bound = min(greatest, float(HALF_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
         unit = max(fine + least(weight), -config.acc_frac)
+        if config.acc_register and bound >= 2.0 ** (config.acc_register - 1 - config.acc_frac):
+            raise ValueError(
+                f"accumulator of {self.layer} must hold every sum there can be, up to {bound:g} in this layer, "
+                f"not {config.acc_register} bits: derived files do not say where sums end that leave it"
+            )
         return {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
 
     # Operations --------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ it meets. As long as the magnitudes of the products of a row add up to no more t
 is a float32 number; up to 2**53 it is a float64 number. The magnitudes are at most those of the weights times ``q_max``
 times the greatest power of two of the vectors. This is checked for every position and lane, with the exponents of the
 sources: those beyond the first bound are computed in float64, those beyond 2**53 units of the accumulator by the golden
-model.
+model. So are those that may leave a register of few bits (``acc_register``), where the order of the terms decides: no
+term and no partial sum is beyond the sum of all magnitudes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,6 +38,8 @@ _EXACT_BITS = 53
 _RARE = 16
 #: Below this many lanes, positions and lanes are multiplied together.
 _FEW_LANES = 64
+#: Elements that are worked on together by the definition.
+_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,8 @@ class Product:
         self.places = [Place(tap) for tap in taps]
         self.limit = 2.0 ** (config.acc_width - 1 - config.acc_frac)
         self.exact = 2.0 ** (_EXACT_BITS - config.acc_frac)
+        #: Below this magnitude everything stays in the register.
+        self.register = 2.0 ** (config.register_bits - 1 - config.acc_frac)
         self.factor = config.act.q_max * weights.norm
         #: How much greater than the least power of two of a window the greatest may be.
         self.ratio = 2.0**_SINGLE_BITS / max(config.act.q_max * weights.spread, 1.0)
@@ -149,13 +155,16 @@ class Product:
         out[position, :, :, lane] = columns
         return flags
 
-    def _columns(self, lanes: Lanes, position: Index, lane: Index) -> F64:
-        """Sums ``[columns, rows, N]`` of some (position, lane) pairs."""
+    def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> F64:
+        """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""
         x = lanes.narrow[self.index[position], :, lane[:, None, None]].astype(np.float64)  # [columns, rows, blocks, N]
+        weights = self.weights.values
+        if sizes:
+            x, weights = np.abs(x), np.abs(weights)
         if self.depthwise:
-            return np.asarray((x.swapaxes(2, 3) * self.weights.values).sum(axis=-1))
+            return np.asarray((x.swapaxes(2, 3) * weights).sum(axis=-1))
         x = x.reshape(*x.shape[:2], 1, -1)
-        return np.asarray((x @ self.weights.values.swapaxes(1, 2))[:, :, 0])
+        return np.asarray((x @ weights.swapaxes(1, 2))[:, :, 0])
 
     # In float64 --------------------------------------------------------------------------------
 
@@ -163,9 +172,11 @@ class Product:
         sums = lanes.pool.take("sums", out.shape, np.float64)
         self._sum(lanes, self.weights.values, sums)
         unsafe = None
-        if bound >= self.exact:
-            tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1)
-            unsafe = np.argwhere(tops * self.factor >= self.exact)
+        if bound >= min(self.exact, self.register):
+            tops = lanes.scale[self.index.reshape(len(self.index), -1)].max(axis=1) * self.factor
+            unsafe = np.argwhere(tops >= min(self.exact, self.register))
+            inexact = tops[unsafe[:, 0], unsafe[:, 1]] >= self.exact
+            unsafe = unsafe[inexact | self._may_leave(lanes, unsafe)]
             sums[unsafe[:, 0], :, :, unsafe[:, 1]] = 0.0
         flags = 0
         if bound >= self.limit:
@@ -177,6 +188,25 @@ class Product:
         if unsafe is not None and len(unsafe):
             flags |= self._golden(lanes, out, unsafe)
         return flags
+
+    def _may_leave(self, lanes: Lanes, columns: Columns) -> NDArray[np.bool_]:
+        """Whether magnitudes of some (position, lane) pairs add up to more than the register holds.
+
+        Exact below ``self.exact``, where every sum is a float64 number.
+        """
+        found = np.zeros(len(columns), dtype=np.bool_)
+        if not self.config.acc_register:
+            return found
+        for part in self._parts(len(columns)):
+            position, lane = columns[part].T
+            sums = self._columns(lanes, position, lane, sizes=True)
+            found[part] = sums.reshape(len(sums), -1).max(axis=1) >= self.register
+        return found
+
+    def _parts(self, count: int) -> Iterator[slice]:
+        """Columns that are worked on together."""
+        step = max(1, _ELEMENTS // (self.index[0].size * self.config.native * self.shape[1]))
+        return (slice(first, first + step) for first in range(0, count, step))
 
     # In either, as the weights are -------------------------------------------------------------
 
@@ -217,6 +247,12 @@ class Product:
 
     def _golden(self, lanes: Lanes, out: F32, columns: Columns) -> int:
         """Compute some (position, lane) pairs by the definition."""
+        flags = 0
+        for part in self._parts(len(columns)):
+            flags |= self._golden_part(lanes, out, columns[part])
+        return flags
+
+    def _golden_part(self, lanes: Lanes, out: F32, columns: Columns) -> int:
         position, lane = columns.T
         index = self.index[position]  # [columns, rows, blocks]
         scale = lanes.scale[index, lane[:, None, None]]
@@ -235,9 +271,12 @@ class Product:
         config, w_mant, w_exp = self.config, self.weights.mant[row], self.weights.exp[row]
         if not self.depthwise:
             parts = mant.reshape(len(mant), -1, config.lanes)
-            return accumulate.accumulate(parts, np.repeat(exp, config.steps, axis=1), w_mant, w_exp, config.acc_frac)
+            return self._accumulate(parts, np.repeat(exp, config.steps, axis=1), w_mant, w_exp)
         sums = [
-            accumulate.accumulate(mant[:, :, n, None], exp, w_mant[n, None], w_exp[n, None], config.acc_frac)[:, 0]
+            self._accumulate(mant[:, :, n, None], exp, w_mant[n, None], w_exp[n, None])[:, 0]
             for n in range(config.native)
         ]
         return np.stack(sums, axis=1)
+
+    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.Grid:
+        return accumulate.accumulate(x_mant, x_exp, w_mant, w_exp, self.config.acc_frac, self.config.acc_register)

@@ -144,6 +144,7 @@ class ReferenceMachine:
             w_mant[:, rows].swapaxes(0, 1),
             w_exp[:, rows].swapaxes(0, 1),
             config.acc_frac,
+            config.acc_register,
         )
 
     def _depthwise(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.Grid:
@@ -160,6 +161,7 @@ class ReferenceMachine:
                 w_mant[word, n, lane][None, :, None],
                 w_exp[word, n][None],
                 config.acc_frac,
+                config.acc_register,
             )[0]
             for n in range(config.native)
         ]

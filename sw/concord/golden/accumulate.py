@@ -1,9 +1,12 @@
-"""Sums on the accumulator grid: exact integers, independent of order and tiling, rounded once at the end.
+"""Sums on the accumulator grid: exact integers, rounded once at the end, independent of order and tiling.
 
 A native dot product of mantissas is an integer; shifted left by ``x_exp + w_exp + frac`` it lies on the grid whose
 least bit is ``2**-frac``. The final value saturates to ``width`` bits, two's complement (``ACC_OVERFLOW``), and is
 rounded once, nearest even, to binary16. An exact zero gives +0; a negative sum that rounds to
 zero gives -0, as in IEEE 754. Beyond 65504 after rounding it becomes an infinity (``HALF_OVERFLOW``).
+
+A register that is narrower than the greatest sum (``NpuConfig.acc_register``) ends a sum where it leaves it: then, and
+only then, the order of the terms decides.
 """
 
 from __future__ import annotations
@@ -23,8 +26,14 @@ _SAFE_BITS = 62
 _SQUASH_BITS = 12
 
 
-def accumulate(x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: ArrayLike, frac: int) -> Grid:
+def accumulate(
+    x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: ArrayLike, frac: int, register: int = 0
+) -> Grid:
     """Return the grid integers ``[..., R]`` of R matrix rows times vectors of K blocks.
+
+    With a ``register``, blocks are the terms of the machine, in its order, and both every term and every sum of the
+    first terms must fit that many bits, two's complement. The first that does not ends the sum: whatever follows, the
+    result is the nearest integer that does not fit on the side of that term.
 
     Parameters
     ----------
@@ -34,6 +43,8 @@ def accumulate(x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: Ar
         Weight blocks.
     frac : int
         F; ``ValueError`` if a product would have bits below ``2**-F``.
+    register : int
+        Bits of the register that adds up; 0: as many as are needed.
     """
     xm, wm = (np.asarray(m).astype(np.int64) for m in (x_mant, w_mant))
     xe, we = (np.asarray(e).astype(np.int64) for e in (x_exp, w_exp))
@@ -44,9 +55,23 @@ def accumulate(x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: Ar
     if not dot.size:
         return np.zeros(dot.shape[:-1], dtype=np.int64)
     bits = int(np.abs(dot).max()).bit_length() + int(shift.max()) + dot.shape[-1].bit_length()
-    if bits <= _SAFE_BITS:
-        return np.asarray((dot << shift).sum(axis=-1))
-    return np.asarray((dot.astype(object) << shift.astype(object)).sum(axis=-1), dtype=object)
+    terms: Grid = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
+    if register and bits >= register:
+        return _ended(terms, register)
+    return np.asarray(terms.sum(axis=-1), dtype=terms.dtype)
+
+
+def _ended(terms: Grid, register: int) -> Grid:
+    """Sums of terms ``[..., K]``, one after the other in a register, until something does not fit."""
+    sums = np.add.accumulate(terms, axis=-1)
+    leaves = np.zeros(terms.shape, dtype=np.bool_)
+    for values in (terms, sums):
+        leaves |= (values < -(1 << register - 1)) | (values >= 1 << register - 1)
+    first = leaves.argmax(axis=-1)[..., None]
+    # A sum leaves on the side of its last term: both operands have that sign.
+    negative = np.take_along_axis(terms, first, axis=-1)[..., 0] < 0
+    ends = np.array([1 << register - 1, -(1 << register - 1) - 1], dtype=terms.dtype)
+    return np.asarray(np.where(leaves.any(axis=-1), ends[negative.astype(np.int64)], sums[..., -1]))
 
 
 def saturate(acc: ArrayLike, width: int) -> tuple[Grid, NDArray[np.bool_]]:

@@ -21,6 +21,8 @@ SPEC_VERSION = 3
 
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz")
+#: Parameters that came later; without them, at 0, everything means what it did before.
+LATER = ("acc_register",)
 
 
 def clog2(n: int) -> int:
@@ -52,6 +54,10 @@ class NpuConfig:
         Range of the exponent of a weight block.
     acc_width : int
         W, bits of an accumulator on the grid, sign included; the final value saturates to it.
+    acc_register : int
+        R, bits of the register that adds up, sign included, at least W: a term or a sum that does not fit ends the sum,
+        which then counts as beyond that end (:func:`concord.golden.accumulate.accumulate`). 0: as many bits as no sum
+        of ``max_terms`` terms can exceed; a serial configuration has no other.
     max_terms : int
         Greatest number of native dot products that one accumulator adds up (columns times window).
     matrix_depth, narrow_depth, wide_depth : int
@@ -91,6 +97,7 @@ class NpuConfig:
     wgt_exp_min: int = -15
     wgt_exp_max: int = 0
     acc_width: int = 48
+    acc_register: int = 0
     max_terms: int = 1024
     matrix_depth: int
     narrow_depth: int
@@ -142,9 +149,19 @@ class NpuConfig:
         return self.act.exp_max + self.wgt_exp_max + self.acc_frac
 
     @property
-    def acc_bits(self) -> int:
-        """Bits of the hardware accumulator: wide enough that no sum of ``max_terms`` terms can wrap."""
+    def full_bits(self) -> int:
+        """Bits that no sum of ``max_terms`` terms can exceed."""
         return self.dot_bits + self.max_shift + clog2(self.max_terms)
+
+    @property
+    def register_bits(self) -> int:
+        """Bits of the register that adds up: R, or wide enough for every sum."""
+        return self.acc_register or self.full_bits
+
+    @property
+    def acc_bits(self) -> int:
+        """Bits of a sum as it leaves the register: with R bits one more, which tells sums that did not fit."""
+        return self.acc_register + 1 if self.acc_register else self.full_bits
 
     # Derived shapes ----------------------------------------------------------------------------
 
@@ -250,7 +267,7 @@ class NpuConfig:
     @cached_property
     def fingerprint(self) -> int:
         """64-bit hash of everything that decides what a program means on this hardware."""
-        relevant = {k: v for k, v in self.to_dict().items() if k not in FREE}
+        relevant = {k: v for k, v in self.to_dict().items() if k not in FREE and (v or k not in LATER)}
         text = json.dumps({"spec": SPEC_VERSION, **relevant}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 

@@ -157,7 +157,7 @@ def parameters() -> str:
     rows: list[list[object]] = [[f"`{name}`", *(getattr(c, name) for c in PRESETS.values())] for name in names]
     rows.append(["fingerprint", *(f"`{c.fingerprint:016x}`" for c in PRESETS.values())])
     rows.append(["multiply-accumulates per cycle", *(c.macs for c in PRESETS.values())])
-    rows.append(["accumulator register, bits", *(c.acc_bits for c in PRESETS.values())])
+    rows.append(["accumulator register, bits", *(c.register_bits for c in PRESETS.values())])
     rows.append(["accumulator grid, F", *(c.acc_frac for c in PRESETS.values())])
     return _table(("parameter", *PRESETS), rows)
 

@@ -65,7 +65,12 @@ def _check_numbers(config: NpuConfig) -> None:
     )
     _require(config, "wgt_exp_min", "at least -31", config.wgt_exp_min >= -31)
     _require(config, "wgt_exp_max", "at most 8", config.wgt_exp_max <= 8)
-    _require(config, "acc_width", f"in 20..{config.acc_bits}", 20 <= config.acc_width <= config.acc_bits)
+    _require(config, "acc_width", f"in 20..{config.full_bits}", 20 <= config.acc_width <= config.full_bits)
+    if config.acc_register:
+        _require(config, "acc_register", "0 in a serial configuration", not config.serial)
+        least, most = max(config.acc_width, config.lane_dot_bits), config.full_bits - 1
+        rule = f"0, which is {most + 1} bits here, or in {least}..{most}"
+        _require(config, "acc_register", rule, least <= config.acc_register <= most)
     if config.serial:
         # Sums of two binary16 numbers are on the same grid as products.
         most = -HALF_FRAC - config.act_exp_min

@@ -1,0 +1,40 @@
+"""A register narrower than the greatest sum, in hardware: memories and flags of the reference machine."""
+
+import random
+
+import pytest
+
+from concord.emulator import ReferenceMachine
+from concord.spec.formats import Flag
+from concord.spec.memmap import Reg
+from concord.spec.presets import TINY
+from core_bench import execute
+from program_gen import random_program
+from register_cases import CASES, machine_of
+
+CONFIGS = {
+    "20 bits": TINY.replace(acc_width=20, acc_register=20),
+    "24 bits, two engines": TINY.replace(acc_width=24, acc_register=24, engines=2, lanes=4),
+    "30 bits, 28 kept": TINY.replace(acc_width=28, acc_register=30),
+}
+
+
+def compare(memories):
+    """Flags that were raised."""
+    registers, after = execute(memories)
+    ReferenceMachine(memories).run()
+    assert memories.differences(after) == []
+    assert registers[Reg.TRAP] == 0 and registers[Reg.FLAGS_ANY] == memories.flag_union()
+    return memories.flag_union()
+
+
+@pytest.mark.parametrize(
+    ("name", "depthwise"), [("24 bits, two engines", False), ("30 bits, 28 kept", True)], ids=["dense", "depthwise"]
+)
+def test_sums_at_the_ends(name, depthwise):
+    assert compare(machine_of(CONFIGS[name], CASES, depthwise)) == 1 << Flag.ACC_OVERFLOW
+
+
+def test_a_random_program():
+    _, memories = random_program(CONFIGS["20 bits"], random.Random("register 2"), 4)
+    assert compare(memories) >> Flag.ACC_OVERFLOW & 1
