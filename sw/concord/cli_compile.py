@@ -116,6 +116,17 @@ def narrow_outputs(texts: Sequence[str], outputs: Sequence[str]) -> tuple[str, .
     return tuple(name for name, kind in found.items() if kind == "narrow")
 
 
+def accumulator_bits(text: str | None, guard: int | None) -> int | None:
+    """Bits that ``--accumulator`` wants, 0 for auto; ``None`` for full; ``ValueError`` for anything else."""
+    if guard is not None and text != "auto":
+        raise ValueError("--guard must be given with --accumulator auto")
+    if text is None or text == "full":
+        return None
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise ValueError(f"accumulator must be full, auto or a number of bits, not {text!r}")
+    return 0 if text == "auto" else int(text)
+
+
 def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray[np.int64] | None:
     """The array y of calibration data, if it has a class for every sample."""
     labels = arrays.get("y")
@@ -151,6 +162,14 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     help="Without --calibrate: values that an input has. Default: what its data type or its codes allow; of floats "
     "standard normal within -8,8. Repeatable.",
 )
+@click.option(
+    "--accumulator",
+    metavar="full|auto|BITS",
+    help="full: no sum can leave it (default). auto: an NPU like it whose accumulator has what the calibration data "
+    "need and --guard bits more, or what no input can exceed, if that is less. BITS: so many bits. Sums that do not "
+    "fit raise ACC_OVERFLOW; of the calibration data all do.",
+)
+@click.option("--guard", type=click.IntRange(0, 32), help="For auto: bits above what the samples need. Default: 6.")
 @click.option("--batch", default=1, show_default=True, type=POSITIVE, help="Samples per run (products only).")
 @click.option(
     "--output-format",
@@ -170,6 +189,8 @@ def compile_model(
     mantissas: tuple[str, ...],
     budget: str | None,
     ranges: tuple[str, ...],
+    accumulator: str | None,
+    guard: int | None,
     batch: int,
     output_formats: tuple[str, ...],
     output: Path | None,
@@ -179,7 +200,8 @@ def compile_model(
     With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic, and
     tables cover what is to be expected for the values of the inputs. With
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
-    width says which NPU it is, the NPU may be one with narrower mantissas.
+    width says which NPU it is, the NPU may be one with narrower mantissas. With --accumulator the NPU is one whose
+    accumulator, and exponents of weights, are as wide as the network needs.
     """
     from concord.compiler.assumptions import assumption_table
     from concord.compiler.model import expecting, with_narrow
@@ -192,7 +214,7 @@ def compile_model(
     from concord.rates import rates
     from concord.sheet import CapacityError
 
-    widths = Widths.parse(mantissas)
+    widths, bits = Widths.parse(mantissas), accumulator_bits(accumulator, guard)
     target = output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
     network = one_file(model)
@@ -212,6 +234,9 @@ def compile_model(
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
     if narrow := narrow_outputs(output_formats, compiled.lowered.graph.outputs):
         compiled = with_narrow(graph, compiled, narrow)
+    if bits is not None:
+        samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
+        compiled = _narrower(graph, compiled, bits, samples, guard)
     if calibrate is not None:
         compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
     compiled.package.save(target, network)
@@ -254,6 +279,19 @@ def _compiled(
         evidence = choose_formats(graph, config, inputs_of(graph, arrays), mantissas=widths.layers, batch=batch)
     wide_console().print(evidence.table())
     return evidence.chosen.compiled
+
+
+def _narrower(
+    graph: Graph, compiled: Compiled, bits: int, inputs: dict[str, Any] | None, guard: int | None
+) -> Compiled:
+    """The same network for an NPU with another accumulator; shows what speaks for it."""
+    from concord.overflow.accumulator import GUARD, choose_accumulator
+
+    with Console(stderr=True).status("counting what the accumulators hold"):
+        found = choose_accumulator(graph, compiled, bits or None, inputs, GUARD if guard is None else guard)
+    for line in found.lines:
+        click.echo(f"accumulator: {line}")
+    return found.compiled
 
 
 def _automatic(

@@ -41,8 +41,8 @@ def analyse_machine(
     ranges : mapping of str to pair of floats, optional
         What inputs are within: bounds hold for all of them. The range of the samples, if left out.
     width, output_width : int, optional
-        Bits of the accumulator while it adds up, and of its final value, 1 to 64. Both ``acc_width`` of the NPU, if
-        left out.
+        Bits of the accumulator while it adds up, and of its final value, 1 to 64. If left out the register of the NPU,
+        where it has one that sums can leave, and what it keeps, ``acc_width``; else both ``acc_width``.
     threshold : int
         Values of a layer that may leave their storage.
     name : str
@@ -54,7 +54,8 @@ def analyse_machine(
         For inputs, ranges or widths that are not possible, or a network without a product.
     """
     config = package.config
-    width = check_width("width", min(config.acc_width, 64) if width is None else width)
+    register = config.acc_register or config.acc_width
+    width = check_width("width", min(register, 64) if width is None else width)
     output_width = check_width("output_width", min(config.acc_width, 64) if output_width is None else output_width)
     if threshold < 0:
         raise ValueError(f"threshold must be at least 0, not {threshold!r}")
@@ -85,7 +86,8 @@ def analyse_machine(
     return Analysis(
         name=name,
         view="machine",
-        storage=f"accumulator of {config.name}: {config.acc_bits} bits in hardware, {config.acc_width} kept",
+        storage=f"accumulator of {config.name}: {config.register_bits} bits in hardware, {config.acc_width} kept, "
+        f"in units of 2**{-config.acc_frac}",
         samples=samples,
         ranges=limits,
         width=width,
@@ -93,6 +95,12 @@ def analyse_machine(
         threshold=threshold,
         layers=tuple(layers),
     )
+
+
+def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:
+    """Bits that hold every term and every sum of a layer, for all inputs within ranges, by layer."""
+    found = Bounds(package.image, _port_ranges(package, ranges)).found
+    return {layer: max(one.bits(stage) for stage in ON_GRID) for layer, one in found.items() if one.bits(Stage.OUTPUT)}
 
 
 def _range(name: str, values: npt.ArrayLike, given: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:

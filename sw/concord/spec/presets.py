@@ -63,3 +63,42 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
         wgt_exp_max=config.wgt_exp_max - more,
         acc_width=config.acc_width + config.wgt_exp_min - lowest,
     )
+
+
+def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], least: int | None = None) -> NpuConfig:
+    """The configuration like ``config`` whose register adds up in ``bits`` bits, with exponents that a network uses.
+
+    The grid moves with the least exponents, and the width that is kept with it: the same sums fit, as far as the
+    register holds them.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    bits : int
+        Bits of the register, sign included. As many as every sum fits in make it a configuration without one.
+    weights : pair of int
+        Least and greatest exponent of weights, within those of ``config``.
+    least : int, optional
+        Least exponent of activations; that of ``config`` if left out.
+
+    Raises
+    ------
+    ValueError
+        If there is no such configuration.
+    """
+    low, high = weights
+    if not config.wgt_exp_min <= low <= high <= config.wgt_exp_max:
+        raise ValueError(
+            f"weights must be a range within {config.wgt_exp_min}..{config.wgt_exp_max}, not {low!r}..{high!r}"
+        )
+    exponent = config.act_exp_min if least is None else least
+    coarser = low - config.wgt_exp_min + exponent - config.act_exp_min
+    exact = config.replace(
+        name=f"{config.name}-a{bits}",
+        act_exp_min=exponent,
+        wgt_exp_min=low,
+        wgt_exp_max=high,
+        acc_width=max(20, min(config.acc_width - coarser, bits)),
+        acc_register=0,
+    )
+    return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

@@ -1,0 +1,238 @@
+"""The accumulator that a network needs: its register and its grid, from the sums that samples make and from bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.bounds import assumed
+from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.quantized import exponents_of
+from concord.graph.ir import Graph
+from concord.host import connect
+from concord.spec.config import NpuConfig
+from concord.spec.presets import with_accumulator
+
+from .compiled import Ranges, analyse_machine, bounds_of
+from .intervals import loaded
+
+#: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
+GUARD = 6
+
+Inputs = Mapping[str, npt.ArrayLike]
+
+
+class AccumulatorError(ValueError):
+    """An accumulator that does not hold what the samples make."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a layer needs.
+
+    Parameters
+    ----------
+    layer : str
+        Its name.
+    observed : int
+        Bits that hold all terms and sums of the samples; 0 without any.
+    bound : int
+        Bits that hold those of any input in the range.
+    """
+
+    layer: str
+    observed: int
+    bound: int
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An accumulator, and what speaks for it.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network for the configuration that has it.
+    before : NpuConfig
+        The configuration that it is derived from.
+    needs : tuple of Need
+        By layer, in units of the grid of the new configuration.
+    samples : int
+        Samples that were run with both accumulators, and gave the same bits.
+    ranges : dict
+        Least and greatest value of inputs that bounds hold for.
+    """
+
+    compiled: Compiled
+    before: NpuConfig
+    needs: tuple[Need, ...]
+    samples: int
+    ranges: Ranges
+
+    @property
+    def lines(self) -> list[str]:
+        """What there is to say, for people."""
+        config, before = self.compiled.image.config, self.before
+        bits = config.register_bits
+        widths, others = (
+            f"{one.register_bits} bits in units of 2**{-one.acc_frac}, {one.acc_width} kept" for one in (config, before)
+        )
+        lines = [
+            f"{config.name}: {widths}; {before.name} has {others}",
+            f"exponents of weights {config.wgt_exp_min} to {config.wgt_exp_max}, which are all that this network has",
+        ]
+        if config.act_exp_min > before.act_exp_min:
+            lines.append(
+                f"exponents of activations from {config.act_exp_min} on, not {before.act_exp_min}: vectors of smaller "
+                "numbers lose low bits; on the samples that changes no result"
+            )
+        if self.samples:
+            most = max(self.needs, key=lambda need: need.observed)
+            lines.append(
+                f"{self.samples} samples need {most.observed} bits ({most.layer}), and their results are those of "
+                f"{before.name} bit for bit"
+            )
+        bound = max(self.needs, key=lambda need: need.bound)
+        ends = ", ".join(f"{name} in {low:g} to {high:g}" for name, (low, high) in self.ranges.items())
+        if bound.bound <= bits:
+            lines.append(f"no input needs more: at most {bound.bound} bits ({bound.layer}) with {ends}")
+        else:
+            beyond = sum(need.bound > bits for need in self.needs)
+            lines.append(
+                f"an input might need up to {bound.bound} bits ({bound.layer}; more than {bits} in {beyond} of "
+                f"{len(self.needs)} layers) with {ends}: a sum that does not fit is cut off and raises ACC_OVERFLOW"
+            )
+        return lines
+
+
+def choose_accumulator(
+    graph: Graph, compiled: Compiled, bits: int | None, inputs: Inputs | None = None, guard: int = GUARD
+) -> Evidence:
+    """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
+
+    Exponents of weights are narrowed to those of the image, which changes no number, and the grid with them. Exponents
+    of activations only if ``bits`` are too few otherwise, as far as results of the samples stay the same.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    compiled : Compiled
+        What it compiles to.
+    bits : int or None
+        Bits of the register. ``None``: what samples need and ``guard`` more, or what any input needs, if that is less.
+    inputs : mapping of str to array, optional
+        Samples. Without any, bounds alone decide.
+    guard : int
+        Bits above what samples need.
+
+    Raises
+    ------
+    AccumulatorError
+        If ``bits`` are too few for the samples, with the layer and what it needs, or if a result changes.
+    ValueError
+        If there is no such configuration.
+    """
+    before = compiled.image.config
+    if before.serial:
+        raise ValueError(f"accumulator must be full for {before.name}: a serial configuration also adds numbers in it")
+    weights = _weight_exponents(compiled)
+    exact = _again(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
+    given = None if inputs is not None else _ranges(graph, compiled)
+    needs, ranges = _needs(exact, inputs, given)
+    observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
+    least = max(20, exact.image.config.lane_dot_bits)
+    if bits is None:
+        bits = max(least, min(bound, observed + guard) if inputs is not None else bound)
+    raised = max(0, observed - bits)
+    if raised and before.act_exp_min + raised > _least_static(graph, compiled):
+        raise _too_few(needs, bits)
+    config = with_accumulator(before, bits, weights=weights, least=before.act_exp_min + raised)
+    try:
+        chosen = _again(graph, compiled, config)
+    except ValueError as error:
+        raise _too_few(needs, bits) if raised else error from error
+    count = 0
+    if inputs is not None:
+        count = _compared(compiled, chosen, inputs, needs if raised else None, bits)
+    if raised:
+        needs, ranges = _needs(chosen, inputs, given)
+    found = Evidence(chosen, before, needs, count, ranges)
+    image = replace(chosen.image, metadata={**chosen.image.metadata, "accumulator": found.lines})
+    return replace(found, compiled=replace(chosen, package=replace(chosen.package, image=image)))
+
+
+def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
+    """Least and greatest exponent of the blocks of weights that are not zero."""
+    config, memories = compiled.image.config, loaded(compiled.image)
+    used = memories.matrix_exp[memories.matrix_mant.any(axis=-1)]
+    return (int(used.min()), int(used.max())) if used.size else (config.wgt_exp_min, config.wgt_exp_max)
+
+
+def _again(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
+    """The same network with the same formats for another configuration."""
+    package = compiled.package
+    made = compile_graph(graph, config, package.formats, batch=package.arrangement.batch)
+    return replace(made, assumptions=compiled.assumptions, raised=compiled.raised)
+
+
+def _ranges(graph: Graph, compiled: Compiled) -> Ranges:
+    """What bounds hold for without samples: what is given or taken for granted of the inputs."""
+    return {name: (one.low, one.high) for name, one in assumed(graph, compiled.package.formats.inputs).items()}
+
+
+def _needs(compiled: Compiled, inputs: Inputs | None, given: Ranges | None) -> tuple[tuple[Need, ...], Ranges]:
+    """What the layers need, and what the bounds hold for."""
+    if inputs is None:
+        assert given is not None
+        found = bounds_of(compiled.package, given)
+        return tuple(Need(layer, 0, bits) for layer, bits in found.items()), given
+    analysis = analyse_machine(compiled.package, inputs)
+    needs = (Need(one.name, one.needed("intermediate"), one.bound("intermediate")) for one in analysis.layers)
+    return tuple(needs), analysis.ranges
+
+
+def _least_static(graph: Graph, compiled: Compiled) -> int:
+    """The least static exponent of a tensor; the greatest exponent there is without any."""
+    config = compiled.image.config
+    exponents = {**compiled.package.formats.exponents, **exponents_of(graph, config)}
+    return min(exponents.values(), default=config.act.exp_max)
+
+
+def _too_few(needs: tuple[Need, ...], bits: int) -> AccumulatorError:
+    most = max(needs, key=lambda need: need.observed)
+    count = sum(need.observed > bits for need in needs)
+    return AccumulatorError(
+        f"accumulator must have at least {most.observed} bits for the samples, not {bits}: {most.layer} needs them"
+        + (f", and {count - 1} more layers need more than {bits}" if count > 1 else "")
+    )
+
+
+def _compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tuple[Need, ...] | None, bits: int) -> int:
+    """Run all samples with both; returns how many."""
+    batch = compiled.package.arrangement.batch
+    samples = len(np.asarray(next(iter(inputs.values())))) // batch * batch
+    some = {name: np.asarray(values)[:samples] for name, values in inputs.items()}
+    results, flags = [], []
+    for one in (compiled, chosen):
+        with connect("emulator", one.image.config) as device:
+            device.load(one.image)
+            results.append(device.run(one.package.arrangement.pack(some)))
+            flags.append({(record.layer, record.flag) for record in one.package.flags(device)})
+    changed = [name for name, values in results[0].items() if not _same(values, results[1][name])]
+    new = sorted(layer for layer, flag in flags[1] - flags[0])
+    if not changed and not new:
+        return samples
+    if raised is not None:
+        raise _too_few(raised, bits)
+    where = f"layers that raise flags: {', '.join(new)}" if new else f"results that change: {', '.join(changed)}"
+    raise AccumulatorError(f"accumulator must leave the samples as they are, not with {bits} bits: {where}")
+
+
+def _same(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
+    """The same bits, a NaN like any other."""
+    one, other = np.asarray(a), np.asarray(b)
+    return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one), np.signbit(other))
