@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.derive import ir
 from concord.derive.checks import check
+from concord.derive.flags import every, raisable, settle
 from concord.golden import half
 from concord.graph.ir import Graph, Node
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
@@ -208,11 +209,74 @@ def tail():
     return replace(model, tail=behind)
 
 
+def limits():
+    """Operations at what raises flags; :func:`at_limits` has inputs on both sides of it."""
+    m = Maker(9)
+    x, fine = m.input((2,)), m.input((2,))
+    found = []
+    m.layer = "accumulator"
+    found.append(m.product(ir.MatMul, x, [[1.0, 2.0**-8]], (1,), exponent=0, width=20, frac=8, unit=-8, bound=2.0**18))
+    found.append(
+        m.product(ir.Depthwise, m.add(ir.Reshape, (2, 1), x=x), [[1.0], [2.0**-8]], (1,), exponent=0, width=20, frac=8,
+                  unit=-8, bound=2.0**18)
+    )  # fmt: skip
+    m.layer = "wide accumulator"  # more bits than float64 has, two sums
+    wide = {"exponent": 0, "width": 67, "frac": 54, "unit": -54, "bound": 2.0**17}
+    found.append(m.product(ir.MatMul, fine, [[1.0, 2.0**-30]], (1,), **wide))
+    m.layer = "half"
+    found.append(m.product(ir.MatMul, x, [[32.0, 0.0]], (1,), exponent=0, width=48, frac=8, unit=-8, bound=2.0**23))
+    for operator in (ir.Operator.ADD, ir.Operator.SUB, ir.Operator.MUL):
+        found.append(m.add(ir.Binary, (2,), operator=operator, a=x, b=x))
+        found.append(m.add(ir.Binary, (2,), operator=operator, a=found[-1], b=found[-1]))
+    square = found[-2]
+    entries = halves(m.rng, 8, corner=0.0)
+    for number, settled in enumerate([(False, False), (True, False), (False, True)]):
+        m.layer = f"table {number}"
+        found.append(m.add(ir.Table, (2,), x=x, entries=entries, low=-4, high=3, scale=-9, settled=settled))
+    m.layer = "infinite"
+    found.append(m.add(ir.Table, (2,), x=square, entries=entries, low=-4, high=3, scale=-20))
+    found.append(m.quantise(square, (2,)))
+    noise = np.array([0, 65535], np.uint16)
+    for rounding in Rounding:
+        m.layer = f"static {rounding.name}"
+        how = {"noise": noise} if rounding is Rounding.STOCHASTIC else {}
+        found.append(m.quantise(x, (2,), mode=ExponentMode.STATIC, exp=4, rounding=rounding, **how))
+    return m.model(*found)
+
+
+def at_limits(model):
+    """Inputs of :func:`limits`: everything that turns a flag on or off, and its neighbours."""
+    edges = np.array([2047.0, 2048.0, 2032.0, 2040.0, 1792.0, 1279.0, 1280.0, 1281.0, 255.9, 256.0, 32760.0, 65504.0])
+    edges = np.unique(np.concatenate([edges, 0.5 * edges, edges / 32]))
+    bits = half.encode(edges)[:, None] + np.arange(-2, 3)
+    beside = half.decode(np.minimum(bits, half.encode(65504.0)).astype(np.uint16)).ravel()
+    first = np.concatenate([beside, -beside])
+    x = np.stack([np.repeat(first, 3), np.tile([-1.0, 0.0, 1.0], len(first))], axis=1)
+    top = np.repeat([4096.0, -4096.0, 4095.0], 3)
+    fine = np.resize(np.stack([top, np.tile([-(2.0**-24), 0.0, 2.0**-24], 3)], axis=1), x.shape)
+    return {model.names[value.name]: values for value, values in zip(model.inputs, (x, fine), strict=True)}
+
+
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
     "groups": groups, "names": names,
 }  # fmt: skip
+
+
+def flagged(model):
+    """The model with all flags that its nodes could raise for any inputs."""
+    body = ir.Body(tuple(map(_flagged, model.body)))
+    places = dict.fromkeys(node.where for node in every(body) if node.may)
+    return settle(replace(model, body=body), places, {})
+
+
+def _flagged(node):
+    if isinstance(node, ir.Loop):
+        return replace(node, body=ir.Body(tuple(map(_flagged, node.body))))
+    anything = (np.inf, -24)
+    may = raisable(node, [anything] * len(node.inputs), anything)
+    return replace(node, may=may, where=node.layer or "no layer") if may else node
 
 
 def assert_equal(found, want):

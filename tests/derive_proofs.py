@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "derive"))
 
+from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, prove
 
 
@@ -35,6 +36,7 @@ def main(names):
     for where, run in runners(names or ["onnx", "torch"]).items():
         begin = time.monotonic()
         counts = {name: prove(name, run, every=True) for name in PRIMITIVES}
+        counts |= {name: prove_condition(name, run, every=True) for name in CONDITIONS}
         print(f"{where}: {sum(counts.values()):,} results equal, {time.monotonic() - begin:.0f} s", counts, flush=True)
 
 

@@ -14,8 +14,13 @@ from concord.derive.backends.registry import BACKENDS, backend_for
 @click.argument("image", type=THING)
 @click.option("-o", "--output", type=FILE, required=True, help="The file; its name says for what it is.")
 @click.option("--to", "name", type=click.Choice(list(BACKENDS)), help="For what, if the name of the file does not say.")
+@click.option(
+    "--flags/--no-flags",
+    default=None,
+    help="With the sticky flags of the NPU. By default Python files have them, and ONNX graphs have not.",
+)
 @readable
-def derive(image: Path, output: Path, name: str | None) -> None:
+def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
     The program is read, not the network that it was made of: it may be written by hand.
@@ -26,6 +31,6 @@ def derive(image: Path, output: Path, name: str | None) -> None:
 
     backend = backend_for(output, name)
     check_place(output)
-    model = derived(image)
+    model = derived(image, backend.flags if flags is None else flags)
     backend.write(model, output)
     click.echo(f"{output}: {summary(model)}")

@@ -73,7 +73,7 @@ class Raised:
     @property
     def where(self) -> str:
         """The layer, or the instruction."""
-        return self.layer or f"{self.address}: {self.instruction}"
+        return _where(self.layer, self.address, self.instruction)
 
     @property
     def text(self) -> str:
@@ -113,6 +113,15 @@ def not_finite(outputs: Mapping[str, ArrayLike]) -> list[Raised]:
             advice = f"inputs and constants below {HALF_MAX:g}"
             found.append(Raised(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
     return found
+
+
+def where_of(image: Image, address: int) -> str:
+    """What flags of the chain at an address belong to, as :attr:`Raised.where`."""
+    return _where(layer_of(image, address), address, describe(image.program[address]))
+
+
+def _where(layer: str, address: int | None, instruction: str) -> str:
+    return layer or f"{address}: {instruction}"
 
 
 def layer_of(image: Image, address: int) -> str:

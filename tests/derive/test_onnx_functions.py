@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -9,6 +10,7 @@ from onnx import helper
 
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
+from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 
 LEVELS = {
@@ -21,7 +23,10 @@ LEVELS = {
 
 def run_nodes(nodes, inputs, functions, arrays, level):
     """The only output, y, of a graph."""
-    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None] * arrays[0].ndim)]
+    types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL) | {"AnyOfSample": onnx.TensorProto.INT32}
+    called = nodes[-1].op_type
+    axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
+    outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]
     graph = helper.make_graph(nodes, "graph", inputs, outputs)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
     model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=IR_VERSION)
@@ -55,7 +60,20 @@ def test_function(name, level):
 
 
 def test_all_functions_are_proven():
-    assert set(FUNCTIONS) == {*PRIMITIVES, "SumOfTwo", "SumOfThree"}
+    assert set(FUNCTIONS) == {*PRIMITIVES, *CONDITIONS, "SumOfTwo", "SumOfThree", "AnyOfSample"}
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_condition(name, level):
+    assert prove_condition(name, runner(level)) >= 900
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 2, 5)])
+def test_any_of_sample(shape):
+    where = np.zeros(shape, np.bool_)
+    where.reshape(3, -1)[1, -1] = True
+    assert runner("all")("AnyOfSample", {}, where).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("name", ["SumOfTwo", "SumOfThree"])

@@ -4,17 +4,10 @@ import pytest
 
 from concord.derive import evaluate
 from concord.derive.model import derive_image
-from concord.spec.presets import TINY
+from derived_backends import CONFIGS
 from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin
 from program_gen import random_program
 from small_examples import SMALL
-
-#: Several tile engines, too; and wide mantissas, for which float64 is too short.
-CONFIGS = {
-    "tiny": TINY,
-    "two engines": TINY.replace(engines=2),
-    "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
-}
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.evaluate import least
+from concord.derive.flags import Limit, raisable
 from concord.derive.flow import Flow, pattern
 from concord.derive.names import Names
 from concord.derive.views import simplified
@@ -18,8 +19,6 @@ from concord.golden import half
 from concord.spec.formats import HALF_FRAC, HALF_MAX
 
 Ids = npt.NDArray[np.int64]
-#: Greatest magnitude of a value, and the k for which all of its elements are multiples of 2**k.
-Limit = tuple[float, int]
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,9 @@ class Builder:
         self._cache: dict[tuple[Any, ...], ir.Value] = {}
 
     def add(self, node: ir.Node, limit: Limit) -> ir.Value:
-        """Append a node with one output."""
+        """Append a node with one output; if its flags belong somewhere, with those that it may raise."""
+        if node.where:
+            node = replace(node, may=raisable(node, [self.limits[x] for x in node.inputs], limit))
         self.nodes.append(node)
         self.limits[node.output] = limit
         return node.output

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.build import Builder, Limit
+from concord.derive.build import Builder
 from concord.derive.classes import Class
 from concord.derive.evaluate import least
+from concord.derive.flags import Limit
 from concord.derive.flow import Kind, Step, pattern
 from concord.derive.live import Lines
 from concord.golden import half
@@ -61,7 +62,7 @@ class ClassNodes:
         self.layer = self.first.layer
         self.rows, self.lane = np.divmod(lines.lanes, builder.native)
         pcs = tuple(sorted({member.pc for member in one.members if member.pc >= 0}))
-        self.common: dict[str, Any] = {"layer": self.layer, "pcs": pcs}
+        self.common: dict[str, Any] = {"layer": self.layer, "pcs": pcs, "where": self.first.where}
 
     def build(self) -> tuple[ir.Value, ir.Value | None]:
         """The value of the class, and its conversion if it is needed."""
@@ -227,7 +228,7 @@ def _finite(bits: npt.NDArray[np.uint16]) -> ir.Floats:
 def _limit(operator: ir.Operator, a: Limit, b: Limit) -> Limit:
     """Of a result, from those of its operands."""
     if operator is ir.Operator.MUL:
-        greatest = a[0] * b[0] if a[0] and b[0] else 0.0
+        greatest = a[0] * b[0] if np.isfinite([a[0], b[0]]).all() else np.inf
     elif operator in (ir.Operator.MAX, ir.Operator.MIN):
         greatest = max(a[0], b[0])
     else:

@@ -165,6 +165,8 @@ def _signature(one: Instance, level: int) -> tuple[object, ...]:
     steps = tuple((step.op, step.table, step.operand is None) for step in one.steps)
     key: tuple[object, ...] = (
         one.layer,
+        one.where,
+        one.mem,
         one.kind,
         one.shape[1:],
         one.taps,

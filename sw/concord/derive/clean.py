@@ -8,33 +8,48 @@ from dataclasses import replace
 import numpy as np
 
 from concord.derive import ir
-from concord.derive.evaluate import compute, evaluate
+from concord.derive.evaluate import compute, evaluate, teller
+from concord.derive.flags import Words, every
 
 
-def cleaned(model: ir.Model) -> ir.Model:
-    """The same model with fewer nodes: the same outputs."""
+def cleaned(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
+    """The same model with fewer nodes: the same outputs and flags.
+
+    Returns
+    -------
+    model : Model
+    always : dict of int
+        Flag words of the nodes that have become constants, by place.
+    """
     renamed: dict[ir.Value, ir.Value] = {}
-    nodes = _folded(model.body.nodes, {}, renamed)
+    words = {node.where: np.zeros(1, np.uint8) for node in every(model.body)}
+    nodes = _folded(model.body.nodes, {}, renamed, words)
     outputs = tuple(renamed.get(value, value) for value in model.outputs)
-    return replace(model, body=ir.Body(_used(nodes, set(outputs))), outputs=outputs)
+    always = {place: int(word[0]) for place, word in words.items() if word.any()}
+    return replace(model, body=ir.Body(_used(nodes, set(outputs))), outputs=outputs), always
 
 
 def _folded(
-    nodes: Iterable[ir.Node], known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]
+    nodes: Iterable[ir.Node],
+    known: dict[ir.Value, ir.Constant],
+    renamed: dict[ir.Value, ir.Value],
+    words: Words,
 ) -> tuple[ir.Node, ...]:
-    """Compute what depends on constants alone."""
+    """Compute what depends on constants alone; flags that it raises go to ``words``."""
     found: list[ir.Node] = []
     for node in nodes:
-        new = _renamed_loop(node, known, renamed) if isinstance(node, ir.Loop) else _renamed(node, renamed)
+        new = _renamed_loop(node, known, renamed, words) if isinstance(node, ir.Loop) else _renamed(node, renamed)
         some: list[ir.Node] = [new]
         if not isinstance(new, ir.Constant) and all(x in known for x in new.inputs):
-            some = _constants(new, known, renamed)
+            some = _constants(new, known, renamed, words)
         known.update((one.output, one) for one in some if isinstance(one, ir.Constant))
         found += some
     return tuple(found)
 
 
-def _constants(node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]) -> list[ir.Node]:
+def _constants(
+    node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
+) -> list[ir.Node]:
     """Constants in the place of a node of which all is known, unless it gives numbers of the host."""
     if node.output.type is not ir.Type.HALF:
         renamed[node.output] = replace(node.output, batched=False)
@@ -42,9 +57,9 @@ def _constants(node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[
     values = {x: known[x].data for x in node.inputs}
     with np.errstate(all="ignore"):
         if isinstance(node, ir.Loop):
-            evaluate(ir.Body((node,)), values)
+            evaluate(ir.Body((node,)), values, words)
         else:
-            values[node.output] = compute(node, [values[x][None] for x in node.inputs])
+            values[node.output] = compute(node, [values[x][None] for x in node.inputs], teller(node, words))
     found: list[ir.Node] = []
     for output in node.outputs:
         renamed[output] = replace(output, batched=False)
@@ -53,11 +68,13 @@ def _constants(node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[
     return found
 
 
-def _renamed_loop(loop: ir.Loop, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value]) -> ir.Loop:
+def _renamed_loop(
+    loop: ir.Loop, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
+) -> ir.Loop:
     def new(value: ir.Value) -> ir.Value:
         return renamed.get(value, value)
 
-    body = ir.Body(_folded(loop.body, dict(known), renamed))
+    body = ir.Body(_folded(loop.body, dict(known), renamed, words))
     return replace(
         loop,
         body=body,
@@ -91,7 +108,7 @@ def _as_gather(node: ir.Concat) -> ir.Gather:
 
 
 def _used(nodes: tuple[ir.Node, ...], needed: set[ir.Value]) -> tuple[ir.Node, ...]:
-    """Nodes that something needs, from the last one to the first."""
+    """Nodes that something needs, or that may raise flags, from the last one to the first."""
     kept: list[ir.Node] = []
     for node in reversed(nodes):
         if isinstance(node, ir.Loop):
@@ -99,7 +116,7 @@ def _used(nodes: tuple[ir.Node, ...], needed: set[ir.Value]) -> tuple[ir.Node, .
             if smaller is None:
                 continue
             node = smaller
-        elif node.output not in needed:
+        elif node.output not in needed and not node.may:
             continue
         kept.append(node)
         needed.update(node.inputs)
@@ -110,7 +127,7 @@ def _used_loop(loop: ir.Loop, needed: set[ir.Value]) -> ir.Loop | None:
     """A loop with those parameters and outputs that are needed."""
     stacked = tuple(one for one in loop.stacked if one.output in needed)
     finals = {one for one in loop.carried if one.final is not None and one.final in needed}
-    if not stacked and not finals:
+    if not stacked and not finals and not any(node.may for node in every(loop.body)):
         return None
     carried = finals
     while True:

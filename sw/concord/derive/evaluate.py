@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.flags import Words, no_words, note
 from concord.golden import accumulate, blocks, half, table
 from concord.graph import execute
-from concord.spec.formats import HALF_FRAC, BlockFormat, ExponentMode
+from concord.spec.formats import HALF_FRAC, BlockFormat, ExponentMode, Flag
 
 #: By value: binary16 patterns (``HALF``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
 Values = dict[ir.Value, npt.NDArray[Any]]
+#: Told about a flag, and where ``[batch, ...]`` elements raise it.
+Note = Callable[[Flag, npt.NDArray[np.bool_]], None]
 
 _OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
     ir.Operator.ADD: half.add,
@@ -25,18 +29,25 @@ _OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
 }
 
 
-def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, ir.Floats]:
-    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included."""
+def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], raised: Words | None = None) -> dict[str, ir.Floats]:
+    """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
+
+    The flag words of a model with flags are added to ``raised``; samples that a run computes together have the same.
+    """
     given = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
     batch = len(next(iter(given.values())))
     values: Values = {}
     for value in model.inputs:
         values[value] = grouped(given[model.names[value.name]], model.group).reshape(-1, *value.shape)
-    evaluate(model.body, values)
+    words = no_words(model.flags, -(-batch // model.group)) if model.flags is not None else None
+    evaluate(model.body, values, words)
+    if raised is not None and words is not None:
+        raised.update({place: np.repeat(mine, model.group)[:batch] for place, mine in words.items()})
     found = {}
     for value in model.outputs:
         shape = value.shape[1:] if model.group > 1 else value.shape
-        found[model.names[value.name]] = values[value].reshape(-1, *shape)[:batch]
+        whole = _batch(values[value], value, -(-batch // model.group))
+        found[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
     return found if model.tail is None else behind(model, given, found)
 
 
@@ -70,16 +81,29 @@ def on_grid(x: ir.Floats, grid: tuple[int, int, int] | None) -> ir.Floats:
     return np.asarray(np.ldexp(np.clip(np.rint(np.ldexp(x, -exponent)), least, greatest), exponent))
 
 
-def evaluate(body: ir.Body, values: Values) -> None:
-    """Compute all nodes of a body, and add what they give to ``values``."""
+def evaluate(body: ir.Body, values: Values, words: Words | None = None) -> None:
+    """Compute all nodes of a body, and add what they give to ``values``, and flags that they raise to ``words``."""
     for node in body:
         if isinstance(node, ir.Loop):
-            _loop(node, values)
+            _loop(node, values, words)
         else:
-            values[node.output] = compute(node, [values[value] for value in node.inputs])
+            told = None if words is None else teller(node, words)
+            values[node.output] = compute(node, [values[value] for value in node.inputs], told)
 
 
-def _loop(loop: ir.Loop, values: Values) -> None:
+def teller(node: ir.Node, words: Words) -> Note | None:
+    """Adds the flags of a node to words; ``ValueError`` then if one is not among those that it may raise."""
+    return partial(_note, node, words) if node.where else None
+
+
+def _note(node: ir.Node, words: Words, flag: Flag, where: npt.NDArray[np.bool_]) -> None:
+    if flag in node.may:
+        note(words[node.where], flag, where)
+    elif where.any():
+        raise ValueError(f"{node.output.name} must be known to raise {flag.name}, and is not")
+
+
+def _loop(loop: ir.Loop, values: Values, words: Words | None) -> None:
     batch = next((len(values[value]) for value in loop.inputs if value.batched), 1)
     carried = {one: _batch(values[one.initial], one.initial, batch) for one in loop.carried}
     stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {one: [] for one in loop.stacked}
@@ -88,7 +112,7 @@ def _loop(loop: ir.Loop, values: Values) -> None:
         inside |= {one.param: carried[one] for one in loop.carried}
         for scanned in loop.scanned:
             inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, turn]
-        evaluate(loop.body, inside)
+        evaluate(loop.body, inside, words)
         carried = {one: inside[one.result] for one in loop.carried}
         for stack, found in stacked.items():
             found.append(_batch(inside[stack.result], stack.result, batch))
@@ -103,8 +127,13 @@ def _batch(array: npt.NDArray[Any], value: ir.Value, batch: int) -> npt.NDArray[
     return array if value.batched else np.broadcast_to(array, (batch, *array.shape))
 
 
-def compute(node: ir.Node, x: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """One node that is no loop."""
+def _nothing(flag: Flag, where: npt.NDArray[np.bool_]) -> None:
+    """Nobody is told about flags."""
+
+
+def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) -> npt.NDArray[Any]:
+    """One node that is no loop; ``told`` is called with flags that the machine raises."""
+    told = told or _nothing
     match node:
         case ir.Constant():
             return node.data
@@ -115,18 +144,20 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         case ir.ToReal():
             return half.decode(x[0])
         case ir.Quantise():
-            return quantise(node, x[0])
+            return quantise(node, x[0], told)
         case ir.MatMul() | ir.Depthwise():
-            return product(node, x[0])
+            return product(node, x[0], told)
         case ir.Binary():
-            return _binary(node, *x)
+            return _binary(node, x[0], x[1], told)
         case ir.Relu():
             return half.relu(x[0])
         case ir.Maximum():
             return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
         case ir.Table():
-            code = table.index(x[0], node.low, node.high, node.scale).code
-            return np.asarray(node.entries[code - node.low])
+            codes = table.index(x[0], node.low, node.high, node.scale)
+            told(Flag.NONFINITE, codes.nonfinite)
+            told(Flag.TABLE_CLAMPED, table.clamped(codes, *node.settled))
+            return np.asarray(node.entries[codes.code - node.low])
     return move(node, x)
 
 
@@ -181,7 +212,7 @@ def _windows(node: ir.Windows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 # Arithmetic ----------------------------------------------------------------------------------------
 
 
-def quantise(node: ir.Quantise, bits: ir.Bits) -> ir.Bits:
+def quantise(node: ir.Quantise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits:
     """Blocks along the last axis, each with its greatest constant beside it."""
     found = []
     start = 0
@@ -196,12 +227,14 @@ def quantise(node: ir.Quantise, bits: ir.Bits) -> ir.Bits:
         block = blocks.quantize(
             np.concatenate([some, beside], axis=-1), form, ExponentMode(node.mode), node.exp, node.rounding, noise
         )
+        told(Flag.NONFINITE, block.nonfinite)
+        told(Flag.SATURATED, block.saturated)
         found.append(blocks.to_half(block.mant, block.exp)[..., :count])
         start += count
     return np.concatenate(found, axis=-1)
 
 
-def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits) -> ir.Bits:
+def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits:
     """In Python integers."""
     if not half.is_finite(bits).all():
         raise ValueError(f"source of {node.output.name} must be finite")
@@ -218,7 +251,10 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits) -> ir.Bits:
     on_grid = total << shift if shift >= 0 else total // (1 << -shift)
     if shift < 0 and (total != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
-    return accumulate.acc_to_half(on_grid, (node.width, node.frac))[0]
+    found, acc_over, half_over = accumulate.acc_to_half(on_grid, (node.width, node.frac))
+    told(Flag.ACC_OVERFLOW, acc_over)
+    told(Flag.HALF_OVERFLOW, half_over)
+    return found
 
 
 def least(values: ir.Floats) -> int:
@@ -230,11 +266,14 @@ def least(values: ir.Floats) -> int:
     return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
 
 
-def _binary(node: ir.Binary, a: ir.Bits, b: ir.Bits) -> ir.Bits:
+def _binary(node: ir.Binary, a: ir.Bits, b: ir.Bits, told: Note) -> ir.Bits:
     """Operands that broadcast: axes of samples are lined up at their ends."""
     rank = max(len(node.a.shape), len(node.b.shape))
     a, b = (_aligned(x, value, rank) for x, value in ((a, node.a), (b, node.b)))
-    return np.asarray(_OPERATORS[node.operator](*np.broadcast_arrays(a, b)))
+    found = np.asarray(_OPERATORS[node.operator](*np.broadcast_arrays(a, b)))
+    if node.operator not in (ir.Operator.MAX, ir.Operator.MIN):
+        told(Flag.HALF_OVERFLOW, half.overflowed(found, a, b))
+    return found
 
 
 def _aligned(x: npt.NDArray[Any], value: ir.Value, rank: int) -> npt.NDArray[Any]:

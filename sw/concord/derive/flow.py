@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from concord.emulator.product import fetch
 from concord.golden import blocks
 from concord.image import Image
 from concord.program import Chain, Quant, trace
+from concord.raised import where_of
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap
@@ -71,6 +73,10 @@ class Instance:
         Address of the ``v_rd``; -1 for the conversion of an input.
     layer : str
         Of the program.
+    where : str
+        What its flags belong to, as in :mod:`concord.raised`; empty where there are none.
+    mem : Mem
+        Memory of the source.
     kind : Kind
     shape : tuple of int
         Outer, inner, rows.
@@ -93,6 +99,8 @@ class Instance:
     number: int
     pc: int
     layer: str
+    where: str
+    mem: Mem
     kind: Kind
     shape: tuple[int, int, int]
     source: Ids
@@ -183,7 +191,7 @@ def pattern(eids: Ids) -> npt.NDArray[np.uint16]:
     return np.asarray(-1 - eids).astype(np.uint16)
 
 
-def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc: int = 0) -> Flow:
+def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc: int = 0, flags: bool = False) -> Flow:
     """Run a program symbolically.
 
     Parameters
@@ -197,13 +205,15 @@ def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc
         By input port, elements that the host is given.
     pc : int
         Where the program begins, if the image does not say that.
+    flags : bool
+        Whether instances say what their flags belong to.
 
     Raises
     ------
     ValueError
         If the program traps, or leaves the memories.
     """
-    return _Run(image, inputs, sizes).go(pc)
+    return _Run(image, inputs, sizes, flags).go(pc)
 
 
 def memories_of(image: Image) -> Memories:
@@ -218,7 +228,7 @@ def memories_of(image: Image) -> Memories:
 class _Run:
     """State of a symbolic run."""
 
-    def __init__(self, image: Image, inputs: dict[str, Ids], sizes: dict[str, int]):
+    def __init__(self, image: Image, inputs: dict[str, Ids], sizes: dict[str, int], flags: bool):
         self.image, self.config = image, image.config
         self.memories = memories_of(image)
         self.instances: list[Instance] = []
@@ -234,6 +244,7 @@ class _Run:
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
         self._weights: dict[tuple[object, ...], Floats] = {}
         self._layers = layer_names(image)
+        self._where = cache(partial(where_of, image) if flags else lambda _: "")
         self._stores: list[Store] = []
         self._chains = 0
 
@@ -284,7 +295,10 @@ class _Run:
         narrow = self._fresh(len(vectors))
         wide = vectors[:, None]
         shape = 1, len(vectors), 1
-        self._add(Instance(0, -1, name, Kind.COPY, shape, wide[:, None], (1, 1, 1), wide, narrow=narrow[:, None]))
+        source = wide[:, None]
+        self._add(
+            Instance(0, -1, name, "", Mem.WIDE, Kind.COPY, shape, source, (1, 1, 1), wide, narrow=narrow[:, None])
+        )
         return narrow
 
     def _arrange_inputs(self) -> None:
@@ -362,7 +376,8 @@ class _Run:
         elif Mem.NARROW in access.targets:
             narrow = self._fresh(shape[0] * shape[1]).reshape(shape)
         base = Instance(
-            0, chain.pc, self._layers(chain.pc), kind, (outer, inner, shape[1]), source,
+            0, chain.pc, self._layers(chain.pc), self._where(chain.pc), chain.mem, kind,
+            (outer, inner, shape[1]), source,
             (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
             wide, steps=steps, narrow=narrow, quant=chain.quant, noise=noise,
         )  # fmt: skip

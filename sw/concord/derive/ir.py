@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.formats import BlockFormat, ExponentMode, Flag, Rounding
 
 Shape = tuple[int, ...]
 Bits = npt.NDArray[np.uint16]
@@ -88,11 +88,17 @@ class Node:
         Name of the layer of the network, or of the part of the program, that it belongs to.
     pcs : tuple of int
         Addresses of the ``v_rd`` of the chains it stands for.
+    may : tuple of Flag
+        Sticky flags that it raises for some inputs; empty in a model without flags.
+    where : str
+        What they belong to: the layer, or the ``v_rd`` as text in a program that has no layers.
     """
 
     output: Value
     layer: str = ""
     pcs: tuple[int, ...] = ()
+    may: tuple[Flag, ...] = ()
+    where: str = ""
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -442,6 +448,25 @@ class Loop(Node):
         return tuple(finals + [one.output for one in self.stacked])
 
 
+@dataclass(frozen=True)
+class Flags:
+    """Which sticky flags a model has, as ``concord run`` shows them.
+
+    A flag word has the bits of :class:`concord.spec.formats.Flag`. :mod:`concord.derive.flags` defines what raises
+    them.
+
+    Parameters
+    ----------
+    places : tuple of str
+        What ``where`` of the nodes may be, in the order of the program: places that never raise any are not there.
+    always : dict of int
+        Flag words that are raised in every run, by place: those of operations on constants.
+    """
+
+    places: tuple[str, ...]
+    always: dict[str, int]
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """What a program computes.
@@ -464,6 +489,8 @@ class Model:
     tail : Graph or None
         What the host computes from the outputs in float64, each sample by itself: the graph reads outputs by the name
         the driver uses, and inputs of the model, which a grid of :class:`Prepare` has rounded.
+    flags : Flags or None
+        If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
     """
 
     name: str
@@ -473,3 +500,4 @@ class Model:
     names: dict[str, str]
     group: int = 1
     tail: Graph | None = None
+    flags: Flags | None = None

@@ -19,6 +19,7 @@ from concord.derive.chains import ClassNodes
 from concord.derive.checks import check
 from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
+from concord.derive.flags import settle
 from concord.derive.flow import Flow, constant, symbolic_run
 from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
@@ -59,22 +60,23 @@ class Observed:
 MISSING = -1
 
 
-def derive(path: Path) -> ir.Model:
-    """The model of a compiled network (a folder) or of an image (a file)."""
-    return derive_package(Package.load(path)) if path.is_dir() else derive_image(image_of(path))
+def derive(path: Path, flags: bool = False) -> ir.Model:
+    """The model of a compiled network (a folder) or of an image (a file), with its sticky flags if they are wanted."""
+    return derive_package(Package.load(path), flags) if path.is_dir() else derive_image(image_of(path), flags)
 
 
-def derive_package(package: Package) -> ir.Model:
+def derive_package(package: Package, flags: bool = False) -> ir.Model:
     """The model of a compiled network, in the shapes of the network.
 
     Only its image says what is computed; the folder says how samples become ports, and what the host does behind.
+    With ``flags`` the model computes all that the program does, also what nobody reads, for its sticky flags.
     """
-    return _of_package(package).model()
+    return _of_package(package, flags).model()
 
 
-def derive_image(image: Image) -> ir.Model:
-    """The model of an image, in the shapes of its ports."""
-    return _of_image(image).model()
+def derive_image(image: Image, flags: bool = False) -> ir.Model:
+    """The model of an image, in the shapes of its ports; ``flags`` as for :func:`derive_package`."""
+    return _of_image(image, flags).model()
 
 
 def observe(what: Package | Image) -> Observed:
@@ -82,7 +84,7 @@ def observe(what: Package | Image) -> Observed:
     return (_of_image(what) if isinstance(what, Image) else _of_package(what)).observed()
 
 
-def _of_package(package: Package) -> _Derivation:
+def _of_package(package: Package, flags: bool = False) -> _Derivation:
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
@@ -96,16 +98,16 @@ def _of_package(package: Package) -> _Derivation:
     outputs = {
         name: (ids.reshape(front + tuple(arrangement.shapes[name]))) for name, ids in arrangement.outputs.items()
     }
-    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host, constants=False)
+    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host, False, flags)
 
 
-def _of_image(image: Image) -> _Derivation:
+def _of_image(image: Image, flags: bool = False) -> _Derivation:
     inputs, shapes = {}, {}
     for port in image.inputs:
         inputs[port.name] = _padded(np.arange(port.elements).reshape(port.shape or (1,)), image.config.native)
         shapes[port.name] = port.shape
     outputs = {port.name: np.arange(port.elements).reshape(port.shape) for port in image.outputs}
-    return _Derivation(image, inputs, shapes, outputs, {}, 1, None, constants=True)
+    return _Derivation(image, inputs, shapes, outputs, {}, 1, None, True, flags)
 
 
 def _padded(ids: Ids, native: int) -> Ids:
@@ -126,10 +128,16 @@ class _Derivation:
     batch: int
     tail: Graph | None
     constants: bool
+    flags: bool = False
 
     def model(self) -> ir.Model:
         """The model."""
-        return _checked(self._built()[0])
+        model, builder = self._built()
+        if not self.flags:
+            return _checked(model)[0]
+        model, always = _checked(model)
+        chains = sorted((one for one in builder.flow.instances if one.pc >= 0), key=lambda one: one.pc)
+        return settle(model, dict.fromkeys(one.where for one in chains), always)
 
     def observed(self) -> Observed:
         """The model with its tensors as outputs."""
@@ -151,16 +159,18 @@ class _Derivation:
         elements = builder.elements
         place = np.where(elements < 0, MISSING + elements, own[np.maximum(elements, 0)])
         whole = replace(model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, tail=None)
-        return Observed(_checked(whole), self.batch, builder.flow, place)
+        return Observed(_checked(whole)[0], self.batch, builder.flow, place)
 
     def _built(self) -> tuple[ir.Model, Builder]:
         """The model with nodes that nobody needs, and what built it."""
         image, shapes = self.image, self.shapes
-        flow = symbolic_run(image, self.inputs, {name: prod(shape) for name, shape in shapes.items()})
-        grouping = group(flow, Analysis(flow), self.constants)
+        sizes = {name: prod(shape) for name, shape in shapes.items()}
+        flow = symbolic_run(image, self.inputs, sizes, flags=self.flags)
+        grouping = group(flow, Analysis(flow), self.constants and not self.flags)  # constants raise flags, too
         ports = {port.name: port for port in image.outputs}
         found = {name: _elements(flow, grouping, ports[name], ids, image) for name, ids in self.outputs.items()}
         needed = np.concatenate([eids.ravel() for eids in found.values()]) if found else np.zeros(0, np.int64)
+        needed = np.concatenate([needed, _computed(flow)]) if self.flags else needed
         builder = Builder(flow, grouping.elements)
         names: dict[str, str] = {}
         given = []
@@ -184,11 +194,20 @@ class _Derivation:
         return model, builder
 
 
-def _checked(model: ir.Model) -> ir.Model:
-    """A model without what nobody needs."""
-    model = cleaned(model)
+def _checked(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:
+    """A model without what nobody needs, and the flag words that it raises in every run."""
+    model, always = cleaned(model)
     check(model)
-    return model
+    return model, always
+
+
+def _computed(flow: Flow) -> Ids:
+    """Elements of all vectors that chains compute."""
+    native = flow.config.native
+    made = [one.wide for one in flow.instances if one.pc >= 0 and one.computes]
+    made += [one.narrow for one in flow.instances if one.pc >= 0 and one.narrow is not None]
+    vectors = np.concatenate([np.zeros(0, np.int64), *(some.ravel() for some in made)])
+    return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
 def _way_in(builder: Builder, x: ir.Value, grid: tuple[int, int, int] | None, centre: float) -> ir.Value:

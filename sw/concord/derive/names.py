@@ -8,8 +8,8 @@ import re
 
 #: What derived files call their own functions and modules.
 RESERVED = frozenset(
-    "add behind compute depthwise dot finite gather half larger largest load mul np onnx path quantise relu run shapes "
-    "smaller sub t table torch w windows".split()
+    "add behind compute depthwise dot finite flags gather half inputs larger largest load mul note np onnx path "
+    "quantise raised relu run shapes smaller sub t table torch w windows words".split()
 )
 
 

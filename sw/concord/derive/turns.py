@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.build import Builder, Limit, narrowed
+from concord.derive.build import Builder, narrowed
 from concord.derive.chains import ClassNodes
 from concord.derive.classes import Class, Group, Places, elements_of
+from concord.derive.flags import Limit
 from concord.derive.live import Lines
 from concord.spec.formats import HALF_FRAC
 

@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.numpy_tail import tail_lines
+from concord.derive.flags import every
 from concord.derive.names import Names, identifier
 from concord.files import replacing, write_text
 from concord.golden import half
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import ExponentMode, Flag, Rounding
 
 _MARK = "# --- arithmetic ---\n"
 _ROUNDINGS = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "stochastic"}
@@ -58,10 +59,12 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDAr
     writer = _Writer(model)
     functions = writer.functions()
     prelude = importlib.resources.files(__package__).joinpath("numpy_prelude.py").read_text(encoding="utf-8")
-    head = _HEAD.format(title=_title(model), inputs=_ports(model.inputs, model), outputs=_ports(model.outputs, model))
+    ports = {"inputs": _ports(model.inputs, model), "outputs": _ports(model.outputs, model)}
+    head = _HEAD.format(title=_title(model), flags="" if model.flags is None else _ABOUT_FLAGS, **ports)
     arithmetic = prelude.split(_MARK, 1)[1].strip()
     load = f"W = load(Path(__file__).with_name({weights!r}))"
-    parts = [head, arithmetic, _LOAD.strip(), load, *functions, writer.run()]
+    words = f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}"
+    parts = [head, words, arithmetic, _LOAD.strip(), load, *functions, writer.run()]
     return "\n\n\n".join(parts) + "\n", writer.arrays
 
 
@@ -70,7 +73,7 @@ _HEAD = '''"""{title}
 Derived by `concord derive` from a program of the NPU and its images; gives the same bits, and needs NumPy only.
 
     run({{name: array [samples, ...]}}) -> {{name: array [samples, ...]}}
-
+{flags}
 {inputs}
 {outputs}
 """
@@ -78,6 +81,10 @@ Derived by `concord derive` from a program of the NPU and its images; gives the 
 from pathlib import Path
 
 import numpy as np'''
+
+_ABOUT_FLAGS = """
+With flags=True it also returns the sticky flags: by layer and name of the flag the samples that raised it.
+"""
 
 _LOAD = '''
 def load(file):
@@ -113,9 +120,9 @@ class _Writer:
         self.model = model
         self.arrays: dict[str, npt.NDArray[Any]] = {}
         self.names = Names()
-        self._constants = {node.output for node in _every(model.body) if isinstance(node, ir.Constant)}
+        self._constants = {node.output for node in every(model.body) if isinstance(node, ir.Constant)}
         self._steps: list[str] = []
-        self._values = {x.name for node in _every(model.body) for x in (*node.inputs, *node.outputs)}
+        self._values = {x.name for node in every(model.body) for x in (*node.inputs, *node.outputs)}
 
     # Functions ---------------------------------------------------------------------------------
 
@@ -144,25 +151,33 @@ class _Writer:
         results = [x for node in piece.nodes for x in node.outputs if x in later]
         stem = identifier(piece.layer or "program")
         name = self.names.new(stem, "layer" if stem in self._values else "")
-        arguments = ", ".join(x.name for x in given)
+        flagged = any(node.may for node in every(ir.Body(tuple(piece.nodes))))
+        arguments = ", ".join([x.name for x in given] + ["flags"] * flagged)
         lines = [f"def {name}({arguments}):", f'    """{_about(piece)}"""']
         for node in piece.nodes:
             lines += [f"    {line}" for line in self._lines(node)]
-        lines.append(f"    return {', '.join(x.name for x in results)}")
-        self._steps.append(f"{', '.join(x.name for x in results)} = {name}({arguments})")
+        lines += [f"    return {', '.join(x.name for x in results)}"] if results else []
+        self._steps.append((f"{', '.join(x.name for x in results)} = " if results else "") + f"{name}({arguments})")
         return "\n".join(lines)
 
     def run(self) -> str:
         """The function that calls all others."""
         model = self.model
-        lines = ["def compute(inputs):", '    """The outputs of the NPU for samples that are computed together."""']
+        flagged = model.flags is not None
+        lines = [
+            f"def compute(inputs{', flags' if flagged else ''}):",
+            '    """The outputs of the NPU for samples that are computed together."""',
+        ]
         lines += [f"    {x.name} = inputs[{model.names[x.name]!r}]" for x in model.inputs]
         lines += [f"    {step}" for step in self._steps]
         found = ", ".join(f"{model.names[x.name]!r}: {self._output(x)}" for x in model.outputs)
         lines.append(f"    return {{{found}}}")
         shapes = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.inputs}
         drop = {model.names[x.name]: x.shape[1:] if model.group > 1 else x.shape for x in model.outputs}
-        body = _RUN.format(shapes=shapes, results=drop, group=model.group, chunk=_chunk(model), behind=self._behind())
+        numbers = {"shapes": shapes, "results": drop, "group": model.group, "chunk": _chunk(model)}
+        flags = {key: text.replace("GROUP", str(model.group)) if flagged else "" for key, text in _FLAGGED.items()}
+        facts = _FACTS.format(model.flags) if flagged else ""
+        body = facts + _RUN.format(**numbers, **flags, behind=self._behind())
         return "\n".join(lines) + "\n\n\n" + body.strip()
 
     def _output(self, x: ir.Value) -> str:
@@ -233,14 +248,17 @@ class _Writer:
                 return self._binary(node)
             case ir.Table():
                 entries = self._shared(node.name, node.entries.view(np.float16))
-                return f"table({self._name(node.x)}, {entries}, {node.low}, {node.high}, {node.scale})"
+                ends = f", {tuple(not end for end in node.settled)}" if node.may else ""
+                numbers = f"{node.low}, {node.high}, {node.scale}{ends}{_flags(node)}"
+                return f"table({self._name(node.x)}, {entries}, {numbers})"
             case ir.Quantise():
                 return self._quantise(node)
             case ir.MatMul():
                 weight = self._weight(node, node.weight.swapaxes(-1, -2))
-                return f"dot({self._name(node.x)}, {weight}{self._sums(node, -1)})"
+                return f"dot({self._name(node.x)}, {weight}{self._sums(node, -1)}{_flags(node)})"
             case ir.Depthwise():
-                return f"depthwise({self._name(node.x)}, {self._weight(node, node.weight)}{self._sums(node, 0)})"
+                weight = self._weight(node, node.weight)
+                return f"depthwise({self._name(node.x)}, {weight}{self._sums(node, 0)}{_flags(node)})"
         return self._mover(node)
 
     def _shared(self, name: str, values: npt.NDArray[Any]) -> str:
@@ -263,7 +281,7 @@ class _Writer:
         for x in (node.a, node.b):
             missing = rank - len(x.shape) if x.batched else 0
             words.append(f"{self._name(x)}[:{', None' * missing}]" if missing else self._name(x))
-        return f"{_OPERATORS[node.operator]}({words[0]}, {words[1]})"
+        return f"{_OPERATORS[node.operator]}({words[0]}, {words[1]}{_flags(node)})"
 
     def _quantise(self, node: ir.Quantise) -> str:
         sizes = list(node.blocks)
@@ -277,7 +295,7 @@ class _Writer:
             words.append(f"rounding={_ROUNDINGS[node.rounding]!r}")
         if node.noise is not None:
             words.append(f"noise={self._array(node, 'noise', node.noise)}")
-        return f"quantise({', '.join(words)})"
+        return f"quantise({', '.join(words)}{_flags(node)})"
 
     def _weight(self, node: ir.MatMul | ir.Depthwise, weight: ir.Floats) -> str:
         single = node.bound <= 2.0 ** (_SINGLE_BITS + node.unit)
@@ -353,11 +371,36 @@ class _Writer:
         return lines
 
 
+_FACTS = '''
+#: Layers that may raise flags, and those that do in every run.
+LAYERS = {0.places!r}
+ALWAYS = {0.always!r}
+
+
+def raised(words):
+    """Flag words of samples, by layer, as samples by layer and name of the flag."""
+    found = {{}}
+    for layer, mine in words.items():
+        for name, bit in FLAGS.items():
+            if (mine & bit).any():
+                found.setdefault(layer, {{}})[name] = np.flatnonzero(mine & bit).tolist()
+    return found
+
+
+'''
+
+_FLAGGED = {
+    "option": ", flags=False",
+    "words": "    words = {name: np.full(runs, ALWAYS.get(name, 0), np.uint8) for name in LAYERS}\n",
+    "mine": ", {name: word[k : k + chunk] if flags else None for name, word in words.items()}",
+    "both": "(found, raised({name: np.repeat(word, GROUP)[:count] for name, word in words.items()})) if flags else ",
+}
+
 _RUN = '''
 SHAPES = {shapes}
 
 
-def run(inputs, chunk={chunk}):
+def run(inputs, chunk={chunk}{option}):
     """Outputs by name, float64 ``[samples, ...]``, of inputs by name.
 
     ``ValueError`` if a shape is wrong, or a number is not finite or infinite in binary16.
@@ -374,20 +417,20 @@ def run(inputs, chunk={chunk}):
     runs = (count + missing) // {group}
     if {group} > 1:
         full = {{name: x.reshape(runs, {group}, *x.shape[1:]) for name, x in full.items()}}
-    with np.errstate(all="ignore"):  # infinities and NaNs are meant
-        parts = [compute({{name: x[k : k + chunk] for name, x in full.items()}}) for k in range(0, runs, chunk)]
+{words}    with np.errstate(all="ignore"):  # infinities and NaNs are meant
+        parts = [
+            compute({{name: x[k : k + chunk] for name, x in full.items()}}{mine}) for k in range(0, runs, chunk)
+        ]
     shapes = {results}
     found = {{name: np.concatenate([part[name] for part in parts]).reshape(-1, *shapes[name]) for name in shapes}}
     found = {{name: x[:count] for name, x in found.items()}}
-{behind}    return found
+{behind}    return {both}found
 '''
 
 
-def _every(body: ir.Body) -> Iterable[ir.Node]:
-    for node in body:
-        yield node
-        if isinstance(node, ir.Loop):
-            yield from _every(node.body)
+def _flags(node: ir.Node) -> str:
+    """The argument of an operation that may raise flags."""
+    return f", flags=flags[{node.where!r}]" if node.may else ""
 
 
 def _slices(node: ir.Slice) -> list[str]:

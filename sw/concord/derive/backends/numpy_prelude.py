@@ -1,16 +1,25 @@
 """Arithmetic of the NPU in NumPy: what the files of ``concord derive`` begin with.
 
 binary16 numbers are kept in float32 arrays ``[batch, ...]``, which hold them exactly. The text below the imports is
-copied into every file, for people to read, so it needs NumPy only and has no annotations.
+copied into every file, for people to read, so it needs NumPy only and has no annotations; the file gives ``FLAGS``.
 """
 
 # mypy: ignore-errors
 
 import numpy as np
 
+from concord.spec.formats import Flag
+
+FLAGS = {flag.name: 1 << flag for flag in Flag}
+
 # --- arithmetic ---
 
 LARGEST = 65504.0  # the greatest binary16 number
+
+
+def note(flags, name, where):
+    """Raise a sticky flag in the words ``flags[batch]`` of the samples in which anything is true."""
+    flags |= where.reshape(len(flags), -1).any(1) * np.uint8(FLAGS[name])
 
 
 def half(x):
@@ -18,19 +27,26 @@ def half(x):
     return x.astype(np.float16).astype(np.float32)
 
 
-def add(a, b):
+def add(a, b, flags=None):
     """Sum; float32 has so many bits that rounding twice changes nothing. So have difference and product."""
-    return half(a + b)
+    return _result(half(a + b), a, b, flags)
 
 
-def sub(a, b):
+def sub(a, b, flags=None):
     """Difference."""
-    return half(a - b)
+    return _result(half(a - b), a, b, flags)
 
 
-def mul(a, b):
+def mul(a, b, flags=None):
     """Product."""
-    return half(a * b)
+    return _result(half(a * b), a, b, flags)
+
+
+def _result(y, a, b, flags):
+    """An infinity from finite operands is an overflow."""
+    if flags is not None:
+        note(flags, "HALF_OVERFLOW", np.isinf(y) & np.isfinite(a) & np.isfinite(b))
+    return y
 
 
 def larger(a, b):
@@ -65,15 +81,19 @@ def finite(x):
     return np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
 
 
-def table(x, entries, low, high, scale):
-    """The entry for ``rint(x * 2**scale)``, limited to ``low`` .. ``high``."""
+def table(x, entries, low, high, scale, unsettled=(False, False), flags=None):
+    """The entry for ``rint(x * 2**scale)``, limited to ``low`` .. ``high``; the function goes on at unsettled ends."""
+    if flags is not None:
+        note(flags, "NONFINITE", ~np.isfinite(x))
+        code = np.rint(finite(x) * np.float32(2.0**scale))
+        note(flags, "TABLE_CLAMPED", ((code < low) & unsettled[0]) | ((code > high) & unsettled[1]))
     if not np.abs(x).max() <= LARGEST:
         x = finite(x)
     code = np.rint(np.clip(x * np.float32(2.0**scale), low, high)).astype(np.int32)
     return entries[code - low]
 
 
-def quantise(x, sizes, bits, least, peaks=None, exponent=None, rounding="even", noise=None):
+def quantise(x, sizes, bits, least, peaks=None, exponent=None, rounding="even", noise=None, flags=None):
     """Block floating point: every block along the last axis to numbers ``q * 2**e`` with ``bits`` bits of q.
 
     ``sizes`` are the elements of the blocks. The exponent follows from the largest element, or from the constant
@@ -83,19 +103,21 @@ def quantise(x, sizes, bits, least, peaks=None, exponent=None, rounding="even", 
         blocks = x.reshape(*x.shape[:-1], len(sizes), sizes[0])
         some = None if noise is None else noise.reshape(*noise.shape[:-1], len(sizes), sizes[0])
         floor = None if peaks is None else np.float32(peaks)[:, None]
-        return _blocks(blocks, bits, least, floor, exponent, rounding, some).reshape(x.shape)
+        return _blocks(blocks, bits, least, floor, exponent, rounding, some, flags).reshape(x.shape)
     found, start = [], 0
     for k, size in enumerate(sizes):
         part = slice(start, start + size)
         some = None if noise is None else noise[..., part]
         floor = None if peaks is None else np.float32(peaks[k])
-        found.append(_blocks(x[..., part], bits, least, floor, exponent, rounding, some))
+        found.append(_blocks(x[..., part], bits, least, floor, exponent, rounding, some, flags))
         start += size
     return np.concatenate(found, axis=-1)
 
 
-def _blocks(x, bits, least, floor, exponent, rounding, noise):
+def _blocks(x, bits, least, floor, exponent, rounding, noise, flags):
     """One block along the last axis of every row."""
+    if flags is not None:
+        note(flags, "NONFINITE", ~np.isfinite(x))
     peak = np.abs(x).max(-1, keepdims=True)
     if not peak.max() <= LARGEST:
         x = finite(x)
@@ -119,10 +141,12 @@ def _blocks(x, bits, least, floor, exponent, rounding, noise):
     else:
         fine = np.floor(np.abs(x).astype(np.float64) / unit * 65536.0) + noise
         y = (np.copysign(np.floor(fine / 65536.0) * unit, x) + 0.0).astype(np.float32)
+    if flags is not None and exponent is not None:
+        note(flags, "SATURATED", np.abs(y) > limit)
     return np.clip(y, -limit, limit, out=y)
 
 
-def dot(x, weight, offset=None, limit=None, bits=None):
+def dot(x, weight, offset=None, limit=None, bits=None, flags=None):
     """Exact sums of products with a matrix, each rounded once to binary16.
 
     ``weight`` is ``[inputs, outputs]``, or ``[groups, inputs, outputs]`` for ``x[..., groups, inputs]``; ``offset`` is
@@ -137,18 +161,18 @@ def dot(x, weight, offset=None, limit=None, bits=None):
         more = None if offset is None else offset if weight.ndim == 2 else offset[place[-1]]
         return _exact(x[place][:, None], mine, more)
 
-    return _rounded(y, x, x.ndim - 1, exact, offset, limit, bits)
+    return _rounded(y, x, x.ndim - 1, exact, offset, limit, bits, flags)
 
 
-def depthwise(x, weight, offset=None, limit=None, bits=None):
+def depthwise(x, weight, offset=None, limit=None, bits=None, flags=None):
     """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     y = x[..., 0, :] * weight[0]
     for tap in range(1, len(weight)):
         y += x[..., tap, :] * weight[tap]
-    return _rounded(y, x, x.ndim - 2, lambda place: _exact(x[place], weight, offset), offset, limit, bits)
+    return _rounded(y, x, x.ndim - 2, lambda place: _exact(x[place], weight, offset), offset, limit, bits, flags)
 
 
-def _rounded(y, x, axis, exact, offset, limit, bits):
+def _rounded(y, x, axis, exact, offset, limit, bits, flags):
     """Sums as binary16; a sum of zero is +0."""
     y = y + (0.0 if offset is None else offset)
     if bits is not None:
@@ -157,8 +181,13 @@ def _rounded(y, x, axis, exact, offset, limit, bits):
         for place in map(tuple, np.argwhere(peak * norm + more > 2.0**53 * unit)):
             y[place] = exact(place)
     if limit is not None:
+        if flags is not None:  # the lower limit is a number of float64, the upper one may have more bits
+            note(flags, "ACC_OVERFLOW", (y < limit[0]) | (y >= -limit[0]))
         np.clip(y, *limit, out=y)
-    return half(y)
+    y = half(y)
+    if flags is not None:
+        note(flags, "HALF_OVERFLOW", np.isinf(y))
+    return y
 
 
 def _integers(x):

@@ -18,8 +18,9 @@ from concord.derive import ir
 from concord.files import write_bytes
 from concord.spec.formats import ExponentMode, Rounding
 
-from .names import runs_of_layers
+from .names import free_name, runs_of_layers
 from .node_facts import least_units, singles
+from .onnx_flags import Hits, describe
 from .onnx_movers import Movers
 from .onnx_tail import write_tail
 from .onnx_writer import Writer
@@ -51,7 +52,7 @@ class _Emitter(Movers):
     def __init__(self, model: ir.Model):
         reserved = {*model.names.values(), *(model.tail.shapes if model.tail else ())}
         super().__init__(Writer(reserved))
-        self.model = model
+        self.model, self.hits = model, Hits(self.writer)
         for value in _values(model.body):
             if value.name in reserved:
                 self.names[value] = self.writer.fresh(value.name)
@@ -65,10 +66,16 @@ class _Emitter(Movers):
             layers.append((layer, begin, len(self.writer.nodes)))
         begin = len(self.writer.nodes)
         results = self._ends()
+        flags = self._flags() if model.flags is not None and model.flags.places else None
         layers.append(("outputs", begin, len(self.writer.nodes)))
         inputs = [_port(model.names[value.name], self._sample(value)) for value in model.inputs]
         outputs = [_port(name, shape) for name, shape in results.items()]
+        if model.flags is not None and flags is not None:
+            shape: list[str | int | None] = ["samples", len(model.flags.places)]
+            outputs.append(helper.make_tensor_value_info(flags, TensorProto.UINT8, shape))
         found = self.writer.model(model.name, inputs, outputs, [one for one in layers if one[1] < one[2]])
+        if model.flags is not None and flags is not None:
+            describe(found, flags, model.flags)
         onnx.checker.check_model(found)
         return found
 
@@ -106,6 +113,20 @@ class _Emitter(Movers):
         filled = w.node("Gather", [given, index], axis=0)
         return w.node("Reshape", [filled, w.ints([-1, *value.shape])])
 
+    def _flags(self) -> str:
+        """The flag words of samples, those of the run that computes them."""
+        assert self.model.flags is not None
+        w, group = self.writer, self.model.group
+        name = free_name("flags", {*w.reserved})
+        words = self.hits.words(self.model.flags, self.batch(self.model.inputs[0]))
+        if group > 1:
+            count = len(self.model.flags.places)
+            several = w.node("Tile", [words, w.ints([1, group])])
+            rows = w.node("Reshape", [several, w.ints([-1, count])])
+            samples = w.node("Shape", [self.model.names[self.model.inputs[0].name]], start=0, end=1)
+            words = w.node("Slice", [rows, w.ints([0]), samples, w.ints([0])])
+        return w.node("Identity", [words], name)
+
     def _ungrouped(self, name: str, value: ir.Value) -> str:
         w = self.writer
         flat = w.node("Reshape", [name, w.ints([-1, *value.shape[1:]])])
@@ -115,7 +136,14 @@ class _Emitter(Movers):
     # Nodes --------------------------------------------------------------------------------------
 
     def emit(self, node: ir.Node) -> None:
-        """Write one node."""
+        """Write one node, and what finds out whether it raises flags."""
+        self._emit(node)
+        rank = len(node.output.shape)
+        operands = [self.aligned(x, rank) for x in node.inputs] if isinstance(node, ir.Binary) else []
+        if node.may:
+            self.hits.node(node, operands or [self.name(x) for x in node.inputs], self.name(node.output))
+
+    def _emit(self, node: ir.Node) -> None:
         match node:
             case ir.Constant():
                 self.names[node.output] = self.writer.constant(singles(node.data), np.float32, node.output.name)
@@ -200,12 +228,14 @@ class _Emitter(Movers):
         x = w.node("Cast", [x], to=TensorProto.DOUBLE)
         totals = [self._sum(node, part) for part in self._parts(x, how)]
         if len(totals) == 1:
-            total = self._limited(self._offset(node, totals[0], np.float64), how)
-            w.call("RoundToHalf", [total], self.name(node.output))
+            total = self._offset(node, totals[0], np.float64)
+            self.hits.product(node, [total])
+            w.call("RoundToHalf", [self._limited(total, how)], self.name(node.output))
             return
         if node.offset is not None:
             totals.append(w.constant(node.offset, np.float64))
         total, rest = w.calls({2: "SumOfTwo", 3: "SumOfThree"}[len(totals)], totals, 2)
+        self.hits.product(node, [total, rest])
         w.call("RoundSumToHalf", [self._limited(total, how), rest], self.name(node.output))
 
     def _parts(self, x: str, how: Plan) -> list[str]:
@@ -278,6 +308,7 @@ class _Emitter(Movers):
         both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
         params = [self.name(one.param) for one in both]
         constants = [one.param for one in node.scanned if not one.source.batched]
+        outside, self.hits = self.hits, Hits(w)
         with w.inside() as body:
             self.names |= {one.param: self.name(one.param) for one in both}
             for param in constants:
@@ -286,22 +317,27 @@ class _Emitter(Movers):
                 self.emit(inner)
             results = [one.result for one in node.carried] + [one.result for one in node.stacked]
             ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("turn")) for value in results]
+            hits = self.hits.together(self.hits.found)
+        self.hits = outside
         outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
-        outputs += [self.name(one.output) for one in node.stacked]
+        raised = {key: w.fresh("raised") for key in hits}
+        outputs += [self.name(one.output) for one in node.stacked] + list(raised.values())
         graph = helper.make_graph(
             body.nodes,
             node.layer or "turn",
             [_inner(name) for name in params],
-            [_inner(name) for name in ends],
+            [_inner(name) for name in ends] + [_inner(name, TensorProto.INT32) for name in hits.values()],
         )
         w.nodes.append(
             helper.make_node(
                 "Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph,
                 num_scan_inputs=len(sources),
                 scan_input_axes=[int(one.source.batched) for one in node.scanned],
-                scan_output_axes=[1] * len(node.stacked),
+                scan_output_axes=[1] * (len(node.stacked) + len(hits)),
             )
         )  # fmt: skip
+        for key, stacked in raised.items():
+            self.hits.turns(key, stacked)
 
 
 def _values(body: ir.Body) -> Iterator[ir.Value]:
@@ -322,5 +358,5 @@ def _port(name: str, shape: ir.Shape) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["samples", *shape])
 
 
-def _inner(name: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+def _inner(name: str, type_: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, type_, None)

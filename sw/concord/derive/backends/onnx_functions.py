@@ -30,6 +30,8 @@ BlockQuantizeStochastic, StaticQuantizeStochastic
     The same with 16 bits of noise for every element, DOUBLE: ``(floor(|x| * 2**16 / unit) + noise) >> 16``.
 CanonicalNaN
     Wide with the pattern of the canonical NaN for every NaN.
+
+Those of sticky flags are in :mod:`.onnx_flag_functions`.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ import onnx
 from onnx import parser
 
 from concord.spec.formats import HALF_MAX
+
+from .onnx_flag_functions import flag_texts
 
 #: Domain of the functions, and the version of the standard operators that they are made of.
 DOMAIN = "concord"
@@ -279,6 +283,7 @@ _TEXTS = {
     canonical = Constant <value = float {nan}> ()
     y = Where (nan, canonical, x)
     """),
+    **flag_texts(_FINITE),
 }  # fmt: skip
 
 

@@ -22,16 +22,19 @@ class Backend:
         Of the file.
     write : callable
         ``write(model, path)``.
+    flags : bool
+        Whether files have the sticky flags if nothing else is asked for: where they cost nothing in runs without them.
     """
 
     suffix: str
     write: Callable[[Model, Path], None]
+    flags: bool
 
 
 BACKENDS = {
-    "numpy": Backend(".py", write_numpy),
-    "torch": Backend(".py", write_torch),
-    "onnx": Backend(".onnx", write_onnx),
+    "numpy": Backend(".py", write_numpy, True),
+    "torch": Backend(".py", write_torch, True),
+    "onnx": Backend(".onnx", write_onnx, False),
 }
 
 

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.flags import accumulator_limit, every
 from concord.files import write_bytes
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import ExponentMode, Flag, Rounding
 
 from .names import free_name, runs_of_layers
 from .node_facts import check_tail, least_units, positions, singles
@@ -49,6 +50,44 @@ class Model(torch.nn.Module):
 
 '''
 
+_FLAGS = '''
+
+#: Layers that may raise flags, and those that do in every run.
+LAYERS = {0.places!r}
+ALWAYS = {0.always!r}
+
+
+def no_flags(samples: int) -> dict[str, Tensor]:
+    """Words of layers for ``flags`` of a model, in which nothing is raised but what always is."""
+    return {{name: torch.full((-(-samples // {1}),), ALWAYS.get(name, 0), dtype=torch.uint8) for name in LAYERS}}
+
+
+def raised(flags: dict[str, Tensor], samples: int) -> dict[str, dict[str, list[int]]]:
+    """Words of layers as samples by layer and name of the flag."""
+    found = {{}}
+    for layer, words in flags.items():
+        mine = words.repeat_interleave({1})[:samples]
+        for name, bit in FLAGS.items():
+            if (where := torch.nonzero(mine & bit).flatten().tolist()):
+                found.setdefault(layer, {{}})[name] = where
+    return found
+'''
+
+_END_WITH_FLAGS = '''
+
+def run(inputs: dict[str, np.ndarray], model: Model | None = None, flags: bool = False):
+    """Outputs by name, from arrays of inputs by name; with flags also the samples that raised them, by layer and flag.
+
+    The flags that are sticky in the NPU are those of any sample of a batch.
+    """
+    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    words = no_flags(len(given[0])) if flags else None
+    with torch.no_grad():
+        results = (model or Model())(*given, flags=words)
+    outputs = {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
+    return outputs if words is None else (outputs, raised(words, len(given[0])))
+'''
+
 _END = '''
 
 def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, np.ndarray]:
@@ -68,10 +107,18 @@ def _functions() -> str:
 
 
 @cache
+def _flag_functions() -> str:
+    """The text of :mod:`.torch_flags` behind its head."""
+    text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
+    return f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}\n" + text.split("# --- flags ---\n", 1)[1]
+
+
+@cache
 def _own_names() -> frozenset[str]:
     """Names that the file uses itself."""
-    used = "self torch np total rest turn part run count Path Model Tensor".split()
-    return frozenset([*used, *re.findall(r"^def (\w+)", _functions(), re.MULTILINE), *dir(builtins), *keyword.kwlist])
+    used = "self torch np total rest turn part run count flags no_flags raised Path Model Tensor".split()
+    functions = re.findall(r"^def (\w+)", _functions() + _flag_functions(), re.MULTILINE)
+    return frozenset([*used, *functions, *dir(builtins), *keyword.kwlist])
 
 
 def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
@@ -124,8 +171,9 @@ class _Emitter:
             name = free_name("layer_" + (re.sub(r"\W", "_", layer) or "part"), taken)
             returned = ", ".join(results)
             body = [f'"""{_quoted(layer)}"""', *self.lines, f"return {returned}" if results else "return"]
+            given += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
             methods.append(_method(name, given, body))
-            calls.append(f"{returned} = self.{name}({', '.join(given)})")
+            calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(given)})")
         return self._whole(constants, methods, calls), self.constants
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
@@ -148,7 +196,7 @@ class _Emitter:
         tail = [*cuts, *fixed, *tail]
         forward = _method(
             "forward",
-            [self.local(value) for value in model.inputs],
+            [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *tail, f"return {', '.join(outputs)},"],
         )
         names = [*_tail_names(model), *(model.names[value.name] for value in model.outputs)]
@@ -157,11 +205,14 @@ class _Emitter:
                 f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 _functions(),
+                *([] if model.flags is None else ["", _flag_functions(), _FLAGS.format(model.flags, model.group)]),
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
                 f"OUTPUTS = {names!r}",
             ]
-        ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + _END  # fmt: skip
+        ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + (
+            _END if model.flags is None else _END_WITH_FLAGS
+        )  # fmt: skip
 
     @staticmethod
     def local(value: ir.Value) -> str:
@@ -204,7 +255,36 @@ class _Emitter:
     # Nodes --------------------------------------------------------------------------------------
 
     def emit(self, node: ir.Node) -> None:
-        """Write one node."""
+        """Write one node, and behind it what finds out whether it raises flags."""
+        self._emit(node)
+        if node.may and not isinstance(node, ir.Products):
+            self._note(node, [(flag, self._condition(node, flag)) for flag in node.may])
+
+    def _note(self, node: ir.Node, raised: Sequence[tuple[Flag, str]]) -> None:
+        """Lines that raise flags where conditions are true."""
+        self.lines.append("if flags is not None:")
+        self.lines += [f"    note(flags[{node.where!r}], {flag.name!r}, {where})" for flag, where in raised]
+
+    def _condition(self, node: ir.Node, flag: Flag) -> str:
+        """Where a node that is no product raises a flag."""
+        match node:
+            case ir.Binary():
+                operands = [self.aligned(x, len(node.output.shape)) for x in node.inputs]
+                return f"overflowed({', '.join([self.local(node.output), *operands])})"
+            case ir.Table() if flag is Flag.TABLE_CLAMPED:
+                ends = [
+                    _number(np.inf * sign if settled else float(end))
+                    for sign, end, settled in zip((-1, 1), (node.low, node.high), node.settled, strict=True)
+                ]
+                return f"table_clamped({self.local(node.x)}, {2.0**node.scale!r}, {', '.join(ends)})"
+            case ir.Quantise() if flag is Flag.SATURATED:
+                noise = "" if node.noise is None else f", {self.constant(node.noise, np.float64)}"
+                return f"saturated({self.local(node.x)}, {2.0**node.exp!r}, {float(node.form.q_max + 1)!r}{noise})"
+            case ir.Table() | ir.Quantise():
+                return f"not_finite({self.local(node.x)})"
+        raise TypeError(f"{type(node).__name__} must not raise {flag.name}")
+
+    def _emit(self, node: ir.Node) -> None:
         match node:
             case ir.Constant():
                 self.put(node.output, self.constant(singles(node.data), np.float32))
@@ -281,9 +361,19 @@ class _Emitter:
             sums = f"[{one.format('part')} for part in parts({x}, {how.steps!r})]{beside}"
             self.lines.append(f"total, rest = sum_of_{count}(*({sums}))")
             total, rest = "total", ", rest"
+        raised = []
+        if Flag.ACC_OVERFLOW in node.may:
+            if not rest:
+                self.lines.append(f"total = {total}")
+                total = "total"
+            raised.append((Flag.ACC_OVERFLOW, f"beyond(total{rest}, limit={accumulator_limit(node)!r})"))
+        if Flag.HALF_OVERFLOW in node.may:
+            raised.append((Flag.HALF_OVERFLOW, f"overflowed({self.local(node.output)})"))
         if how.limits is not None:
             total = f"({total}).clamp({how.limits[0]!r}, {how.limits[1]!r})"
         self.put(node.output, f"round_to_half({total}{rest})")
+        if raised:
+            self._note(node, raised)
 
     def _loop(self, node: ir.Loop) -> None:
         batched = next(value for value in node.inputs if value.batched)

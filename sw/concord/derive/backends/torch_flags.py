@@ -1,0 +1,53 @@
+"""The sticky flags of the NPU in PyTorch: part of a derived module that has them, behind :mod:`.torch_functions`."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from concord.derive.backends.torch_functions import finite
+from concord.spec.formats import Flag
+
+FLAGS: Mapping[str, int] = {flag.name: 1 << flag for flag in Flag}
+
+# --- flags ---
+
+
+def note(flags: Tensor, name: str, where: Tensor) -> None:
+    """Raise a flag in the words ``flags[samples]`` where anything of a sample is true in ``where[samples, ...]``."""
+    flags |= where.unsqueeze(-1).flatten(1).any(1).to(torch.uint8) * FLAGS[name]
+
+
+def beyond(total: Tensor, rest: Tensor | None = None, limit: float = float("inf")) -> Tensor:
+    """Sums that an accumulator for ``-limit <= sum < limit`` cuts off; ``rest`` as for round_to_half."""
+    if rest is None:
+        return (total < -limit) | (total >= limit)
+    below = (total < -limit) | ((total == -limit) & (rest < 0.0))
+    return below | (total > limit) | ((total == limit) & (rest >= 0.0))
+
+
+def overflowed(y: Tensor, *operands: Tensor) -> Tensor:
+    """Infinities that come from finite operands."""
+    found = torch.isinf(y)
+    for x in operands:
+        found = found & torch.isfinite(x)
+    return found
+
+
+def not_finite(x: Tensor) -> Tensor:
+    """Infinities and NaNs, of which a converter or a table makes something else."""
+    return ~torch.isfinite(x)
+
+
+def table_clamped(x: Tensor, factor: float, low: float, high: float) -> Tensor:
+    """Numbers beyond the codes of a table; an end is infinite where the function is settled."""
+    code = torch.round(finite(x) * factor)
+    return (code < low) | (code > high)
+
+
+def saturated(x: Tensor, unit: float, codes: float, noise: Tensor | None = None) -> Tensor:
+    """Numbers that a static exponent rounds to ``codes`` units or more, which no mantissa holds."""
+    size = torch.abs(finite(x))
+    if noise is None:
+        return size >= (codes - 0.5) * unit
+    return torch.floor(size.to(torch.float64) / unit * 65536.0) + noise >= codes * 65536.0
