@@ -35,6 +35,7 @@ from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
 from concord.cli_prove import prove
 from concord.cli_report import report
+from concord.cli_train import train
 from concord.compiler.package import Package
 from concord.files import check_place, replacing, write_text
 from concord.host import LinkedDevice, connect
@@ -61,6 +62,7 @@ main.add_command(inspect)
 main.add_command(overflow)
 main.add_command(prove)
 main.add_command(report)
+main.add_command(train)
 
 
 @main.command()

@@ -69,7 +69,11 @@ class Updated(NamedTuple):
 
 
 def start(
-    values: ArrayLike, fmt: TrainingFormat, accumulator: AccumulatorFormat, zero_exp: int = 0
+    values: ArrayLike,
+    fmt: TrainingFormat,
+    accumulator: AccumulatorFormat,
+    zero_exp: int = 0,
+    least_exp: int = TRAIN_EXP_MIN,
 ) -> tuple[Ints, Ints, Ints]:
     """Weights, accumulators and exponents of the weights for blocks of floats ``values[..., n]``.
 
@@ -83,6 +87,8 @@ def start(
         Formats.
     zero_exp : int
         Exponent of a block of zeros.
+    least_exp : int
+        No block has an exponent below this.
 
     Raises
     ------
@@ -93,7 +99,7 @@ def start(
     if not np.all(np.isfinite(exact)):
         raise ValueError("weights must be finite, not infinite or NaN")
     exp = np.where(np.any(exact, axis=-1), shared_exponent(exact, fmt.bits), zero_exp)
-    exp = np.clip(exp, TRAIN_EXP_MIN + accumulator.shift, TRAIN_EXP_MAX)
+    exp = np.clip(exp, max(TRAIN_EXP_MIN + accumulator.shift, least_exp), TRAIN_EXP_MAX)
     total = nearest_away(np.ldexp(exact, accumulator.shift - exp[..., None]))
     weight = np.clip(round_shift(total, accumulator.shift), -fmt.q_max, fmt.q_max)
     return weight, _remainder(total, weight, accumulator), np.asarray(exp)

@@ -1,0 +1,180 @@
+"""``concord train``."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from concord.cli_base import EXISTING, FOLDER, arrays_of, readable, wide_console
+from concord.files import check_place, write_bytes, write_text
+
+if TYPE_CHECKING:
+    from concord.train import Figures, Trainer
+    from concord.train.settings import Plan
+
+#: Exit status after an interruption, as shells have it.
+INTERRUPTED = 130
+#: Seconds between checkpoints.
+_PERIOD = 30.0
+
+
+def trainer_of(plan: Plan) -> Trainer:
+    """A trainer for what a file describes; ``ValueError`` if it cannot be."""
+    from concord.frontend import import_model
+    from concord.train import Samples, Trainer, described
+
+    arrays, names = arrays_of(plan.data), plan.names
+    if missing := [names[key] for key in ("x", "y") if names[key] not in arrays]:
+        raise ValueError(f"{plan.data} must have the arrays {missing}, and has {sorted(arrays)}")
+    graph = import_model(plan.model) if isinstance(plan.model, Path) else described(plan.model, plan.input_shape or ())
+    sets = [
+        Samples(arrays[names[x]], arrays[names[y]], plan.scale, plan.zero)
+        for x, y in (("x", "y"), ("test_x", "test_y"))
+        if names[x] in arrays and names[y] in arrays
+    ]
+    return Trainer(graph, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random)
+
+
+@click.command()
+@click.argument("config", type=EXISTING)
+@click.option("-o", "--output", type=FOLDER, required=True, help="Folder for checkpoint, network and history.")
+@click.option("--resume", is_flag=True, help="Go on where the checkpoint in the folder was written.")
+@readable
+def train(config: Path, output: Path, resume: bool) -> None:
+    """Train a network in block floating point as CONFIG, a TOML file, says.
+
+    Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes. Ctrl-C saves the
+    checkpoint; with --resume nothing is lost.
+    """
+    from concord.train import export_onnx
+    from concord.train.settings import read_plan
+
+    trainer = trainer_of(read_plan(config))
+    output.mkdir(parents=True, exist_ok=True)
+    saved, network, history = (output / name for name in ("checkpoint.npz", "network.onnx", "history.json"))
+    for path in (saved, network, history):
+        check_place(path)
+    if resume:
+        trainer.restore(saved)
+    elif saved.exists():
+        raise ValueError(f"{saved} is there already; give --resume to go on, or another folder")
+    console = wide_console()
+    with _interruption() as pressed:
+        run(trainer, saved, console, pressed)
+    trainer.save(saved)
+    write_text(history, json.dumps([asdict(figures) for figures in trainer.history], indent=1) + "\n")
+    if not trainer.finished:
+        console.print(f"interrupted; go on with: concord train {config} -o {output} --resume", soft_wrap=True)
+        raise click.exceptions.Exit(INTERRUPTED)
+    write_bytes(network, export_onnx(trainer.trained()))
+    console.print(summary(trainer.history))
+    for line in told(trainer.history[-1]):
+        console.print(line, soft_wrap=True)
+    console.print(f"{network}: trained; concord compile {network}", soft_wrap=True)
+
+
+def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bool]) -> None:
+    """Train with a progress bar, a line per epoch, and a checkpoint now and then."""
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=24), TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    total = trainer.settings.epochs * trainer.steps
+    last = monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        at = trainer.epoch * trainer.steps + trainer.done
+        task = progress.add_task("", total=total, completed=at, epoch=trainer.epoch + 1, figures="")
+
+        def after(current: Trainer) -> bool:
+            nonlocal last
+            if current.done == 0:
+                console.print(line(current.history[-1]), soft_wrap=True)
+            done = current.epoch * current.steps + current.done
+            epoch = min(current.epoch + 1, current.settings.epochs)
+            progress.update(task, completed=done, epoch=epoch, figures=current.running)
+            if saved is not None and monotonic() - last > _PERIOD:
+                current.save(saved)
+                last = monotonic()
+            return pressed[0]
+
+        trainer.fit(after)
+
+
+@contextmanager
+def _interruption() -> Iterator[list[bool]]:
+    """Whether Ctrl-C was pressed: a step is never left half done."""
+    pressed = [False]
+
+    def note(number: int, frame: Any) -> None:
+        if pressed[0]:
+            raise KeyboardInterrupt
+        pressed[0] = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def line(figures: Figures) -> str:
+    """An epoch in a line."""
+    parts = [f"epoch {figures.epoch + 1}: loss {figures.loss:.4f}"]
+    if figures.accuracy is not None:
+        parts.append(f"accuracy {_percent(figures.accuracy)}")
+    if figures.test_loss is not None:
+        parts.append(f"test loss {figures.test_loss:.4f}")
+    if figures.test_accuracy is not None:
+        parts.append(f"test accuracy {_percent(figures.test_accuracy)}")
+    return ", ".join(parts)
+
+
+def summary(history: list[Figures]) -> Table:
+    """The first epochs, every few in between, and the last."""
+    table = Table(title="Training", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    names = ("epoch", "rate", "loss", "accuracy", "test loss", "test accuracy", "refused", "vanished", "grown")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
+    for k in shown:
+        f = history[k]
+        counted = max(f.counts.elements, 1)
+        table.add_row(
+            str(f.epoch + 1), f"{f.rate:.6g}", f"{f.loss:.4f}", _percent(f.accuracy),
+            "" if f.test_loss is None else f"{f.test_loss:.4f}", _percent(f.test_accuracy),
+            _percent(f.counts.refused / counted), _percent(f.counts.vanished / counted), str(f.counts.grown),
+        )  # fmt: skip
+    return table
+
+
+def told(figures: Figures) -> list[str]:
+    """What the counts of the last epoch ask for."""
+    counted = max(figures.counts.elements, 1)
+    found = []
+    if figures.counts.refused > counted // 20:
+        found.append(
+            f"{_percent(figures.counts.refused / counted)} of the updates of the last epoch were larger than "
+            "accumulators hold and were cut off (refused): a smaller rate, or a smaller accumulator.point, keeps them"
+        )
+    if figures.counts.vanished > counted // 2:
+        found.append(
+            f"{_percent(figures.counts.vanished / counted)} of the updates of the last epoch were too small for "
+            "accumulators and were rounded to zero (vanished): more accumulator bits, or stochastic rounding, keep them"
+        )
+    return found

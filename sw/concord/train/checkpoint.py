@@ -1,0 +1,85 @@
+"""Checkpoints: integers and exponents in an npz file, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.files import replacing
+from concord.train.network import Network
+
+_VERSION = 1
+_HEADER = "header"
+
+
+def fingerprint(network: Network, facts: dict[str, Any]) -> str:
+    """Of what a checkpoint belongs to: layers and shapes, and settings."""
+    layers = [(layer.name, layer.inputs, layer.outputs, type(layer).__name__) for layer in network.layers]
+    shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
+    return hashlib.sha256(json.dumps([layers, shapes, facts], sort_keys=True).encode()).hexdigest()
+
+
+def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str, Any]) -> None:
+    """Write a checkpoint.
+
+    Parameters
+    ----------
+    path : Path
+        Of the npz file.
+    network : Network
+        Its parameters are written.
+    facts : dict
+        What the checkpoint is only good for, see :func:`fingerprint`.
+    progress : dict
+        Where the training is; for JSON.
+    """
+    header = {"version": _VERSION, "fingerprint": fingerprint(network, facts), "progress": progress}
+    arrays: dict[str, npt.NDArray[Any]] = {_HEADER: np.array(json.dumps(header))}
+    for name, p in network.parameters.items():
+        arrays |= {f"{name}/weight": p.weight, f"{name}/acc": p.acc, f"{name}/exp": p.exp}
+        if p.velocity is not None:
+            arrays |= {f"{name}/velocity": p.velocity, f"{name}/velocity_exp": np.array(p.velocity_exp, np.int16)}
+    with replacing(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def restore(path: Path, network: Network, facts: dict[str, Any]) -> dict[str, Any]:
+    """Take parameters from a checkpoint, and return where the training was.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or of another network or other settings. The network is as it was then.
+    """
+    try:
+        with path.open("rb") as opened, np.load(opened) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop(_HEADER)))
+        version, mark, progress = header["version"], header["fingerprint"], header["progress"]
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{path} must be a checkpoint, and is none or is damaged: {error}") from error
+    if version != _VERSION:
+        raise ValueError(f"{path} must be a checkpoint of version {_VERSION}, not {version!r}")
+    if mark != fingerprint(network, facts):
+        raise ValueError(f"{path} must be of this network, with these settings and data, and is of others")
+    new = {}
+    for name, p in network.parameters.items():
+        for key, old in (("weight", p.weight), ("acc", p.acc), ("exp", p.exp)):
+            found = arrays.get(f"{name}/{key}")
+            if found is None or found.shape != old.shape or found.dtype != old.dtype:
+                raise ValueError(f"{path} must have {old.dtype} {list(old.shape)} as {name}/{key}, and has not")
+            new[name, key] = found
+    for name, p in network.parameters.items():
+        p.replace(*(new[name, key] for key in ("weight", "acc", "exp")))
+        p.velocity = arrays.get(f"{name}/velocity")
+        p.velocity_exp = int(arrays.get(f"{name}/velocity_exp", 0))
+    return dict(progress)

@@ -1,0 +1,78 @@
+"""Samples for training, checked before the first step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.graph.ir import Graph
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and what should come out.
+
+    Parameters
+    ----------
+    x : array of numbers
+        ``[samples, *shape]``, of any type.
+    y : array
+        Classes ``[samples]``, or targets ``[samples, *shape of the output]`` for a squared error.
+    scale, zero : float
+        The network reads ``(x - zero) * scale``, in double precision, rounded to the format of activations batch by
+        batch.
+    """
+
+    x: Array
+    y: Array
+    scale: float = 1.0
+    zero: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def inputs(self, rows: Array | slice) -> npt.NDArray[np.float64]:
+        """What the network reads of some samples."""
+        return np.asarray((self.x[rows].astype(np.float64) - self.zero) * self.scale)
+
+    def check(self, what: str, graph: Graph, output: str, loss: str) -> None:
+        """Raise ``ValueError`` unless a network can read and judge them."""
+        name, x, y = graph.inputs[0], np.asarray(self.x), np.asarray(self.y)
+        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
+            raise ValueError(f"{what} data must be numbers, not {x.dtype} and {y.dtype}")
+        shape = graph.sample_shape(name)
+        if not x.ndim or not len(x):
+            raise ValueError(f"{what} data must have at least one sample, not the shape {list(x.shape)}")
+        if prod(x.shape[1:]) != prod(shape) or _bare(x.shape[1:]) != _bare(shape):
+            raise ValueError(f"samples of the {what} data must have the shape {list(shape)}, not {list(x.shape[1:])}")
+        if not np.isfinite([self.scale, self.zero]).all():
+            raise ValueError(f"scale and zero must be finite, not {self.scale!r} and {self.zero!r}")
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            first = int(np.argwhere(~np.isfinite(x))[0][0])
+            raise ValueError(f"{what} data must be finite, and sample {first} has an infinity or NaN")
+        if len(y) != len(x) if y.ndim else True:
+            raise ValueError(f"{what} data must have a label for each of {len(x)} samples, not {list(y.shape)}")
+        self._check_labels(what, y, prod(graph.shapes[output]), loss)
+
+    def _check_labels(self, what: str, y: Array, outputs: int, loss: str) -> None:
+        if loss == "cross_entropy":
+            if y.ndim != 1 or y.dtype.kind not in "iu":
+                raise ValueError(f"labels of the {what} data must be whole numbers, one per sample, not {y.dtype} "
+                                 f"{list(y.shape)}")  # fmt: skip
+            if y.min() < 0 or y.max() >= outputs:
+                raise ValueError(f"labels of the {what} data must be in 0..{outputs - 1}, not {y.min()}..{y.max()}")
+        elif prod(y.shape[1:]) != outputs:
+            raise ValueError(f"targets of the {what} data must have {outputs} elements per sample, not {list(y.shape)}")
+        elif y.dtype.kind == "f" and not np.isfinite(y).all():
+            raise ValueError(f"targets of the {what} data must be finite, not infinite or NaN")
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of length 1."""
+    return tuple(size for size in shape if size != 1)

@@ -1,0 +1,96 @@
+"""What a layer is: forward and backward in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from concord.spec.training import TrainingFormats
+from concord.train.noise import Noise
+from concord.train.parameters import Parameter
+from concord.train.tensor import Tensor, narrow
+
+#: What forward keeps for backward.
+Memory = Any
+#: Gradients of inputs, and of parameters by what they are to the layer.
+Gradients = tuple[list[Tensor | None], dict[str, Tensor]]
+
+
+@dataclass
+class Pass:
+    """One pass through a network.
+
+    Parameters
+    ----------
+    formats : TrainingFormats
+        Of everything.
+    noise : Noise or None
+        For stochastic rounding.
+    training : bool
+        Whether statistics of the batch are taken (BatchNorm), and memories are kept.
+    """
+
+    formats: TrainingFormats
+    noise: Noise | None = None
+    training: bool = True
+    _narrowed: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def activation(self, x: Tensor, axis: int | None = None) -> Tensor:
+        """A tensor as a product, a pooling or a function reads it; all readers get the same one.
+
+        Blocks are along the channels: the given axis, or that of images, or the last one.
+        """
+        axis = channels(x) if axis is None else axis
+        key = id(x), axis
+        if key not in self._narrowed:
+            self._narrowed[key] = x, narrow(x, self.formats.activation, self.noise, axis)
+        return self._narrowed[key][1]
+
+    def table_input(self, x: Tensor) -> Tensor:
+        """An activation as a table reads it: with one exponent, whatever the block of activations is."""
+        return narrow(x, replace(self.formats.activation, block=0), self.noise)
+
+    def gradient(self, g: Tensor, axis: int | None = None) -> Tensor:
+        """The gradient of an activation as a layer reads it."""
+        axis = channels(g) if axis is None else axis
+        return narrow(g, self.formats.gradient, self.noise, axis)
+
+
+def channels(x: Tensor) -> int:
+    """Axis of the channels: of images ``[samples, batch, C, H, W]``, or the last one."""
+    return -3 if x.mant.ndim == 5 else -1
+
+
+class Layer:
+    """One operation of a network that can be trained.
+
+    Parameters
+    ----------
+    name : str
+        Of its node.
+    inputs, outputs : tuple of str
+        Names of tensors; those that are left out are empty.
+    """
+
+    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str]):
+        self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Parameters by what they are to the layer."""
+        return {}
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        """Outputs, and what backward needs."""
+        raise NotImplementedError
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        """Gradients of inputs and parameters; ``grads`` are those of the outputs, ``None`` where nothing reads one."""
+        raise NotImplementedError
+
+
+def only(tensors: Sequence[Tensor | None]) -> Tensor:
+    """The gradient of the only output."""
+    (found,) = (tensor for tensor in tensors if tensor is not None)
+    return found

@@ -1,0 +1,87 @@
+"""Matrix product with a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from concord.golden.rounding import round_shift
+from concord.spec.training import TrainingFormat
+from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.parameters import Parameter
+from concord.train.products import exact, total
+from concord.train.tensor import Array, Tensor, added, carrier, settled
+
+
+def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingFormat) -> Tensor:
+    """A product plus a bias that is broadcast to it, on the grid of the product; an intermediate.
+
+    What the bias has below that grid is rounded to the nearest, away. Where it would have more than 46 bits there, the
+    grid is that of :func:`concord.train.tensor.added`.
+    """
+    if not bias.peak:
+        return settled(mant, exp, peak, fmt)
+    left = bias.exp - exp
+    if bias.peak.bit_length() + left > 46:
+        whole = np.broadcast_to(bias.mant, mant.shape)
+        return added([Tensor(mant, exp, max(peak, 1)), Tensor(whole, bias.exp, bias.peak)], fmt)
+    shifted = round_shift(bias.mant, -left)
+    peak += int(np.abs(shifted).max())
+    dtype = carrier(peak)
+    return settled(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)
+
+
+class Dense(Layer):
+    """``y = x W^T + b`` along the last axis. W is ``[O, K]``."""
+
+    def __init__(
+        self, name: str, inputs: Sequence[str], outputs: Sequence[str], weight: Parameter, bias: Parameter | None
+    ):
+        super().__init__(name, inputs, outputs)
+        self.weight, self.bias = weight, bias
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0])
+        return [product(x, self.weight.tensor, None if self.bias is None else self.bias.tensor, way)], x
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g, x = only(grads), memory
+        changes = {"weight": weight_gradient(g, x, way)}
+        if self.bias is not None:
+            changes["bias"] = bias_gradient(g, way)
+        return [input_gradient(way.gradient(g), self.weight.tensor, way)], changes
+
+
+def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass) -> Tensor:
+    """``x W^T + b``, an intermediate."""
+    rows = x.mant.reshape(-1, x.mant.shape[-1])
+    mant, peak = exact(np.matmul, rows, x.peak, w.mant.T, w.peak, rows.shape[1])
+    mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp
+    if bias is None:
+        return settled(mant, exp, peak, way.formats.intermediate)
+    return with_bias(mant, exp, peak, bias, way.formats.intermediate)
+
+
+def weight_gradient(g: Tensor, x: Tensor, way: Pass) -> Tensor:
+    """``g^T x`` over all rows: the gradient of the weights."""
+    rows, read = g.mant.reshape(-1, g.mant.shape[-1]), x.mant.reshape(-1, x.mant.shape[-1])
+    found, peak = exact(np.matmul, rows.T, g.peak, read, x.peak, len(rows))
+    return settled(found, g.exp + x.exp, peak, way.formats.intermediate)
+
+
+def bias_gradient(g: Tensor, way: Pass) -> Tensor:
+    """The sum over all rows."""
+    mant, peak = total(g.mant.reshape(-1, g.mant.shape[-1]), g.peak, (0,))
+    return settled(mant, g.exp, peak, way.formats.intermediate)
+
+
+def input_gradient(g: Tensor, w: Tensor, way: Pass) -> Tensor:
+    """``g W``."""
+    rows = g.mant.reshape(-1, g.mant.shape[-1])
+    back, peak = exact(np.matmul, rows, g.peak, w.mant, w.peak, rows.shape[1])
+    return settled(back.reshape(*g.mant.shape[:-1], -1), g.exp + w.exp, peak, way.formats.intermediate)

@@ -1,0 +1,128 @@
+"""Functions of one element, sums, and layers that move elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from concord.functions import function
+from concord.graph.ir import Node
+from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.tensor import Array, Tensor, added, settled
+
+#: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
+TABLE_POINT = 15
+#: Functions with tables, and their slope from the result.
+SLOPES: dict[str, Callable[[Fraction], Fraction]] = {
+    "tanh": lambda y: 1 - y * y,
+    "sigmoid": lambda y: y * (1 - y),
+}
+
+
+@lru_cache(maxsize=512)
+def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
+    """A function and its slope for every mantissa of a grid, from ``-q_max`` on [transfer-lut].
+
+    Entries are the exact results, times ``2**15``, rounded to the nearest (halves away) and at most ``2**15 - 1``;
+    slopes follow from the results with 60 digits, not from the entries.
+    """
+    evaluate, top = function(name), (1 << TABLE_POINT) - 1
+    values: list[int] = []
+    slopes: list[int] = []
+    for code in range(-q_max, q_max + 1):
+        y = Fraction(evaluate(Fraction(code) * Fraction(2) ** exp))
+        for found, into in ((y, values), (SLOPES[name](y), slopes)):
+            magnitude = int(abs(found) * (1 << TABLE_POINT) + Fraction(1, 2))
+            into.append(min(magnitude, top) * (1 if found >= 0 else -1))
+    return np.array(values, dtype=np.float32), np.array(slopes, dtype=np.float32)
+
+
+def looked_up(name: str, x: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
+    """A function and its slope of an activation, by table."""
+    values, slopes = table(name, x.exp, q_max)
+    codes = x.mant.astype(np.intp) + q_max
+    top = (1 << TABLE_POINT) - 1
+    return Tensor(values[codes], -TABLE_POINT, top), Tensor(slopes[codes], -TABLE_POINT, top)
+
+
+def times(a: Tensor, b: Tensor, way: Pass) -> Tensor:
+    """Products of elements, an intermediate."""
+    dtype = np.float64 if a.peak * b.peak > 1 << 24 else np.float32
+    return settled(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, way.formats.intermediate)
+
+
+class Relu(Layer):
+    """Zero in the place of what is negative; the gradient passes where the input is above zero."""
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0])
+        mant = np.maximum(x.mant, 0)
+        return [x.with_mant(mant)], mant
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g = way.gradient(only(grads))
+        return [g.with_mant(g.mant * (memory > 0))], {}
+
+
+class TableFunction(Layer):
+    """Tanh or sigmoid by table."""
+
+    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], function: str):
+        super().__init__(name, inputs, outputs)
+        self.function = function
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        y, slope = looked_up(self.function, way.table_input(xs[0]), way.formats.activation.q_max)
+        return [y], slope
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        return [times(way.gradient(only(grads)), memory, way)], {}
+
+
+class Add(Layer):
+    """The sum of two tensors of one shape, both as intermediates; its gradient is that of both."""
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        return [added(list(xs), way.formats.intermediate)], None
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        return [only(grads)] * len(self.inputs), {}
+
+
+class Moving(Layer):
+    """Reshape, Transpose and Slice: elements move; gradients move back."""
+
+    def __init__(self, node: Node):
+        super().__init__(node.name, node.inputs, node.outputs)
+        self.node = node
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        (x,) = xs
+        return [x.with_mant(self._moved(x.mant))], x.mant.shape
+
+    def _index(self, rank: int) -> tuple[slice, ...]:
+        attrs, index = self.node.attrs, [slice(None)] * rank
+        for axis, begin, stop, step in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
+            index[axis + 1] = slice(begin, stop if stop >= 0 else None, step)
+        return tuple(index)
+
+    def _order(self) -> list[int]:
+        return [0, *(axis + 1 for axis in self.node.attrs["perm"])]
+
+    def _moved(self, mant: Array) -> Array:
+        if self.node.op == "Reshape":
+            return mant.reshape(len(mant), *self.node.attrs["shape"])
+        return mant.transpose(self._order()) if self.node.op == "Transpose" else mant[self._index(mant.ndim)]
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g = only(grads)
+        if self.node.op == "Reshape":
+            return [g.with_mant(g.mant.reshape(memory))], {}
+        if self.node.op == "Transpose":
+            return [g.with_mant(g.mant.transpose(np.argsort(self._order())))], {}
+        back = np.zeros(memory, g.mant.dtype)
+        back[self._index(len(memory))] = g.mant
+        return [g.with_mant(back)], {}

@@ -1,0 +1,112 @@
+"""Pooling: the greatest and the average of a window, and averages along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Node
+from concord.graph.ops import divisors
+from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.windows import Geometry, room, tail
+from concord.train.tensor import SINGLE, Array, Dyadic, Tensor, carrier, multiplied, settled
+
+
+class MaxPool(Layer):
+    """The greatest element of every window; the gradient goes to the first tap that has met it."""
+
+    def __init__(
+        self, name: str, inputs: Sequence[str], outputs: Sequence[str], kernel: Sequence[int], attrs: dict[str, Any]
+    ):
+        super().__init__(name, inputs, outputs)
+        self.geometry = Geometry(tuple(kernel), attrs)
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0], -1 - self.geometry.rank)
+        spatial = x.mant.shape[x.mant.ndim - self.geometry.rank :]
+        counts = self.geometry.counts(spatial)
+        grid = self.geometry.padded(x.mant, -float(SINGLE))
+        met = [grid[tail(slices)] for _, slices in self.geometry.taps(counts)]
+        best = met[0].copy(order="K")
+        chosen = np.zeros_like(best, dtype=np.uint16)
+        for t, values in enumerate(met[1:], 1):
+            if way.training:
+                np.copyto(chosen, t, where=values > best)
+            np.maximum(best, values, out=best)
+        return [x.with_mant(best)], (chosen, spatial)
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g, (chosen, spatial) = only(grads), memory
+        peak = g.peak * prod(self.geometry.kernel)
+        met = g.mant.astype(carrier(peak), copy=False)
+        back = room(self.geometry, met, spatial)
+        for t, (_, slices) in enumerate(self.geometry.taps(met.shape[met.ndim - self.geometry.rank :])):
+            back[tail(slices)] += met * (chosen == t)
+        inner = back[tail(self.geometry.inside(spatial))]
+        return [settled(inner, g.exp, peak, way.formats.intermediate)], {}
+
+
+class AveragePool(Layer):
+    """The sum of every window times the reciprocal of what it is divided by, a number of 16 bits."""
+
+    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], node: Node):
+        super().__init__(name, inputs, outputs)
+        self.node, self.geometry = node, Geometry(tuple(node.attrs["kernel"]), node.attrs)
+
+    def _factors(self, spatial: Sequence[int]) -> Tensor:
+        """Reciprocals on one grid, ``[*counts]``."""
+        counts = divisors(self.node, spatial)
+        numbers = {int(n): Dyadic.nearest(Fraction(1, int(n))) for n in np.unique(counts)}
+        least = min(number.exp for number in numbers.values())
+        mants = {n: number.mant << number.exp - least for n, number in numbers.items()}
+        factors = np.vectorize(lambda n: mants[int(n)], otypes=[np.float64])(counts)
+        return Tensor(factors, least, max(mants.values()))
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0], -1 - self.geometry.rank)
+        spatial = x.mant.shape[x.mant.ndim - self.geometry.rank :]
+        counts, factors = self.geometry.counts(spatial), self._factors(spatial)
+        grid, peak = self.geometry.padded(x.mant), x.peak * prod(self.geometry.kernel)
+        met: list[Array] = [grid[tail(slices)] for _, slices in self.geometry.taps(counts)]
+        sums = met[0].astype(carrier(peak))
+        for values in met[1:]:
+            sums += values
+        bound = peak * factors.peak
+        mant = sums.astype(carrier(bound)) * factors.mant.astype(carrier(bound))
+        return [settled(mant, x.exp + factors.exp, bound, way.formats.intermediate)], spatial
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g, factors = only(grads), self._factors(memory)
+        peak = g.peak * factors.peak * prod(self.geometry.kernel)
+        met = g.mant.astype(carrier(peak)) * factors.mant.astype(carrier(peak))
+        back = room(self.geometry, met, memory)
+        for _, slices in self.geometry.taps(met.shape[met.ndim - self.geometry.rank :]):
+            back[tail(slices)] += met
+        inner = back[tail(self.geometry.inside(memory))]
+        return [settled(inner, g.exp + factors.exp, peak, way.formats.intermediate)], {}
+
+
+class Mean(Layer):
+    """The average along axes (of a tensor of the graph): the sum times the reciprocal, a number of 16 bits."""
+
+    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], axes: Sequence[int], keepdims: bool):
+        super().__init__(name, inputs, outputs)
+        self.axes, self.keepdims = tuple(axis + 1 for axis in axes), keepdims
+
+    def _factor(self, shape: Sequence[int]) -> Dyadic:
+        return Dyadic.nearest(Fraction(1, prod(shape[axis] for axis in self.axes)))
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0], self.axes[0] - 1 if self.axes[0] > 2 else -1)
+        shape, peak = x.mant.shape, x.peak * prod(x.mant.shape[axis] for axis in self.axes)
+        sums = np.asarray(np.sum(x.mant, axis=self.axes, keepdims=self.keepdims, dtype=np.float64))
+        return [multiplied(Tensor(sums, x.exp, peak), self._factor(shape), way.formats.intermediate)], shape
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g = multiplied(only(grads), self._factor(memory), way.formats.intermediate)
+        kept = [1 if axis in self.axes else size for axis, size in enumerate(memory)]
+        return [g.with_mant(np.broadcast_to(g.mant.reshape(kept), memory).copy())], {}

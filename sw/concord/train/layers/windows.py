@@ -1,0 +1,84 @@
+"""The elements that taps of a window meet, for convolution and pooling over one or two axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Shape
+from concord.graph.ops import window_counts
+from concord.train.tensor import Array
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A window over the last axes.
+
+    Parameters
+    ----------
+    kernel : tuple of int
+        Its size.
+    attrs : dict
+        ``strides``, ``pads`` and ``dilations`` as in :mod:`concord.graph.ops`.
+    """
+
+    kernel: Shape
+    attrs: dict[str, Any]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.kernel)
+
+    def counts(self, spatial: Sequence[int]) -> Shape:
+        """Number of windows along every axis."""
+        return window_counts(self.attrs, self.kernel, spatial)
+
+    def sizes(self, spatial: Sequence[int]) -> Shape:
+        """Of a padded array."""
+        pads = self.attrs["pads"]
+        return tuple(pads[k] + n + pads[self.rank + k] for k, n in enumerate(spatial))
+
+    def inside(self, spatial: Sequence[int]) -> Slices:
+        """Where the elements are in a padded array."""
+        return tuple(slice(self.attrs["pads"][k], self.attrs["pads"][k] + n) for k, n in enumerate(spatial))
+
+    def padded(self, x: Array, value: float = 0.0) -> Array:
+        """An array with padding."""
+        if not any(self.attrs["pads"]):
+            return x
+        spatial = x.shape[x.ndim - self.rank :]
+        grown = room(self, x, spatial, value)
+        grown[tail(self.inside(spatial))] = x
+        return grown
+
+    def taps(self, counts: Sequence[int]) -> Iterator[tuple[Shape, Slices]]:
+        """Every tap with what it meets in a padded array."""
+        steps, apart = self.attrs["strides"], self.attrs["dilations"]
+        for tap in product(*(range(size) for size in self.kernel)):
+            starts = [t * d for t, d in zip(tap, apart, strict=True)]
+            stops = [s + (n - 1) * step + 1 for s, n, step in zip(starts, counts, steps, strict=True)]
+            yield tap, tuple(slice(*three) for three in zip(starts, stops, steps, strict=True))
+
+
+def tail(slices: Slices) -> Any:
+    """An index of the last axes."""
+    return (..., *slices)
+
+
+def head(slices: Slices) -> Any:
+    """An index of the axes behind that of the images."""
+    return (slice(None), *slices)
+
+
+def room(geometry: Geometry, like: Array, spatial: Sequence[int], value: float = 0.0) -> Array:
+    """A padded array of one value, with its axes in memory in the order of those of ``like``."""
+    shape = (*like.shape[: like.ndim - geometry.rank], *geometry.sizes(spatial))
+    order = np.argsort([-abs(stride) for stride in like.strides], kind="stable")
+    return np.full([shape[axis] for axis in order], value, like.dtype).transpose(np.argsort(order))

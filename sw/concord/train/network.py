@@ -1,0 +1,176 @@
+"""A graph as a network that can be trained, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.graph.ir import Graph, Node
+from concord.spec.training import TrainingFormats
+from concord.train.layers.base import Layer, Pass
+from concord.train.layers.conv import Conv
+from concord.train.layers.dense import Dense
+from concord.train.layers.pointwise import SLOPES, Add, Moving, Relu, TableFunction
+from concord.train.layers.pooling import AveragePool, MaxPool, Mean
+from concord.train.noise import uniform
+from concord.train.parameters import Parameter
+from concord.train.tensor import Tensor, added
+
+#: Operators with layers, for messages.
+TRAINABLE = (
+    "Add, AveragePool, Conv, Dense (Gemm), MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, "
+    "and a Softmax at the end"
+)
+
+
+class CannotTrain(ValueError):
+    """A network with operators that cannot be trained."""
+
+
+class Network:
+    """Layers in the order of a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        With one output. A Softmax at its end belongs to the loss.
+    formats : TrainingFormats
+        Of parameters.
+    seed : int or None
+        ``None``: weights are those of the graph. Otherwise they are random and biases zero: weights are uniform within
+        ``sqrt(6 / fan-in)``, drawn with the seed.
+
+    Raises
+    ------
+    CannotTrain
+        With everything that cannot be trained.
+    ValueError
+        If a weight is not finite.
+    """
+
+    def __init__(self, graph: Graph, formats: TrainingFormats, seed: int | None = None):
+        self.graph, self.formats, self.seed = deepcopy(graph), formats, seed
+        if len(graph.outputs) != 1 or len(graph.inputs) != 1:
+            raise CannotTrain(
+                f"network must have one input and one output, not {len(graph.inputs)} and {len(graph.outputs)}"
+            )
+        self.output = graph.outputs[0]
+        problems: list[str] = []
+        self.layers: list[Layer] = []
+        for index, node in enumerate(graph.nodes):
+            if node.op == "Softmax" and node.outputs[0] == self.output:
+                self.output = node.inputs[0]
+                continue
+            try:
+                self.layers.append(self._layer(node, index))
+            except CannotTrain as error:
+                problems.append(str(error))
+        if problems:
+            raise CannotTrain(f"operators must be among {TRAINABLE}; not so: " + "; ".join(problems))
+        if not self.parameters:
+            raise CannotTrain("network must have weights to train, and has none")
+
+    # Construction ------------------------------------------------------------------------------------
+
+    def _layer(self, node: Node, index: int) -> Layer:
+        names = node.name, node.inputs, node.outputs
+        attrs = node.attrs
+        if node.op == "Conv":
+            depthwise = attrs["weight"].shape[:2] == (attrs["group"], 1)
+            weight, bias = self._weights(node, index, None if depthwise else 1)
+            return Conv(*names, weight, bias, attrs)
+        if node.op == "Dense":
+            weight, bias = self._weights(node, index, -1)
+            return Dense(*names, weight, bias)
+        if node.op == "Relu":
+            return Relu(*names)
+        if node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in SLOPES:
+            return TableFunction(*names, attrs["functions"][0][0])
+        if node.op == "MaxPool":
+            return MaxPool(*names, attrs["kernel"], attrs)
+        if node.op == "AveragePool":
+            return AveragePool(*names, node)
+        if node.op == "ReduceMean":
+            return Mean(*names, attrs["axes"], attrs["keepdims"])
+        if node.op in ("Reshape", "Transpose", "Slice"):
+            return Moving(node)
+        if node.op == "Add" and len(node.inputs) == 2:
+            shapes = {self.graph.shapes[name] for name in node.inputs}
+            if len(shapes) == 1:
+                return Add(*names)
+            raise CannotTrain(f"{node.name} (Add of the shapes {sorted(shapes)})")
+        kind = "Add of a constant" if node.op == "Add" else node.op
+        functions = ", ".join(name for name, _ in attrs.get("functions", ()))
+        raise CannotTrain(f"{node.name} ({kind}{': ' + functions if functions else ''})")
+
+    def _weights(self, node: Node, index: int, axis: int | None) -> tuple[Parameter, Parameter]:
+        formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
+        if self.seed is not None:
+            fan = int(np.prod(weight.shape[1:]))
+            weight = uniform(self.seed, (1, index), weight.size).reshape(weight.shape) * np.sqrt(6.0 / fan)
+            bias = np.zeros_like(bias)
+        first = Parameter.begin(f"{node.name}.weight", weight, formats.weight, formats.accumulator, axis=axis)
+        # A bias of zeros begins with the exponent of the weights, so that it can grow from there.
+        second = Parameter.begin(
+            f"{node.name}.bias", bias, formats.bias, formats.accumulator, zero_exp=int(first.exp.max())
+        )
+        return first, second
+
+    # Passes -------------------------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """Every parameter by its name."""
+        return {p.name: p for layer in self.layers for p in layer.parameters.values()}
+
+    def forward(self, x: Tensor, way: Pass) -> tuple[Tensor, list[Any]]:
+        """The output before a final Softmax, an intermediate, and what backward needs."""
+        values = {self.graph.inputs[0]: x}
+        memories = []
+        for layer in self.layers:
+            found, memory = layer.forward([values[name] for name in layer.inputs], way)
+            memories.append(memory if way.training else None)
+            values.update(zip(layer.outputs, found, strict=False))
+        return values[self.output], memories
+
+    def backward(self, gradient: Tensor, memories: Sequence[Any], way: Pass) -> dict[str, Tensor]:
+        """Gradients of all parameters."""
+        arriving: dict[str, list[Tensor]] = {self.output: [gradient]}
+        changes: dict[str, Tensor] = {}
+        for layer, memory in zip(reversed(self.layers), reversed(memories), strict=True):
+            grads = [
+                added(arriving.pop(name), way.formats.intermediate) if name in arriving else None
+                for name in layer.outputs
+            ]
+            if all(g is None for g in grads):
+                continue
+            back, found = layer.backward(grads, memory, way)
+            changes |= {layer.parameters[key].name: change for key, change in found.items()}
+            for name, g in zip(layer.inputs, back, strict=True):
+                if g is not None and name:
+                    arriving.setdefault(name, []).append(g)
+        return changes
+
+    # The way back ----------------------------------------------------------------------------------------
+
+    def trained(self) -> Graph:
+        """The graph with the weights as they are now: every one is what the integers are worth, exactly."""
+        graph = deepcopy(self.graph)
+        layers: Mapping[str, Layer] = {layer.name: layer for layer in self.layers}
+        for k, node in enumerate(graph.nodes):
+            found = layers[node.name].parameters if node.name in layers else {}
+            graph.nodes[k] = node.with_attrs(**{key: p.values for key, p in found.items()})
+        return graph
+
+
+def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> Tensor:
+    """Samples as a tensor: one exponent for the batch, or by block."""
+    from concord.golden.training import quantize_float
+
+    block = quantize_float(values.reshape(-1).astype(np.float64), formats.activation)
+    shape = (len(values), *graph.shapes[graph.inputs[0]])
+    return Tensor(block.mant.reshape(shape).astype(np.float32), int(block.exp), formats.activation.q_max)

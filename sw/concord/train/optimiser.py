@@ -1,0 +1,61 @@
+"""From gradients to updates: SGD, with momentum and decay, in integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from concord.spec.training import TrainingFormats
+from concord.train.noise import Noise
+from concord.train.parameters import Counts, Parameter
+from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """SGD.
+
+    The gradient G of a parameter is that of the sum over n samples. Factors are numbers of 16 bits, each product and
+    sum is an intermediate.
+
+    without momentum
+        ``C = -(rate / n) G``
+    with momentum
+        ``V <- momentum V + (1 / n) G``, ``C = -rate V``
+    decay
+        ``- (rate * decay) W`` comes on top for weights, not for biases.
+
+    Parameters
+    ----------
+    momentum : Dyadic
+        0: none.
+    decay : Fraction
+        0: none.
+    """
+
+    momentum: Dyadic
+    decay: Fraction
+
+    def step(
+        self, parameter: Parameter, gradient: Tensor, samples: int, rate: Fraction, formats: TrainingFormats,
+        noise: Noise | None,
+    ) -> Counts:  # fmt: skip
+        """Update a parameter."""
+        fmt = formats.intermediate
+        if self.momentum.mant:
+            parts = [multiplied(gradient, Dyadic.nearest(Fraction(1, samples)), fmt)]
+            if parameter.velocity is not None:
+                top = int(np.abs(parameter.velocity.astype(np.int64)).max(initial=0))
+                old = Tensor(parameter.velocity.astype(carrier(top)), parameter.velocity_exp, top)
+                parts.insert(0, multiplied(old, self.momentum, fmt))
+            velocity = added(parts, fmt)
+            parameter.velocity = velocity.mant.astype(np.int32).reshape(parameter.blocks.shape)
+            parameter.velocity_exp = velocity.exp
+            change = multiplied(velocity, Dyadic.nearest(-rate), fmt)
+        else:
+            change = multiplied(gradient, Dyadic.nearest(-rate / samples), fmt)
+        if self.decay and parameter.name.endswith(".weight"):
+            change = added([change, multiplied(parameter.tensor, Dyadic.nearest(-rate * self.decay), fmt)], fmt)
+        return parameter.update(change, noise)

@@ -1,0 +1,207 @@
+"""What decides a training run, and the file it is read from."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from concord.spec.formats import Rounding
+from concord.spec.training import TrainingFormats
+from concord.train.losses import LOSSES
+from concord.train.tensor import Dyadic
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides the trained weights, beside network and data.
+
+    Parameters
+    ----------
+    epochs, batch : int
+        Passes over the samples, and samples of a step.
+    rate, momentum, decay : Fraction
+        Of :class:`concord.train.optimiser.Optimiser`; each is rounded to a number of 16 bits where it is used.
+    schedule : tuple of (int, Fraction)
+        From this epoch on, counted from 0, the rate is that many times what it was before.
+    loss : str
+        ``cross_entropy`` or ``mse``.
+    seed : int
+        Of random weights, of the order of samples, and of noise.
+    formats : TrainingFormats
+        Widths, blocks and roundings.
+    """
+
+    epochs: int = 10
+    batch: int = 32
+    rate: Fraction = Fraction(1, 16)
+    momentum: Fraction = Fraction(9, 10)
+    decay: Fraction = Fraction(0)
+    schedule: tuple[tuple[int, Fraction], ...] = ()
+    loss: str = "cross_entropy"
+    seed: int = 1
+    formats: TrainingFormats = field(default_factory=TrainingFormats)
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least or value >= 1 << 62:
+                raise ValueError(f"{name} must be a whole number from {least} on, not {value!r}")
+        if not self.rate > 0:
+            raise ValueError(f"rate must be above 0, not {float(self.rate)!r}")
+        for name in ("momentum", "decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, not {float(getattr(self, name))!r}")
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss must be one of {', '.join(LOSSES)}, not {self.loss!r}")
+        for epoch, factor in self.schedule:
+            if epoch < 0 or not factor > 0:
+                raise ValueError(
+                    f"schedule must have epochs from 0 and factors above 0, not {(epoch, float(factor))!r}"
+                )
+
+    def rate_of(self, epoch: int) -> Fraction:
+        """The rate of an epoch, a number of 16 bits."""
+        rate = self.rate
+        for start, factor in self.schedule:
+            rate *= factor if epoch >= start else 1
+        return Dyadic.nearest(rate).value
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything as texts and numbers; for checkpoints."""
+        facts = asdict(self)
+        for name in ("rate", "momentum", "decay"):
+            facts[name] = str(facts[name])
+        facts["schedule"] = [[epoch, str(factor)] for epoch, factor in self.schedule]
+        return facts
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run as a file describes it.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of the training.
+    model : Path or list of dict
+        An ONNX file, or layers for :func:`concord.train.describe.described`.
+    input_shape : tuple of int or None
+        Of a sample, for layers.
+    random : bool
+        Whether weights are random at the start.
+    data : Path
+        An npz file.
+    names : dict
+        ``x``, ``y``, ``test_x``, ``test_y``: arrays of the file.
+    scale, zero : float
+        The network reads ``(x - zero) * scale``.
+    """
+
+    settings: Settings
+    model: Path | list[dict[str, Any]]
+    input_shape: tuple[int, ...] | None
+    random: bool
+    data: Path
+    names: dict[str, str]
+    scale: float = 1.0
+    zero: float = 0.0
+
+
+_DATA = {"x": "x_train", "y": "y_train", "test_x": "x", "test_y": "y"}
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a TOML file.
+
+    Raises
+    ------
+    ValueError
+        With the place of what is not understood.
+    """
+    try:
+        contents = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML: {error}") from error
+    _known(contents, ("model", "data", "train", "formats"), str(path))
+    model, data = (_table(contents, name, path) for name in ("model", "data"))
+    _known(model, ("file", "layers", "input", "start"), f"{path} [model]")
+    _known(data, ("file", "scale", "zero", *_DATA), f"{path} [data]")
+    start = model.get("start", "random" if "layers" in model else "pretrained")
+    if ("file" in model) == ("layers" in model) or start not in ("random", "pretrained"):
+        raise ValueError(f'{path} [model] must have file or layers, and start = "random" or "pretrained"')
+    if "layers" in model and (start != "random" or "input" not in model):
+        raise ValueError(f'{path} [model] must have input, the shape of a sample, and start = "random" with layers')
+    if not isinstance(data.get("file"), str):
+        raise ValueError(f"{path} [data] must have file, an npz file")
+    where = path.parent / model["file"] if "file" in model else list(model["layers"])
+    numbers = {}
+    for name, default in (("scale", 1.0), ("zero", 0.0)):
+        value = data.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{path} [data] {name} must be a number, not {value!r}")
+        numbers[name] = float(value)
+    return Plan(
+        _settings(contents, path),
+        where,
+        tuple(model["input"]) if "input" in model else None,
+        start == "random",
+        path.parent / data["file"],
+        {name: str(data.get(name, default)) for name, default in _DATA.items()},
+        **numbers,
+    )
+
+
+def _table(contents: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    if not isinstance(contents.get(name), dict):
+        raise ValueError(f"{path} must have a table [{name}]")
+    return dict(contents[name])
+
+
+def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
+    if unknown := sorted(set(table) - set(names)):
+        raise ValueError(f"{where} must have {', '.join(names)} only, not {', '.join(unknown)}")
+
+
+def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
+    given = dict(contents.get("train", {}))
+    names = tuple(f.name for f in fields(Settings) if f.name != "formats")
+    _known(given, names, f"{path} [train]")
+    try:
+        for name in ("rate", "momentum", "decay"):
+            if name in given:
+                given[name] = exact(given[name])
+        if "schedule" in given:
+            given["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in given["schedule"])
+        return Settings(**given, formats=read_formats(contents.get("formats", {}), f"{path} [formats]"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def exact(number: Any) -> Fraction:
+    """What is written, such as 0.1 or "1/10", not its binary neighbour."""
+    if isinstance(number, bool) or not isinstance(number, int | float | str):
+        raise ValueError(f"a rate or factor must be a number, not {number!r}")
+    return Fraction(str(number))
+
+
+def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:
+    """Formats from a table: ``weight = 5`` or ``gradient = {bits = 16, rounding = "stochastic", block = 32}``."""
+    found = TrainingFormats()
+    _known(table, tuple(TrainingFormats.names()), where)
+    for name, value in table.items():
+        given = {"bits": value} if isinstance(value, int) else dict(value)
+        _known(given, ("bits", "point", "rounding") if name == "accumulator" else ("bits", "block", "rounding"), where)
+        if "rounding" in given:
+            names = {rounding.name.lower(): rounding for rounding in Rounding}
+            if given["rounding"] not in names:
+                raise ValueError(f"rounding must be one of {', '.join(names)}, not {given['rounding']!r}")
+            given["rounding"] = names[given["rounding"]]
+        old: Any = getattr(found, name)
+        changes: dict[str, Any] = {name: replace(old, **given)}
+        found = replace(found, **changes)
+    return found

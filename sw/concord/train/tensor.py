@@ -1,0 +1,230 @@
+"""Tensors of training: integers and an exponent.
+
+BLAS multiplies floats, so the integers travel in arrays of float32 or float64. Every element of such an array is an
+integer that its type holds exactly; sums are kept below 2**24 or 2**53 by bounds, and so do not depend on their
+order. Arrays keep whatever memory layout they come with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.golden.rounding import round_shift
+from concord.golden.training import bits_to_drop
+from concord.spec.formats import Rounding
+from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
+from concord.train.noise import Noise
+
+Array = npt.NDArray[Any]
+
+#: Integers up to these are exact, and so are their sums with one half where rounding needs them.
+SINGLE, DOUBLE = 1 << 24, 1 << 53
+#: Elements that are rounded at once: what the cache holds.
+_CHUNK = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """Integers times a power of two.
+
+    Parameters
+    ----------
+    mant : array of float32, float64 or int64
+        Integers, ``[samples, *shape]``.
+    exp : int
+        Every element is worth ``mant * 2**exp``.
+    peak : int
+        No magnitude is above this. A bound; it decides how something is computed, never what comes out.
+    """
+
+    mant: Array
+    exp: int
+    peak: int
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """What the elements are worth."""
+        return np.ldexp(self.mant.astype(np.float64), self.exp)
+
+    def with_mant(self, mant: Array) -> Tensor:
+        """Other elements with the same exponent and bound."""
+        return Tensor(mant, self.exp, self.peak)
+
+    def reshaped(self, *shape: int) -> Tensor:
+        """The same elements in another shape."""
+        return self.with_mant(self.mant.reshape(shape))
+
+
+def carrier(peak: int) -> type[np.generic]:
+    """The type of array that holds integers up to a bound."""
+    return np.float32 if peak <= SINGLE else np.float64 if peak <= DOUBLE else np.int64
+
+
+def top_of(mant: Array) -> int:
+    """The greatest magnitude."""
+    return max(int(mant.max()), -int(mant.min())) if mant.size else 0
+
+
+def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis: int = -1) -> Tensor:
+    """A tensor in a format: :func:`concord.golden.training.quantize`, for arrays in floats.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Of any width.
+    fmt : TrainingFormat
+        Bits, rounding and block.
+    noise : Noise or None
+        For stochastic rounding; every call takes numbers of its own.
+    axis : int
+        Where the neighbours are that share an exponent, if the format has blocks.
+    """
+    top = top_of(tensor.mant)
+    if fmt.block and top:
+        return _narrow_blocks(tensor, top, fmt, noise, axis)
+    exp = tensor.exp + int(bits_to_drop(top, fmt.bits))
+    exp = min(max(exp, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
+    right = exp - tensor.exp if top else 0
+    if right == 0 and top <= fmt.q_max:
+        return Tensor(tensor.mant.astype(carrier(top), copy=False), exp, top)
+    peak = min(int(round_shift(top, right)) + (fmt.rounding == Rounding.STOCHASTIC), fmt.q_max) if right > -32 else 0
+    if right < 0 or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
+        exact = tensor.mant.astype(np.int64)
+        bits = noise.take(exact.shape) if noise is not None and fmt.rounding == Rounding.STOCHASTIC else None
+        if right < 0:
+            exact, right = np.clip(exact, -fmt.q_max, fmt.q_max), max(right, -31)
+        rounded = np.clip(round_shift(exact, right, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
+        peak = fmt.q_max if right < 0 else peak
+        return Tensor(rounded.astype(carrier(peak)), exp, peak)
+    limit = fmt.q_max if int(round_shift(top, right)) > fmt.q_max else None
+    return Tensor(_nearest_away(tensor.mant, right, limit, carrier(peak)), exp, peak)
+
+
+def _nearest_away(mant: Array, right: int, limit: int | None, dtype: type[np.generic]) -> Array:
+    """``mant * 2**-right`` to the nearest, chunk by chunk.
+
+    The product with a power of two is exact. The sum with a half is exact but where a float32 is above 2**24 -
+    2**(right-1) in units of its own; it is then the greatest of a block of at most 2**24, and saturates whatever its
+    last bit is.
+    """
+    out = np.empty_like(mant, dtype=dtype)
+    if out.strides != tuple(s * out.itemsize // mant.itemsize for s in mant.strides):
+        mant = mant.copy(order="K")
+        out = np.empty_like(mant, dtype=dtype)
+    flat, into = mant.ravel(order="K"), out.ravel(order="K")
+    scale = mant.dtype.type(2.0**-right)
+    half = mant.dtype.type(0.5)
+    work, signs = np.empty(_CHUNK, mant.dtype), np.empty(_CHUNK, mant.dtype)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        x, s = work[: part.size], signs[: part.size]
+        np.multiply(part, scale, out=x)
+        np.copysign(half, x, out=s)
+        np.add(x, s, out=x)
+        np.trunc(x, out=x)
+        if limit is not None:
+            np.clip(x, -limit, limit, out=x)
+        into[start : start + _CHUNK] = x
+    if not np.shares_memory(into, out):
+        raise AssertionError("a rounded tensor must be written where it is")
+    return out
+
+
+def _narrow_blocks(tensor: Tensor, top: int, fmt: TrainingFormat, noise: Noise | None, axis: int) -> Tensor:
+    """An exponent per block, on one grid: mantissas are multiples of 2 to the power of what their block has more."""
+    whole = np.moveaxis(tensor.mant, axis, -1).astype(np.int64)
+    size = whole.shape[-1]
+    padded = np.pad(whole, [(0, 0)] * (whole.ndim - 1) + [(0, -size % fmt.block)])
+    blocks = padded.reshape(*whole.shape[:-1], -1, fmt.block)
+    tops = np.abs(blocks).max(axis=-1, keepdims=True)
+    most = int(bits_to_drop(top, fmt.bits))
+    most = max(most, TRAIN_EXP_MIN - tensor.exp)
+    drop = np.clip(bits_to_drop(tops, fmt.bits), max(most - BLOCK_SPREAD, TRAIN_EXP_MIN - tensor.exp, 0), most)
+    if tensor.exp + most > TRAIN_EXP_MAX:
+        raise OverflowError(f"exponents must be at most {TRAIN_EXP_MAX}, not {tensor.exp + most}; lower the rate")
+    bits = noise.take(blocks.shape) if noise is not None and fmt.rounding == Rounding.STOCHASTIC else None
+    mant = np.clip(round_shift(blocks, drop, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
+    least = int(drop.min())
+    mant = (mant << (drop - least)).reshape(padded.shape)[..., :size]
+    peak = top_of(mant)
+    return Tensor(np.moveaxis(mant.astype(carrier(peak)), -1, axis), tensor.exp + least, peak)
+
+
+def settled(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
+    """An intermediate: integers as they are if they fit the format, or else rounded."""
+    if peak > fmt.q_max:
+        peak = top_of(mant)
+    found = Tensor(mant, exp, peak)
+    if peak > fmt.q_max or not TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX:
+        found = narrow(found, fmt)
+    return Tensor(found.mant.astype(carrier(found.peak), copy=False), found.exp, found.peak)
+
+
+def added(tensors: list[Tensor], fmt: TrainingFormat) -> Tensor:
+    """The sum of tensors of one shape, on the least of their exponents.
+
+    Where an operand would have more than 46 bits on that grid, the grid is as much coarser; what is finer is rounded
+    to the nearest, away from zero. The sum is an intermediate.
+    """
+    there = [t for t in tensors if t.peak] or tensors[:1]
+    if len(there) == 1:
+        return there[0]
+    tops = [max(top_of(t.mant), 1) for t in there]
+    grid = min(t.exp for t in there)
+    grid = max([grid] + [t.exp + top.bit_length() - 46 for t, top in zip(there, tops, strict=True)])
+    total, peak = None, 0
+    for t, top in zip(there, tops, strict=True):
+        part, most = _on_grid(t, top, t.exp - grid)
+        total, peak = part if total is None else total + part, peak + most
+    assert total is not None
+    return settled(total, grid, peak, fmt)
+
+
+def _on_grid(tensor: Tensor, top: int, left: int) -> tuple[Array, int]:
+    if left >= 0:
+        most = top << left
+        return np.ldexp(tensor.mant.astype(np.float64 if most > SINGLE >> 1 else np.float32), left), most
+    return round_shift(tensor.mant, -left).astype(np.float64), int(round_shift(top, -left))
+
+
+def multiplied(tensor: Tensor, factor: Dyadic, fmt: TrainingFormat) -> Tensor:
+    """A tensor times an exact number."""
+    peak = tensor.peak * abs(factor.mant)
+    if factor.mant in (1, -1):
+        return Tensor(tensor.mant * tensor.mant.dtype.type(factor.mant), tensor.exp + factor.exp, tensor.peak)
+    product = tensor.mant.astype(carrier(peak)) * factor.mant
+    return settled(product, tensor.exp + factor.exp, peak, fmt)
+
+
+@dataclass(frozen=True)
+class Dyadic:
+    """``mant * 2**exp``: a rate, a momentum, a reciprocal."""
+
+    mant: int
+    exp: int
+
+    @property
+    def value(self) -> Fraction:
+        """What it is worth."""
+        return Fraction(self.mant) * Fraction(2) ** self.exp
+
+    @classmethod
+    def nearest(cls, number: Fraction | float | int, bits: int = 16) -> Dyadic:
+        """The nearest one with a mantissa of that many bits and a sign, halves away from zero."""
+        exact = Fraction(number)
+        if not exact:
+            return cls(0, 0)
+        size = abs(exact)
+        exp = size.numerator.bit_length() - size.denominator.bit_length() - bits
+        while size / Fraction(2) ** exp >= 1 << bits:
+            exp += 1
+        scaled = size / Fraction(2) ** exp
+        mant = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
+        while mant % 2 == 0:
+            mant, exp = mant // 2, exp + 1
+        return cls(mant if exact > 0 else -mant, exp)

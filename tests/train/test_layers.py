@@ -1,0 +1,203 @@
+"""Layers against the graph in double precision, and against the definition of a derivative, without any tolerance.
+
+With wide formats nothing is rounded. A layer that is linear in x then satisfies ``<g, f(x + d) - f(x)> = <f'(g), d>``.
+"""
+
+import numpy as np
+import pytest
+
+from concord.graph import execute
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import OPS
+from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
+from concord.train.layers.base import Pass
+from concord.train.layers.pointwise import TABLE_POINT, table
+from concord.train.network import CannotTrain, Network
+from concord.train.tensor import Tensor
+
+WIDE = TrainingFormats(
+    weight=TrainingFormat(24),
+    bias=TrainingFormat(24),
+    activation=TrainingFormat(24),
+    gradient=TrainingFormat(24),
+    accumulator=AccumulatorFormat(8),
+)
+
+
+def small(rng, *shape):
+    """Whole numbers; the greatest is no power of two, which would saturate as a weight."""
+    values = rng.integers(-7, 8, shape).astype(float)
+    values.reshape(-1)[0] = 7
+    return values
+
+
+def window(stride=1, pad=0, dilation=1, rank=2):
+    return {"strides": (stride,) * rank, "pads": (pad,) * (2 * rank), "dilations": (dilation,) * rank}
+
+
+def conv(rng, o, c, kernel, group=1, **options):
+    weight = small(rng, o, c // group, *kernel)
+    return "Conv", {
+        "weight": weight, "bias": small(rng, o), "group": group, **window(rank=len(kernel), **options)
+    }  # fmt: skip
+
+
+def average(kernel, counted=0, **options):
+    return "AveragePool", {"kernel": kernel, "counted": (counted,) * 4, **window(**options)}
+
+
+CASES = {
+    "dense": lambda r: (("Dense", {"weight": small(r, 4, 6), "bias": small(r, 4)}), (1, 6)),
+    "dense, rows": lambda r: (("Dense", {"weight": small(r, 4, 6), "bias": small(r, 4)}), (5, 1, 6)),
+    "conv": lambda r: (conv(r, 4, 3, (3, 3), pad=1), (1, 3, 6, 5)),
+    "conv, strides": lambda r: (conv(r, 2, 3, (3, 2), stride=2), (1, 3, 8, 7)),
+    "conv, dilated": lambda r: (conv(r, 2, 1, (2, 3), dilation=2, pad=2), (1, 1, 6, 7)),
+    "conv, one axis": lambda r: (conv(r, 4, 2, (3,), stride=2, pad=1), (1, 2, 9)),
+    "conv, groups": lambda r: (conv(r, 6, 4, (3, 3), group=2, pad=1), (1, 4, 5, 5)),
+    "depthwise": lambda r: (conv(r, 3, 3, (3, 3), group=3, stride=2, pad=1), (1, 3, 7, 6)),
+    "depthwise, one axis": lambda r: (conv(r, 3, 3, (3,), group=3), (1, 3, 7)),
+    "average": lambda r: (average((2, 2), stride=2), (1, 3, 6, 4)),
+    "average, overlapping": lambda r: (average((4, 2), stride=1), (1, 2, 6, 4)),
+    "average, counted pads": lambda r: (average((2, 2), 1, stride=1, pad=1), (1, 2, 4, 4)),
+    "mean": lambda r: (("ReduceMean", {"axes": (2, 3), "keepdims": True}), (1, 3, 4, 8)),
+    "mean, dropped": lambda r: (("ReduceMean", {"axes": (1,), "keepdims": False}), (4, 1, 3)),
+    "reshape": lambda r: (("Reshape", {"shape": (1, 12)}), (1, 3, 2, 2)),
+    "transpose": lambda r: (("Transpose", {"perm": (1, 0, 2)}), (1, 3, 2)),
+    "slice": lambda r: (("Slice", {"axes": (0, 1), "starts": (4, 1), "stops": (-1, 6), "steps": (-2, 2)}), (5, 8)),
+}
+
+
+def network(op, attrs, shape, formats=WIDE):
+    """The operator, behind a product with one so that there is something to train where it has no weights."""
+    one = Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])})
+    node = Node(op, "op", ("a",), ("y",), attrs)
+    (out,) = OPS[op].shape(node, [shape])
+    return Network(Graph("net", [one, node], ["x"], ["y"], {"x": shape, "a": shape, "y": out}), formats)
+
+
+def tensor(values):
+    return Tensor(np.asarray(values, dtype=np.float32), 0, int(np.abs(values).max()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_forward_is_the_graph_and_backward_its_derivative(case):
+    rng = np.random.default_rng(len(case))
+    (op, attrs), shape = CASES[case](rng)
+    net = network(op, attrs, shape)
+    x, d = small(rng, 3, *shape), small(rng, 3, *shape)
+    way = Pass(WIDE)
+    y, memories = net.forward(tensor(x), way)
+    run = execute.run(net.graph, {"x": x})["y"].reshape(3, *net.graph.shapes["y"])
+    assert np.array_equal(y.values, run)
+    g = small(rng, *y.mant.shape)
+    layer = net.layers[1]
+    (back,), changes = layer.backward([tensor(g)], memories[1], way)
+    moved = execute.run(net.graph, {"x": x + d})["y"].reshape(run.shape)
+    assert np.sum(g * (moved - run)) == np.sum(back.values * d)
+    for key, change in changes.items():
+        step = small(rng, *attrs[key].shape)
+        graph = Graph("net", list(net.graph.nodes), ["x"], ["y"], net.graph.shapes)
+        graph.nodes[1] = graph.nodes[1].with_attrs(**{key: attrs[key] + step})
+        other = execute.run(graph, {"x": x})["y"].reshape(run.shape)
+        assert np.sum(g * (other - run)) == np.sum(change.values * step)
+    assert set(changes) == {key for key in ("weight", "bias") if key in attrs}
+
+
+def test_the_check_of_a_derivative_can_fail():
+    rng = np.random.default_rng(0)
+    (op, attrs), shape = CASES["conv"](rng)
+    net = network(op, attrs, shape)
+    x, d = small(rng, 3, *shape), small(rng, 3, *shape)
+    y, memories = net.forward(tensor(x), Pass(WIDE))
+    g = small(rng, *y.mant.shape)
+    flipped = net.layers[1].weight.tensor.mant[..., ::-1, ::-1]  # not rotated by 180 degrees
+    object.__setattr__(net.layers[1].weight.tensor, "mant", flipped)
+    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], Pass(WIDE))
+    moved = execute.run(net.graph, {"x": x + d})["y"].reshape(y.mant.shape)
+    assert np.sum(g * (moved - y.values)) != np.sum(back.values * d)
+
+
+@pytest.mark.parametrize(
+    "options", [{"stride": 2}, {"stride": 1, "pad": 1}, {"stride": 3, "dilation": 2, "pad": 1}], ids=str
+)
+def test_the_gradient_of_max_pooling_goes_to_the_first_greatest(options):
+    rng = np.random.default_rng(1)
+    attrs = {"kernel": (2, 3), **window(**options)}
+    net = network("MaxPool", attrs, (1, 2, 8, 9))
+    x = rng.integers(-2, 3, (2, 1, 2, 8, 9)).astype(float)  # many are equal
+    y, memories = net.forward(tensor(x), Pass(WIDE))
+    assert np.array_equal(y.values, execute.run(net.graph, {"x": x})["y"].reshape(y.mant.shape))
+    g = small(rng, *y.mant.shape)
+    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], Pass(WIDE))
+    want, pad = np.zeros(x.shape), attrs["pads"][0]
+    for s, c, i, j in np.ndindex(2, 2, *y.mant.shape[3:]):
+        best = None
+        for a in range(2):
+            for b in range(3):
+                row = i * options["stride"] + a * attrs["dilations"][0] - pad
+                column = j * options["stride"] + b * attrs["dilations"][1] - pad
+                if 0 <= row < 8 and 0 <= column < 9 and (best is None or x[s, 0, c, row, column] > x[best]):
+                    best = (s, 0, c, row, column)
+        want[best] += g[s, 0, c, i, j]
+    assert np.array_equal(back.values, want)
+
+
+def test_relu_passes_gradients_above_zero():
+    net = network("Relu", {}, (1, 5))
+    y, memories = net.forward(tensor(np.array([[[-2.0, -1, 0, 1, 3]]])), Pass(WIDE))
+    (back,), _ = net.layers[1].backward([tensor(np.array([[[5.0, 6, 7, 8, 9]]]))], memories[1], Pass(WIDE))
+    assert y.values.tolist() == [[[0, 0, 0, 1, 3]]] and back.values.tolist() == [[[0, 0, 0, 8, 9]]]
+
+
+def test_add_sends_its_gradient_both_ways_and_readers_add_up():
+    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
+    nodes = [Node("Dense", "one", ("x",), ("a",), weight), Node("Add", "sum", ("a", "a"), ("y",))]
+    net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3))), WIDE)
+    y, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), Pass(WIDE))
+    changes = net.backward(tensor(np.array([[[1.0, -1, 2]]])), memories, Pass(WIDE))
+    assert y.values.tolist() == [[[2, 4, 6]]] and changes["one.bias"].values.tolist() == [2, -2, 4]
+
+
+@pytest.mark.parametrize("name, exact", [("tanh", np.tanh), ("sigmoid", lambda x: 1 / (1 + np.exp(-x)))])
+def test_tables_of_functions_and_slopes(name, exact):
+    values, slopes = table(name, -5, 127)
+    x = np.arange(-127, 128) * 2.0**-5
+    y = exact(x)
+    unit = 2.0**-TABLE_POINT
+    slope = 1 - y * y if name == "tanh" else y * (1 - y)
+    assert np.abs(values * unit - np.minimum(y, 1 - unit)).max() <= unit * 0.51
+    assert np.abs(slopes * unit - np.minimum(slope, 1 - unit)).max() <= unit * 0.51
+    net = network("Function", {"functions": ((name, {}),)}, (1, 3), TrainingFormats())
+    given = Tensor(np.array([[[3.0, -40, 127]]]), -5, 127)
+    (found,), memory = net.layers[1].forward([given], Pass(TrainingFormats()))
+    assert found.mant.tolist() == [[[values[130], values[87], values[254]]]]
+    (back,), _ = net.layers[1].backward([tensor(np.array([[[2.0, 3, -1]]]))], memory, Pass(TrainingFormats()))
+    assert back.values.tolist() == [[[2 * slopes[130] * unit, 3 * slopes[87] * unit, -slopes[254] * unit]]]
+
+
+def test_gradients_of_weights_read_what_is_not_rounded_and_those_of_inputs_what_is():
+    """32 and 16 bits, as in the source."""
+    net = network("Dense", {"weight": np.array([[3.0]]), "bias": np.zeros(1)}, (1, 1), TrainingFormats())
+    way = Pass(TrainingFormats())
+    _, memory = net.layers[1].forward([tensor(np.array([[[5.0]]]))], way)
+    g = Tensor(np.array([[[1000003.0]]]), 0, 1000003)
+    (back,), changes = net.layers[1].backward([g], memory, way)
+    assert changes["weight"].values.tolist() == [[5 * 1000003.0]]
+    assert back.values.tolist() == [[[3 * 31250.0 * 32]]]
+
+
+def test_what_cannot_be_trained_is_listed_at_once():
+    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
+    nodes = [
+        Node("Dense", "one", ("x",), ("a",), weight),
+        Node("Function", "curve", ("a",), ("b",), {"functions": (("erf", {}),)}),
+        Node("Mul", "gate", ("a", "b"), ("y",)),
+    ]
+    graph = Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xaby", (1, 3)))
+    with pytest.raises(CannotTrain, match=r"curve \(Function: erf\); gate \(Mul\)"):
+        Network(graph, WIDE)
+    with pytest.raises(CannotTrain, match="must have weights to train"):
+        Network(Graph("net", [Node("Relu", "r", ("x",), ("y",))], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
+    bad = Node("Dense", "one", ("x",), ("y",), {"weight": np.full((3, 3), np.nan), "bias": np.zeros(3)})
+    with pytest.raises(ValueError, match=r"one.weight must be finite"):
+        Network(Graph("net", [bad], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)

@@ -1,0 +1,149 @@
+"""Tensors in floats that hold integers, against the golden definition and Python integers."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.golden import training
+from concord.spec.formats import Rounding
+from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
+from concord.train.noise import Noise, permutation, raw, uniform
+from concord.train.products import exact, total
+from concord.train.tensor import Dyadic, Tensor, added, multiplied, narrow, settled, top_of
+
+RNG = np.random.default_rng
+
+
+def corners(rng, bits, shape):
+    """Integers of up to that many bits: anywhere, at halves of coarser steps, and at the ends."""
+    top = (1 << bits) - 1
+    step = 1 << max(bits - 7, 1)
+    halves = rng.integers(-(1 << 7), 1 << 7, shape) * step + rng.choice([-1, 0, 1], shape) + step // 2
+    mixed = np.where(rng.random(shape) < 0.5, halves, rng.integers(-top, top + 1, shape))
+    return np.clip(
+        np.where(rng.random(shape) < 0.05, rng.choice([-top, top, 0, 1, top // 2 + 1], shape), mixed), -top, top
+    )
+
+
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize(
+    "bits, dtype", [(6, "f4"), (8, "f4"), (15, "f4"), (23, "f4"), (24, "f8"), (31, "f8"), (45, "i8")]
+)
+def test_rounding_is_that_of_the_golden_definition(bits, dtype, rounding):
+    rng = RNG(bits)
+    for trial in range(12):
+        values = corners(rng, bits, (3, 5, 7))
+        mant = values.astype(dtype)
+        if trial % 2:
+            mant = np.ascontiguousarray(mant.transpose(0, 2, 1)).transpose(0, 2, 1)  # another order in memory
+        if trial % 3 == 2:
+            mant = np.repeat(mant, 2, axis=2)[:, :, ::2]  # gaps in memory
+        exp = int(rng.choice([-20, 0, TRAIN_EXP_MIN - 5, TRAIN_EXP_MAX - 2, TRAIN_EXP_MAX + 3]))
+        fmt = TrainingFormat(int(rng.choice([2, 5, 8, 16])), rounding=rounding)
+        noise = Noise(5, (trial,)) if rounding == Rounding.STOCHASTIC else None
+        got = narrow(Tensor(mant, exp, 1 << bits), fmt, noise)
+        random = Noise(5, (trial,)).take(values.shape).reshape(1, -1)
+        want = training.quantize(values.reshape(1, -1), [exp], fmt, random)
+        assert got.exp == want.exp[0] and got.mant.astype(np.int64).ravel().tolist() == want.mant[0].tolist()
+        assert top_of(got.mant) <= got.peak <= fmt.q_max
+
+
+def test_large_tensors_are_rounded_in_chunks():
+    values = corners(RNG(0), 22, (3, 40000)).astype("f4")
+    got = narrow(Tensor(values, 0, 1 << 22), TrainingFormat(8))
+    want = training.quantize(values.astype(int).reshape(1, -1), [0], TrainingFormat(8))
+    assert np.array_equal(got.mant.astype(int).reshape(1, -1), want.mant)
+
+
+@pytest.mark.parametrize("axis, block", [(-1, 4), (1, 3), (-1, 50)])
+def test_blocks_have_their_own_exponents_on_one_grid(axis, block):
+    rng = RNG(1)
+    scale = 2.0 ** -rng.integers(0, BLOCK_SPREAD, (2, 6, 10))
+    values = np.round(corners(rng, 30, (2, 6, 10)) * scale)
+    fmt = TrainingFormat(8, block)
+    got = narrow(Tensor(values, -9, 1 << 30), fmt, axis=axis)
+    last = np.moveaxis(values, axis, -1).astype(int)
+    have = np.moveaxis(got.values, axis, -1)
+    drops = [int(training.bits_to_drop(np.abs(last).max(), 8))]
+    for row, out in zip(last.reshape(-1, last.shape[-1]), have.reshape(-1, last.shape[-1]), strict=True):
+        for start in range(0, len(row), block):
+            part = row[start : start + block]
+            drop = max(int(training.bits_to_drop(np.abs(part).max(), 8)), drops[0] - BLOCK_SPREAD)
+            want = [max(-127, min(127, away(Fraction(int(v), 1 << drop)))) * 2.0 ** (drop - 9) for v in part]
+            assert out[start : start + block].tolist() == want
+    assert np.abs(got.mant).max() <= 127 << BLOCK_SPREAD
+
+
+def away(x):
+    return int(abs(x) + Fraction(1, 2)) * (1 if x >= 0 else -1)
+
+
+@pytest.mark.parametrize("a_bits, b_bits", [(7, 7), (7, 9), (15, 7), (31, 7), (31, 20), (15, 40)])
+def test_products_are_exact(a_bits, b_bits):
+    rng = RNG(a_bits)
+    a, b = corners(rng, a_bits, (9, 33)), corners(rng, b_bits, (33, 4))
+    found, peak = exact(np.matmul, a.astype("f8"), (1 << a_bits) - 1, b.astype("f8"), (1 << b_bits) - 1, 33)
+    want = a.astype(object) @ b.astype(object)
+    assert [int(v) for v in found.ravel()] == [int(v) for v in want.ravel()]
+    assert max(abs(int(v)) for v in want.ravel()) <= peak
+    if a_bits + b_bits > 48:
+        plain = (a.astype("f8") @ b.astype("f8")).ravel()  # what the parts are for
+        assert [int(v) for v in plain] != [int(v) for v in want.ravel()]
+
+
+def test_products_that_do_not_fit_are_refused():
+    with pytest.raises(OverflowError, match="must fit in 63 bits"):
+        exact(np.matmul, np.ones((1, 1)), 1 << 31, np.ones((1, 1)), 1 << 31, 4)
+
+
+def test_sums_are_exact():
+    values = np.full((1 << 12, 2), float((1 << 42) - 1))
+    found, peak = total(values, 1 << 42, (0,))
+    assert found.tolist() == [((1 << 42) - 1) << 12] * 2 and peak == 1 << 54
+
+
+def test_addition_aligns_and_rounds_what_is_finer_only_where_it_must():
+    fmt = TrainingFormat(32)
+    one, other = Tensor(np.array([3.0, -5.0]), -4, 5), Tensor(np.array([1.0, 7.0]), 2, 7)
+    got = added([one, other], fmt)
+    assert got.exp == -4 and got.mant.tolist() == [3 + 64, -5 + 448]
+    assert np.array_equal(added([other, one], fmt).mant, got.mant)
+    zero = Tensor(np.zeros(2), -120, 0)
+    assert added([zero, one], fmt) is one and added([zero, zero], fmt) is zero
+    far = added([one, Tensor(np.array([3.0, 0.0]), 100, 3)], fmt)
+    assert far.values.tolist() == [3 * 2.0**100, 0.0]
+    wide = added([Tensor(np.array([2.0**31 - 1] * 2), 0, (1 << 31) - 1)] * 2, fmt)
+    assert wide.exp == 1 and wide.mant.tolist() == [2.0**31 - 1] * 2
+
+
+def test_intermediates_keep_what_fits_and_round_what_does_not():
+    fmt = TrainingFormat(16)
+    kept = settled(np.array([32767.0, 3.0]), -7, 1 << 20, fmt)
+    assert (kept.exp, kept.peak, kept.mant.tolist()) == (-7, 32767, [32767.0, 3.0])
+    cut = settled(np.array([65535.0, 3.0]), -7, 1 << 20, fmt)
+    assert (cut.exp, cut.mant.tolist()) == (-6, [32767.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "number", [Fraction(1, 10), Fraction(3), Fraction(-1, 3), Fraction(1, 1 << 40), Fraction(65535)]
+)
+def test_factors_have_sixteen_bits(number):
+    got = Dyadic.nearest(number)
+    assert abs(got.mant) < 1 << 16 and abs(got.value - number) <= abs(number) / (1 << 16)
+    assert Dyadic.nearest(got.value) == got
+    assert multiplied(Tensor(np.array([5.0]), 1, 5), got, TrainingFormat(32)).values[0] == float(10 * got.value)
+
+
+def test_random_numbers_depend_on_seed_and_place_alone():
+    first = raw(7, (1, 2, 3), 6)
+    # The first block of Philox 4x64-10 is that of the counter plus one.
+    assert first.tolist() == np.random.Philox(key=7, counter=[0, 1, 2, 3]).random_raw(6).tolist()
+    assert raw(7, (1, 2, 3), 3).tolist() == first[:3].tolist()
+    assert len({tuple(raw(s, p, 3)) for s in (7, 8) for p in [(1, 2, 3), (1, 2, 4), (1, 3, 3), (2, 2, 3)]}) == 8
+    assert sorted(permutation(1, (2, 0), 100)) == list(range(100)) != permutation(1, (2, 0), 100).tolist()
+    noise = Noise(1, (3, 9))
+    calls = [noise.take((500, 3)), noise.take((500, 3))]
+    assert not np.array_equal(*calls) and np.array_equal(Noise(1, (3, 9)).take((500, 3)), calls[0])
+    assert 0 <= min(c.min() for c in calls) and max(c.max() for c in calls) < 1 << 16
+    assert abs(uniform(1, (1, 1), 4000).mean()) < 0.05 and np.abs(uniform(1, (1, 1), 4000)).max() < 1
