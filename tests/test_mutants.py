@@ -170,4 +170,4 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert asked[0] == (choose(MUTANTS, "link", 5, 3), 2, False) and asked[1][1:] == (1, True)
     with pytest.raises(SystemExit):
         main(["--only", "nothing"])
-    assert "'rtl', 'tests'] or part of a path, not 'nothing'" in capsys.readouterr().err
+    assert "'tests', 'train'] or part of a path, not 'nothing'" in capsys.readouterr().err
