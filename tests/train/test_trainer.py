@@ -166,7 +166,8 @@ def test_no_parameter_is_a_float(tmp_path):
 def test_the_number_of_threads_changes_nothing():
     script = (
         "import sys; sys.path[:0] = ['tests', 'tests/train']; import hashlib, test_trainer as t;"
-        "a = t.trainer(t.CNN, t.few(32), epochs=1); a.fit(); print(hashlib.sha256(repr(t.bits(a.network)).encode()).hexdigest())"
+        "a = t.trainer(t.CNN, t.few(32), epochs=1); a.fit();"
+        "print(hashlib.sha256(repr(t.bits(a.network)).encode()).hexdigest())"
     )
     root = Path(__file__).parents[2]
     found = set()
