@@ -20,6 +20,7 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
 
 from .core import Contents
+from .flow import area as areas
 from .flow import contents as memories
 from .flow import report
 from .flow.bitstream import Flow, Goal
@@ -186,6 +187,49 @@ def bitstream(
         slowest = min(entry["mhz"] for entry in summary["clocks"])
         raise click.ClickException(f"timing is missed: {slowest:.2f} MHz, not {hz / report.MHZ:g}; try other --seeds")
     _fill(flow, config, given, flow.bitstream, partial)
+
+
+@main.command()
+@board_option
+@preset_option
+@build_option
+@click.option(
+    "--accumulators",
+    "widths",
+    default="0,44,32,24",
+    show_default=True,
+    callback=_seeds,
+    help="Bits of the accumulator's register; 0: as many as the preset has.",
+)
+@click.option("--clock", is_flag=True, help="Place and route each, too, with one seed: the clock that paths allow.")
+def area(board_name: str, preset_name: str | None, build: Path, widths: list[int], clock: bool) -> None:
+    """Synthesise the NPU with accumulators of several widths, and count cells.
+
+    The grid stays that of the preset. Writes accumulators.json, which concord bench shows.
+    """
+    board = concord_boards.board_named(board_name)
+    config, spec = _config(board, preset_name, None), BOARD_SPECS[board.name]
+    hz, _ = clock_of(board, spec.clock_hz)
+    rows = []
+    for bits, one in areas.narrowed(config, widths):
+        flow = Flow(board, _folder(build / "area", board, one), CONSOLE)
+        CONSOLE.print(f"{board.name}, {bits} bits -> {flow.folder}")
+        marked = memories.marked(one, board.family, Contents())
+        flow.generate(
+            lambda one=one, marked=marked: BoardTop(NpuTop(one, marked), board, clock_hz=spec.clock_hz, baud=spec.baud),
+            digest(_source_key(), one.to_dict(), spec.clock_hz, spec.baud),
+        )
+        flow.synthesize()
+        row = {"bits": bits, "cells": areas.cells(flow.folder / "synthesis.json", board.family)}
+        if clock:
+            goal = Goal(spec.aim_hz, hz, tunable(board, spec.clock_hz))
+            row["mhz"] = round(max(map(report.score, flow.place([1], goal).values())), 2)
+        rows.append(row)
+    summary = {"board": board.name, "preset": config.name, "widths": rows}
+    folder = build / "area" / f"{board.name}-{config.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "accumulators.json").write_text(json.dumps(summary, indent=2) + "\n")
+    CONSOLE.print(areas.table(summary))
 
 
 @main.command()

@@ -162,6 +162,9 @@ def test_the_command_line(tmp_path):
     assert code == 0 and f"accumulator: {config.name}: {config.acc_register} bits" in shown
     code, shown = run("overflow", folder / "net", "-i", folder / "x.npz")
     assert code == 0 and f"accumulator of {config.name}: {config.acc_register} bits in hardware" in shown
+    code, shown = run("report", folder / "net", "-i", folder / "x.npz")
+    page = (folder / "net" / "report.html").read_text()
+    assert code == 0 and f"Accumulator of {config.name}: {config.acc_register} bits" in page and "300 samples" in page
     code, output = run(
         "compile", folder / "net.onnx", "--calibrate", folder / "x.npz", "--accumulator", 20, "--preset", "tiny", "-o",
         folder / "other",

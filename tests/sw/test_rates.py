@@ -18,7 +18,7 @@ from concord.program.cycles import cycles
 from concord.rates import Rates, rates
 from concord.spec.boards import BOARD_SPECS, baud_of
 from concord.spec.link import BAUD, ESCAPE
-from concord.spec.presets import ECP5_85F, TINY, with_mantissas
+from concord.spec.presets import ECP5_85F, TINY, with_accumulator, with_mantissas
 from link_model import DeviceModel, ModelTransport
 
 
@@ -78,6 +78,8 @@ def test_times_add_up():
 def test_bit_rate_of_a_configuration():
     assert BOARD_SPECS["ulx3s-85f"].baud == 3_000_000
     assert baud_of("ecp5-85f") == baud_of(with_mantissas(ECP5_85F, 5).name) == BOARD_SPECS["ulx3s-85f"].baud
+    narrow = with_accumulator(with_mantissas(ECP5_85F, 5), 44, weights=(-12, 0))
+    assert narrow.name == "ecp5-85f-m5-a44" and baud_of(narrow.name) == baud_of("ecp5-85f")
     assert baud_of("up5k") == BOARD_SPECS["icebreaker"].baud
     assert baud_of("ecp5-85fast") == baud_of("tiny") == BAUD
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 
 from concord.spec.config import NpuConfig
 
+from .accumulators import measure_accumulators
 from .functions import measure_functions
 from .hardware import RTL_MEASURES, Rtl
 from .networks import measure_networks, measure_widths
@@ -29,6 +30,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "widths": measure_widths,
     "functions": measure_functions,
     "overflow": measure_overflow,
+    "accumulators": measure_accumulators,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
 }

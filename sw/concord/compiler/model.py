@@ -45,6 +45,9 @@ from concord.spec.isa import VECTOR_ADDR_BITS, Mem
 from concord.spec.limits import PROGRAM_DEPTH_MAX
 from concord.spec.memmap import RegionId
 
+#: In the metadata of an image, what speaks for its accumulator, a line each: samples have decided, and are not kept.
+ACCUMULATOR = "accumulator"
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -310,7 +313,9 @@ def recompile(folder: Path) -> Compiled:
     image, kept = compiled.image, package.image
     if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
-    return compiled
+    if ACCUMULATOR in kept.metadata:
+        image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
+    return replace(compiled, package=replace(compiled.package, image=image))
 
 
 def arranged(

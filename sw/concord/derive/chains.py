@@ -135,7 +135,10 @@ class ClassNodes:
         weight = self.first.weight.reshape(-1, kh * kw, width)[self.lines.lanes][:, :, columns]
         weight = np.ascontiguousarray(weight.reshape(len(weight), -1))
         output = self._new("dot", (*x.shape[:-1], len(weight)))
-        return self._product(ir.MatMul(output=output, **self.common, x=x, weight=weight, **self._grid(x, weight, 1)))
+        lanes = self.builder.flow.config.lanes
+        steps = np.arange(kh * kw)[:, None] * (width // lanes) + columns // lanes
+        grid = self._grid(x, weight, 1, steps.reshape(-1))
+        return self._product(ir.MatMul(output=output, **self.common, x=x, weight=weight, **grid))
 
     def _depthwise(self) -> ir.Value:
         assert self.first.weight is not None
@@ -143,23 +146,22 @@ class ClassNodes:
         weight = self.first.weight.reshape(-1, self.first.weight.shape[-1])[self.lines.lanes]
         weight = np.ascontiguousarray(weight.T)
         output = self._new("dot", (*x.shape[:-2], weight.shape[1]))
-        return self._product(ir.Depthwise(output=output, **self.common, x=x, weight=weight, **self._grid(x, weight, 0)))
+        grid = self._grid(x, weight, 0, np.arange(len(weight)))
+        return self._product(ir.Depthwise(output=output, **self.common, x=x, weight=weight, **grid))
 
     def _product(self, node: ir.MatMul | ir.Depthwise) -> ir.Value:
         limit = float(half.decode(half.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
         return self.builder.add(node, (limit, -HALF_FRAC))
 
-    def _grid(self, x: ir.Value, weight: ir.Floats, axis: int) -> dict[str, Any]:
+    def _grid(self, x: ir.Value, weight: ir.Floats, axis: int, steps: Ids) -> dict[str, Any]:
         config = self.builder.flow.config
         greatest, fine = self.builder.limits[x]
         bound = min(greatest, float(HALF_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
         unit = max(fine + least(weight), -config.acc_frac)
+        found: dict[str, Any] = {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
         if config.acc_register and bound >= 2.0 ** (config.acc_register - 1 - config.acc_frac):
-            raise ValueError(
-                f"accumulator of {self.layer} must hold every sum there can be, up to {bound:g} in this layer, "
-                f"not {config.acc_register} bits: derived files do not say where sums end that leave it"
-            )
-        return {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
+            found |= {"register": config.acc_register, "steps": tuple(steps.tolist())}
+        return found
 
     # Operations --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from .ir import (
     Maximum,
     Model,
     Node,
+    Products,
     Reshape,
     Shape,
     Slice,
@@ -42,6 +43,8 @@ def _check(body: Body, known: set[Value]) -> None:
             raise ValueError(f"inputs of {node.output.name} must be computed before it, and {missing} are not")
         if isinstance(node, Loop):
             _check_loop(node, known)
+        elif isinstance(node, Products) and node.register and (node.offset is not None or node.weight.ndim != 2):
+            raise ValueError(f"{node.output.name} must have no offset and a weight of two axes, with a register")
         elif node.output.shape != (want := shape_of(node)):
             raise ValueError(f"{node.output.name} must have shape {want}, not {node.output.shape}")
         if again := [value.name for value in node.outputs if value in known]:

@@ -242,16 +242,18 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing
     low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
     weight = np.ldexp(node.weight, -low).astype(np.int64).astype(object)
     if isinstance(node, ir.Depthwise):
-        total = (x * weight).sum(axis=-2)
+        products = np.moveaxis(x * weight, -2, -1)
     else:
-        total = (x[..., None, :] * weight).sum(axis=-1)
+        products = x[..., None, :] * weight
+    terms = np.add.reduceat(products, node.starts, axis=-1) if node.register else products.sum(axis=-1)
     if node.offset is not None:
-        total = total + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << HALF_FRAC)
+        terms = terms + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << HALF_FRAC)
     shift = node.frac + low - HALF_FRAC
-    on_grid = total << shift if shift >= 0 else total // (1 << -shift)
-    if shift < 0 and (total != on_grid << -shift).any():
+    on_grid = terms << shift if shift >= 0 else terms // (1 << -shift)
+    if shift < 0 and (terms != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
-    found, acc_over, half_over = accumulate.acc_to_half(on_grid, (node.width, node.frac))
+    sums = accumulate.ended(on_grid, node.register) if node.register else on_grid
+    found, acc_over, half_over = accumulate.acc_to_half(sums, (node.width, node.frac))
     told(Flag.ACC_OVERFLOW, acc_over)
     told(Flag.HALF_OVERFLOW, half_over)
     return found

@@ -289,6 +289,12 @@ class Products(Unary):
         What elements of the source that are always the same add: exact, too.
     width, frac : int
         W and F of the accumulator.
+    register : int
+        Bits of the register that adds up, 0 if no sum leaves it. The products of a step are a term. A term, or the sum
+        behind one, that does not fit into so many bits, in units of ``2**-frac``, ends the sum: it counts as beyond the
+        register on the side of that term. Only without an offset, and with a weight of two axes.
+    steps : tuple of int
+        With a register, the number of the step of every product; they rise, and steps follow one another like that.
     unit : int
         Every product and the offset are multiples of ``2**unit``, at least ``-frac``.
     bound : float
@@ -301,8 +307,15 @@ class Products(Unary):
     offset: Floats | None = None
     width: int
     frac: int
+    register: int = 0
+    steps: tuple[int, ...] = ()
     unit: int
     bound: float
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where the steps begin among the products."""
+        return tuple(k for k, step in enumerate(self.steps) if not k or step != self.steps[k - 1])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -57,12 +57,15 @@ def accumulate(
     bits = int(np.abs(dot).max()).bit_length() + int(shift.max()) + dot.shape[-1].bit_length()
     terms: Grid = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
     if register and bits >= register:
-        return _ended(terms, register)
+        return ended(terms, register)
     return np.asarray(terms.sum(axis=-1), dtype=terms.dtype)
 
 
-def _ended(terms: Grid, register: int) -> Grid:
-    """Sums of terms ``[..., K]``, one after the other in a register, until something does not fit."""
+def ended(terms: Grid, register: int) -> Grid:
+    """Sums of terms ``[..., K]``, one after the other in a register of some bits, until something does not fit.
+
+    Where something does not, the nearest integer that does not fit on the side of that term.
+    """
     sums = np.add.accumulate(terms, axis=-1)
     leaves = np.zeros(terms.shape, dtype=np.bool_)
     for values in (terms, sums):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.bounds import assumed
-from concord.compiler.model import Compiled, compile_graph
+from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.compiler.quantized import exponents_of
 from concord.graph.ir import Graph
 from concord.host import connect
@@ -161,7 +161,7 @@ def choose_accumulator(
     if raised:
         needs, ranges = _needs(chosen, inputs, given)
     found = Evidence(chosen, before, needs, count, ranges)
-    image = replace(chosen.image, metadata={**chosen.image.metadata, "accumulator": found.lines})
+    image = replace(chosen.image, metadata={**chosen.image.metadata, ACCUMULATOR: found.lines})
     return replace(found, compiled=replace(chosen, package=replace(chosen.package, image=image)))
 
 

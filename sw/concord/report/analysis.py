@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration import Inputs, decisions
 from concord.compiler.layers import Layer
-from concord.compiler.model import Compiled, expecting
+from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.graph.passes.dtype_report import rows, total
@@ -74,12 +74,19 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         host=tuple(node.op for node in compiled.host.nodes) if compiled.host else (),
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
+        accumulator=_accumulator(compiled),
         bands=compiled.bands.text if compiled.bands is not None else "",
         layers=layers,
         rates=rates(expecting(compiled, inputs).image, batch, sum(counted) if counted else None),
         inexact=compiled.inexact,
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
+
+
+def _accumulator(compiled: Compiled) -> tuple[str, ...]:
+    config = compiled.image.config
+    usual = f"{config.name}: {config.register_bits} bits in units of 2**{-config.acc_frac}, {config.acc_width} kept"
+    return tuple(map(str, compiled.image.metadata.get(ACCUMULATOR, [usual])))
 
 
 def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, Floats], dict[int, Flagged]]:

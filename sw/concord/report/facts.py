@@ -80,6 +80,8 @@ class Analysis:
         Bytes and times of a sample on the board; its cycles are measured if those of the layers are.
     bands : str
         Which layers are computed in bands of rows, if there are any.
+    accumulator : tuple of str
+        Its width and grid and, if they were chosen for the network, what speaks for that.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Analysis:
     inexact: tuple[Inexact, ...] = ()
     bands: str = ""
     differs_behind: str = ""
+    accumulator: tuple[str, ...] = ()
 
     @property
     def work(self) -> Work:

@@ -45,11 +45,11 @@ BOARD_PRESETS: dict[str, str] = {name: board.preset for name, board in BOARD_SPE
 
 
 def preset_of(name: str) -> str:
-    """Name of the preset that a configuration with this name, maybe one of other mantissas, was made from."""
-    return re.sub(r"-m\d+$", "", name)
+    """Name of the preset that a configuration with this name was made from; its mantissas or accumulator may differ."""
+    return re.sub(r"(-m\d+)?(-a\d+)?$", "", name)
 
 
 def baud_of(preset: str) -> int:
-    """Bits per second of the board with a configuration of this name, or one of other mantissas; else the default."""
+    """Bits per second of the board with a configuration made from the preset with this name; else the default."""
     name = preset_of(preset)
     return next((board.baud for board in BOARD_SPECS.values() if board.preset == name), BAUD)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.numpy_tail import tail_lines
+from concord.derive.backends.products import plan
 from concord.derive.flags import every
 from concord.derive.names import Names, identifier
 from concord.files import replacing, write_text
@@ -308,6 +309,9 @@ class _Writer:
         top = 2.0 ** (node.width - 1 - node.frac)
         if node.bound >= top:
             words += f", limit=({-top!r}, {top - 2.0**-node.frac!r})"
+        how = plan(node)
+        if how.register is not None:
+            return f"{words}, register=({how.register!r}, {how.norm!r}, {list(node.starts)})"
         if node.bound > 2.0 ** (_DOUBLE_BITS + node.unit):
             norm = float(np.abs(node.weight).sum(axis=axis).max(initial=0.0))
             more = 0.0 if node.offset is None else float(np.abs(node.offset).max(initial=0.0))

@@ -146,12 +146,13 @@ def _blocks(x, bits, least, floor, exponent, rounding, noise, flags):
     return np.clip(y, -limit, limit, out=y)
 
 
-def dot(x, weight, offset=None, limit=None, bits=None, flags=None):
+def dot(x, weight, offset=None, limit=None, bits=None, register=None, flags=None):
     """Exact sums of products with a matrix, each rounded once to binary16.
 
     ``weight`` is ``[inputs, outputs]``, or ``[groups, inputs, outputs]`` for ``x[..., groups, inputs]``; ``offset`` is
     added. Sums are limited to ``limit``, (least, greatest). With ``bits``, (norm, offset, unit), rows whose sums
-    float64 may not hold are added up in integers.
+    float64 may not hold are added up in integers. With ``register``, (end, norm, starts), sums end that reach ``end``
+    as they are added up, and what begins at ``starts`` is added at once.
     """
     wide = x.astype(weight.dtype, copy=False)
     y = wide @ weight if weight.ndim == 2 else (wide[..., None, :] @ weight)[..., 0, :]
@@ -161,15 +162,36 @@ def dot(x, weight, offset=None, limit=None, bits=None, flags=None):
         more = None if offset is None else offset if weight.ndim == 2 else offset[place[-1]]
         return _exact(x[place][:, None], mine, more)
 
-    return _rounded(y, x, x.ndim - 1, exact, offset, limit, bits, flags)
+    return _rounded(_ended(y, x, weight, x.ndim - 1, register), x, x.ndim - 1, exact, offset, limit, bits, flags)
 
 
-def depthwise(x, weight, offset=None, limit=None, bits=None, flags=None):
+def depthwise(x, weight, offset=None, limit=None, bits=None, register=None, flags=None):
     """The same for ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     y = x[..., 0, :] * weight[0]
     for tap in range(1, len(weight)):
         y += x[..., tap, :] * weight[tap]
+    y = _ended(y, x, weight, x.ndim - 2, register)
     return _rounded(y, x, x.ndim - 2, lambda place: _exact(x[place], weight, offset), offset, limit, bits, flags)
+
+
+def _ended(y, x, weight, axis, register):
+    """Sums ``y`` of products from ``axis`` on, infinite where the register does not hold what it adds up."""
+    if register is None:
+        return y
+    end, norm, starts = register
+    rows = np.abs(x).reshape(*x.shape[:axis], -1).max(-1) * norm >= end
+    if not rows.any():
+        return y
+    x, weight, total = x[rows].astype(np.float64), weight.astype(np.float64), 0.0
+    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
+        some = x[:, first:last]
+        term = some @ weight[first:last] if some.ndim == 2 else (some * weight[first:last]).sum(1)
+        after = total + term
+        fits = (-end <= term) & (term < end) & (-end <= after) & (after < end)
+        total = np.where(np.isinf(total), total, np.where(fits, after, np.copysign(np.inf, term)))
+    y = y.astype(np.float64)
+    y[rows] = total
+    return y
 
 
 def _rounded(y, x, axis, exact, offset, limit, bits, flags):

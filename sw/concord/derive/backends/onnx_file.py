@@ -22,6 +22,7 @@ from .names import free_name, runs_of_layers
 from .node_facts import least_units, singles
 from .onnx_flags import Hits, describe
 from .onnx_movers import Movers
+from .onnx_register import ended
 from .onnx_tail import write_tail
 from .onnx_writer import Writer
 from .products import Plan, plan
@@ -229,6 +230,8 @@ class _Emitter(Movers):
         totals = [self._sum(node, part) for part in self._parts(x, how)]
         if len(totals) == 1:
             total = self._offset(node, totals[0], np.float64)
+            if how.register is not None:
+                total = ended(w, node, x, total, how)
             self.hits.product(node, [total])
             w.call("RoundToHalf", [self._limited(total, how)], self.name(node.output))
             return

@@ -27,17 +27,31 @@ class Plan:
         part has a float64 sum of its own that is exact. Without any there is one sum.
     limits : pair of float or None
         What sums are limited to, if they may reach it.
+    register : float or None
+        Where sums end that reach it in magnitude, as they are added up; they are float64 numbers until then.
+    norm : float
+        Greatest sum of magnitudes of the weights of a result: no sum is greater than this times the greatest source.
     """
 
     single: bool
     steps: tuple[float, ...]
     limits: tuple[float, float] | None
+    register: float | None = None
+    norm: float = 0.0
 
 
 def plan(node: ir.MatMul | ir.Depthwise) -> Plan:
     """The plan of a product; ``ValueError`` if its weights span too many bits."""
     top = 2.0 ** (node.width - 1 - node.frac)
     limits = None if node.bound < top else (-top, top - 2.0**-node.frac)
+    if node.register:
+        if node.register > DOUBLE_BITS:
+            raise ValueError(
+                f"accumulator of {node.layer or node.output.name} must have at most {DOUBLE_BITS} bits, or as many as "
+                f"no sum exceeds, not {node.register}"
+            )
+        norm = float(np.abs(node.weight).sum(axis=0 if isinstance(node, ir.Depthwise) else 1).max(initial=0.0))
+        return Plan(False, (), limits, 2.0 ** (node.register - 1 - node.frac), norm)
     single = node.bound < 2.0 ** (SINGLE_BITS + node.unit) and limits is None
     if single or node.bound < 2.0 ** (DOUBLE_BITS + node.unit):
         return Plan(single, (), limits)

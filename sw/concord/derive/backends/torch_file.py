@@ -347,7 +347,8 @@ class _Emitter:
     def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
         how, x = plan(node), f"{self.local(node.x)}.to(torch.float64)"
         if isinstance(node, ir.Depthwise):
-            one = f"({{}} * {self.constant(node.weight, np.float64)}).sum(-2)"
+            weight = self.constant(node.weight, np.float64)
+            one = f"({{}} * {weight}).sum(-2)"
         else:
             weight = self.constant(np.moveaxis(node.weight, -1, -2), np.float64)
             one = f"product({{}}, {weight}, {node.weight.ndim == 3})"
@@ -355,6 +356,10 @@ class _Emitter:
         rest = ""
         if not how.steps:
             total = one.format(x) + (f" + {offset}" if offset else "")
+            if how.register is not None:
+                where = f"{how.register!r}, {how.norm!r}, {list(node.starts)}"
+                self.lines.append(f"total = ended({total}, {x}, {weight}, {where})")
+                total = "total"
         else:
             beside = f" + [{offset}]" if offset else ""
             count = {2: "two", 3: "three"}[len(how.steps) + 1 + bool(offset)]

@@ -173,6 +173,26 @@ def product(x: Tensor, weight: Tensor, groups: bool) -> Tensor:
     return (x.movedim(-2, 0).flatten(1, -2) @ weight).movedim(0, -2).unflatten(0, x.shape[:-2])
 
 
+def ended(total: Tensor, x: Tensor, weight: Tensor, end: float, norm: float, starts: list[int]) -> Tensor:
+    """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
+    channels = x.dim() > total.dim()  # every channel has weights of its own
+    peak = x.abs().flatten(-2).amax(-1) if channels else x.abs().amax(-1)
+    rows = peak * norm >= end
+    if not bool(rows.any()):
+        return total
+    some, found = x[rows], torch.zeros_like(total[rows])
+    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
+        part = some[:, first:last]
+        term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
+        after = found + term
+        fits = (term >= -end) & (term < end) & (after >= -end) & (after < end)
+        after = torch.where(fits, after, torch.copysign(torch.full_like(term, torch.inf), term))
+        found = torch.where(found.isinf(), found, after)
+    total = total.clone()
+    total[rows] = found
+    return total
+
+
 def grouped(x: Tensor, group: int) -> Tensor:
     """``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
     missing = -len(x) % group

@@ -1,0 +1,79 @@
+"""Trained networks with an accumulator of few bits: what they need, and whether a bit of a result changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from concord.bench.overflow import MODELS, SAMPLES
+from concord.bench.results import Results
+from concord.bench.tasks import TASKS, calibration, folder, load
+from concord.compiler.formats import choose_formats
+from concord.compiler.lower import Unsupported
+from concord.compiler.model import Compiled
+from concord.graph.ir import Floats
+from concord.host import connect
+from concord.overflow import analyse_machine
+from concord.overflow.accumulator import AccumulatorError, choose_accumulator
+from concord.sheet import CapacityError
+from concord.spec.config import NpuConfig
+
+#: Bits of the accumulator.
+BITS = 44
+
+
+def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """One row per network: bits of the evaluation samples, and how many of their results change."""
+    group, data = f"Accumulators of {BITS} bits", folder()
+    if data is None:
+        results.skip(group, "CONCORD_DATA does not name a folder with networks")
+        return
+    if config.serial or config.full_bits <= BITS:
+        results.skip(group, f"{config.name} has no narrower accumulator")
+        return
+    results.notes[group] = (
+        f"What `compile --calibrate --accumulator {BITS}` makes of {config.name}, whose sums have up to "
+        f"{config.full_bits} bits. Observed: of the first {SAMPLES} evaluation samples, on the grid of the new "
+        "configuration. Changed: of all evaluation samples, those with a bit that is not that of the full accumulator."
+    )
+    for task in (task for task in TASKS if task.model in MODELS):
+        say(f"accumulator of {task.model}")
+        graph, inputs, _ = load(task, data)
+        given = calibration(task, graph, data)
+        try:
+            full = choose_formats(graph, config, given, batch=task.batch).chosen.compiled
+            found = choose_accumulator(graph, full, BITS, given)
+        except (CapacityError, Unsupported, AccumulatorError) as error:
+            results.skip(f"{task.model}, {BITS} bits", str(error))
+            continue
+        (name,) = graph.inputs
+        inputs = inputs[: len(inputs) // task.batch * task.batch]
+        samples = {name: inputs[:SAMPLES]}
+        (want, _), (got, flags) = (_results(one, {name: inputs}) for one in (full, found.compiled))
+        changed = np.zeros(len(inputs), dtype=np.bool_)
+        for output, values in want.items():
+            changed |= (values.view(np.uint64) != got[output].view(np.uint64)).reshape(len(inputs), -1).any(axis=1)
+        new = found.compiled.image.config
+        results.row(
+            group,
+            task.model,
+            {
+                "grid": f"2^{-new.acc_frac}",
+                "least exponents": f"{new.wgt_exp_min}, {new.act_exp_min}",
+                "observed": str(analyse_machine(found.compiled.package, samples).needed("intermediate")),
+                "any input": str(max(need.bound for need in found.needs)),
+                "samples": f"{len(inputs):,}",
+                "changed": f"{changed.sum():,}",
+                "flags": ", ".join(flags) or "none",
+            },
+        )
+
+
+def _results(compiled: Compiled, inputs: Mapping[str, Floats]) -> tuple[dict[str, Floats], list[str]]:
+    """Results as contiguous float64, and the layers that raise ACC_OVERFLOW."""
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        found = compiled.run(device, inputs)
+        flags = [one.layer for one in compiled.package.flags(device) if one.flag == "ACC_OVERFLOW"]
+    return {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in found.items()}, flags
