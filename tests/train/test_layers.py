@@ -201,3 +201,99 @@ def test_what_cannot_be_trained_is_listed_at_once():
     bad = Node("Dense", "one", ("x",), ("y",), {"weight": np.full((3, 3), np.nan), "bias": np.zeros(3)})
     with pytest.raises(ValueError, match=r"one.weight must be finite"):
         Network(Graph("net", [bad], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
+
+
+def recurrent(op, rng, direction="forward", **more):
+    """The attributes of a node with weights that are whole sixteenths."""
+    gates, count = {"LSTM": 4, "GRU": 3}[op], 2 if direction == "bidirectional" else 1
+    names = ("Sigmoid", "Tanh", "Tanh")[: 3 if op == "LSTM" else 2]
+    return {
+        "W": small(rng, count, gates * 5, 3) / 16, "R": small(rng, count, gates * 5, 5) / 16,
+        "B": small(rng, count, 2 * gates * 5) / 16, "hidden_size": 5, "direction": direction,
+        "activations": [names] * count, "activation_parameters": [({},) * len(names)] * count, "clip": None,
+        "initial_h": None,
+    } | ({"P": None, "input_forget": False, "initial_c": None} if op == "LSTM" else {}) | more  # fmt: skip
+
+
+RECURRENT = {
+    "lstm": ("LSTM", {}),
+    "lstm, backwards": ("LSTM", {"direction": "reverse"}),
+    "lstm, both ways": ("LSTM", {"direction": "bidirectional"}),
+    "gru": ("GRU", {"linear_before_reset": True}),
+    "gru, reset first": ("GRU", {"linear_before_reset": False}),
+    "gru, both ways": ("GRU", {"linear_before_reset": True, "direction": "bidirectional"}),
+}
+FINE = TrainingFormats(
+    weight=TrainingFormat(16), bias=TrainingFormat(16), activation=TrainingFormat(12), gradient=TrainingFormat(24),
+    accumulator=AccumulatorFormat(8),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", ["y", "h"])
+@pytest.mark.parametrize("case", RECURRENT)
+def test_recurrent_layers_follow_the_graph_and_its_derivative(case, read):
+    """Within what tables of 12 bits leave: differences of the graph in double precision, for every weight and input."""
+    rng = np.random.default_rng(len(case))
+    op, more = RECURRENT[case]
+    attrs = recurrent(op, rng, **more)
+    outputs = ("y", "h") + (("c",) if op == "LSTM" else ())
+    shapes = OPS[op].shape(Node(op, "op", ("x",), outputs, attrs), [(4, 1, 3)])
+
+    def graph(attrs):
+        node = Node(op, "op", ("x",), outputs, attrs)
+        return Graph("net", [node], ["x"], [read], {"x": (4, 1, 3), **dict(zip(outputs, shapes, strict=True))})
+
+    net = Network(graph(attrs), FINE)
+    x = small(rng, 2, 4, 1, 3) / 8
+    way = Pass(FINE)
+    y, memories = net.forward(Tensor(x * 8, -3, 7), way)
+    exact = execute.run(graph(attrs), {"x": x})[read]
+    assert np.abs(y.values - exact).max() < 2e-3
+    g = small(rng, *y.mant.shape)
+    layer = net.layers[0]
+    given = [Tensor(g, 0, 7) if name == read else None for name in outputs[:2]]
+    (back,), changes = layer.backward(given, memories[0], way)
+
+    def slope(values, change):
+        """The derivative by one number, by a central difference."""
+        step, found = 1e-5, []
+        for sign in (1, -1):
+            moved = values.copy()
+            moved[change] += sign * step
+            found.append(moved)
+        return found, 2 * step
+
+    scale = max(np.abs(back.values).max(), 1.0)
+    for place in [(0, 0, 0, 0), (1, 2, 0, 1), (0, 3, 0, 2)]:
+        (up, down), width = slope(x, place)
+        runs = [execute.run(graph(attrs), {"x": v})[read] for v in (up, down)]
+        assert abs(np.sum(g * (runs[0] - runs[1])) / width - back.values[place]) < 0.02 * scale
+    for d in range(len(attrs["W"])):
+        for key, name in (("W", "weight"), ("R", "recurrent")):
+            scale = max(np.abs(changes[f"{name}{d}"].values).max(), 1.0)
+            for row in range(0, attrs[key].shape[1], 3):
+                (up, down), width = slope(attrs[key], (d, row, row % 3))
+                runs = [execute.run(graph(attrs | {key: v}), {"x": x})[read] for v in (up, down)]
+                found = changes[f"{name}{d}"].values[row, row % 3]
+                assert abs(np.sum(g * (runs[0] - runs[1])) / width - found) < 0.02 * scale, (key, row)
+        for row in range(0, attrs["B"].shape[1], 4):
+            gates = attrs["B"].shape[1] // 2
+            hidden = row >= gates
+            key = f"hidden_bias{d}" if hidden and op == "GRU" and row >= gates + 10 else f"bias{d}"
+            at = row % gates - (10 if key.startswith("hidden") else 0)
+            if key not in changes:
+                key, at = f"bias{d}", row % gates
+            (up, down), width = slope(attrs["B"], (d, row))
+            runs = [execute.run(graph(attrs | {"B": v}), {"x": x})[read] for v in (up, down)]
+            scale = max(np.abs(changes[key].values).max(), 1.0)
+            assert abs(np.sum(g * (runs[0] - runs[1])) / width - changes[key].values[at]) < 0.02 * scale, (key, row)
+    trained = net.trained().nodes[0].attrs
+    assert np.abs(trained["W"] - attrs["W"]).max() < 1e-4 and np.abs(trained["R"] - attrs["R"]).max() < 1e-4
+    assert np.abs(execute.run(graph(attrs | trained), {"x": x})[read] - exact).max() < 1e-3
+
+
+def test_recurrent_layers_that_are_not_usual_are_refused():
+    attrs = recurrent("LSTM", np.random.default_rng(0), P=np.ones((1, 15)), clip=3.0)
+    shapes = {"x": (4, 1, 3), "y": (4, 1, 1, 5)}
+    with pytest.raises(CannotTrain, match="LSTM with peepholes, clip"):
+        Network(Graph("net", [Node("LSTM", "op", ("x",), ("y", "", ""), attrs)], ["x"], ["y"], shapes), FINE)

@@ -107,6 +107,12 @@ class _Writer:
             ends = [[max(v, -(1 << 31)) if k != "stops" or v >= 0 else -(1 << 31) for v in attrs[k]] for k in names]
             self.node("Slice", node, [x, *(self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64))
                                            for k, v in zip(names, ends, strict=True))])  # fmt: skip
+        elif node.op in ("LSTM", "GRU"):
+            names = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
+            more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
+            self.node(
+                node.op, node, [x, *names], hidden_size=attrs["hidden_size"], direction=attrs["direction"], **more
+            )
         elif node.op == "Softmax":
             self.node("Softmax", node, [x], axis=attrs["axis"])
         elif node.op in ("Relu", "Add"):

@@ -16,14 +16,15 @@ from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.pointwise import SLOPES, Add, Moving, Relu, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
+from concord.train.layers.recurrent import GRU, LSTM, Cell
 from concord.train.noise import uniform
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, added
 
 #: Operators with layers, for messages.
 TRAINABLE = (
-    "Add, AveragePool, Conv, Dense (Gemm), MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, "
-    "and a Softmax at the end"
+    "Add, AveragePool, Conv, Dense (Gemm), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, "
+    "Transpose, and a Softmax at the end"
 )
 
 
@@ -103,6 +104,8 @@ class Network:
             if len(shapes) == 1:
                 return Add(*names)
             raise CannotTrain(f"{node.name} (Add of the shapes {sorted(shapes)})")
+        if node.op in ("LSTM", "GRU"):
+            return self._recurrent(node, index)
         kind = "Add of a constant" if node.op == "Add" else node.op
         functions = ", ".join(name for name, _ in attrs.get("functions", ()))
         raise CannotTrain(f"{node.name} ({kind}{': ' + functions if functions else ''})")
@@ -119,6 +122,53 @@ class Network:
             f"{node.name}.bias", bias, formats.bias, formats.accumulator, zero_exp=int(first.exp.max())
         )
         return first, second
+
+    def _recurrent(self, node: Node, index: int) -> Layer:
+        attrs, hidden = node.attrs, node.attrs["hidden_size"]
+        usual = ("Sigmoid", "Tanh", "Tanh") if node.op == "LSTM" else ("Sigmoid", "Tanh")
+        odd = [
+            what
+            for what, there in {
+                "peepholes": attrs.get("P") is not None,
+                "input_forget": attrs.get("input_forget", False),
+                "clip": attrs["clip"] is not None,
+                "functions": any(tuple(names) != usual for names in attrs["activations"]),
+                "initial states": any(node.inputs[1:])
+                or any(attrs.get(key) is not None and np.any(attrs[key]) for key in ("initial_h", "initial_c")),
+                "last cell": any(
+                    name and (self.graph.consumers(name) or name in self.graph.outputs) for name in node.outputs[2:]
+                ),
+            }.items()
+            if there
+        ]
+        if odd:
+            raise CannotTrain(f"{node.name} ({node.op} with {', '.join(odd)})")
+        cells = []
+        for d, (w, r, b) in enumerate(zip(attrs["W"], attrs["R"], attrs["B"], strict=True)):
+            first, second = np.split(b, 2)
+            inner = node.op == "GRU" and bool(attrs["linear_before_reset"])
+            bias = first + second
+            if inner:
+                bias[2 * hidden :] = first[2 * hidden :]
+            after = second[2 * hidden :]
+            if self.seed is not None:
+                w, r = (
+                    uniform(self.seed, (1, index, 2 * d + k), m.size).reshape(m.shape) / np.sqrt(hidden)
+                    for k, m in enumerate((w, r))
+                )
+                bias, after = np.zeros_like(bias), np.zeros_like(after)
+            formats = self.formats
+            weight, recurrent = (
+                Parameter.begin(f"{node.name}.{key}{d}", m, formats.weight, formats.accumulator)
+                for key, m in (("weight", w), ("recurrent", r))
+            )
+            exp = int(weight.exp.max())
+            biases = [
+                Parameter.begin(f"{node.name}.{key}{d}", m, formats.bias, formats.accumulator, zero_exp=exp)
+                for key, m in (("bias", bias), ("hidden_bias", after))
+            ]
+            cells.append(Cell(weight, recurrent, biases[0], biases[1] if inner else None))
+        return (LSTM if node.op == "LSTM" else GRU)(node, cells)
 
     # Passes -------------------------------------------------------------------------------------------
 
@@ -162,8 +212,8 @@ class Network:
         graph = deepcopy(self.graph)
         layers: Mapping[str, Layer] = {layer.name: layer for layer in self.layers}
         for k, node in enumerate(graph.nodes):
-            found = layers[node.name].parameters if node.name in layers else {}
-            graph.nodes[k] = node.with_attrs(**{key: p.values for key, p in found.items()})
+            if node.name in layers:
+                graph.nodes[k] = node.with_attrs(**layers[node.name].attributes)
         return graph
 
 

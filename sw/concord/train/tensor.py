@@ -7,6 +7,7 @@ order. Arrays keep whatever memory layout they come with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -174,15 +175,34 @@ def added(tensors: list[Tensor], fmt: TrainingFormat) -> Tensor:
     there = [t for t in tensors if t.peak] or tensors[:1]
     if len(there) == 1:
         return there[0]
-    tops = [max(top_of(t.mant), 1) for t in there]
-    grid = min(t.exp for t in there)
-    grid = max([grid] + [t.exp + top.bit_length() - 46 for t, top in zip(there, tops, strict=True)])
     total, peak = None, 0
-    for t, top in zip(there, tops, strict=True):
-        part, most = _on_grid(t, top, t.exp - grid)
+    parts, grid = _aligned(there)
+    for part, most in parts:
         total, peak = part if total is None else total + part, peak + most
     assert total is not None
     return settled(total, grid, peak, fmt)
+
+
+def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = None) -> Tensor:
+    """Tensors side by side along an axis, or along a new one behind that of the samples; grid as for a sum."""
+    parts, grid = _aligned(tensors)
+    arrays = [part for part, _ in parts]
+    whole = np.stack(arrays, axis=1) if along is None else np.concatenate(arrays, axis=along)
+    return settled(whole, grid, max(most for _, most in parts), fmt)
+
+
+def _aligned(tensors: Sequence[Tensor]) -> tuple[list[tuple[Array, int]], int]:
+    """Tensors on one grid with bounds of their magnitudes, and its exponent; zeros have no say in it."""
+    tops = [top_of(t.mant) for t in tensors]
+    there = [(t, top) for t, top in zip(tensors, tops, strict=True) if top]
+    if not there:
+        return [(t.mant, 0) for t in tensors], tensors[0].exp
+    grid = min(t.exp for t, _ in there)
+    grid = max([grid] + [t.exp + top.bit_length() - 46 for t, top in there])
+    empty = [np.zeros_like(t.mant) for t in tensors]
+    return [
+        _on_grid(t, top, t.exp - grid) if top else (zero, 0) for t, top, zero in zip(tensors, tops, empty, strict=True)
+    ], grid
 
 
 def _on_grid(tensor: Tensor, top: int, left: int) -> tuple[Array, int]:

@@ -81,6 +81,11 @@ class Layer:
         """Parameters by what they are to the layer."""
         return {}
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the node as they are now: what the parameters are worth, exactly."""
+        return {key: parameter.values for key, parameter in self.parameters.items()}
+
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
         """Outputs, and what backward needs."""
         raise NotImplementedError

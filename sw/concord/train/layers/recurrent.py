@@ -1,0 +1,266 @@
+"""LSTM and GRU through time.
+
+Gates read ``x W^T + h R^T + b``, an intermediate that is narrowed to an activation with one exponent for all gates of
+a step, and are tables. States have 16 bits: h has 15 of them behind the binary point, the cell c the exponent it
+needs. In the backward pass every product of elements reads gradients in their format; gradients of weights read those
+of all steps on one grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from concord.golden.rounding import round_shift
+from concord.graph.ir import Node
+from concord.graph.ops import directions
+from concord.spec.training import TrainingFormat
+from concord.train.layers.base import Gradients, Layer, Memory, Pass
+from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
+from concord.train.layers.pointwise import TABLE_POINT, looked_up, times
+from concord.train.parameters import Parameter
+from concord.train.tensor import Tensor, added, carrier, joined, narrow
+
+#: Of states.
+STATE = TrainingFormat(TABLE_POINT + 1)
+
+
+def state_of(x: Tensor) -> Tensor:
+    """A state h: rounded to 15 bits behind the binary point, within 16 bits."""
+    mant = np.clip(round_shift(x.mant, -TABLE_POINT - x.exp), -STATE.q_max, STATE.q_max)
+    return Tensor(mant.astype(np.float32), -TABLE_POINT, STATE.q_max)
+
+
+def piece(x: Tensor, number: int, size: int) -> Tensor:
+    """One of the gates along the last axis."""
+    return x.with_mant(x.mant[..., number * size : (number + 1) * size])
+
+
+def negative(x: Tensor) -> Tensor:
+    """``-x``."""
+    return x.with_mant(-x.mant)
+
+
+def derived(g: Tensor, by: Tensor, way: Pass) -> Tensor:
+    """A gradient, in its format, times what an element was multiplied with, or a slope."""
+    return times(way.gradient(g, -1), by, way)
+
+
+@dataclass
+class Cell:
+    """Parameters of one direction: W ``[G H, F]``, R ``[G H, H]``, the bias of all gates, and that of R for the new
+    state."""
+
+    weight: Parameter
+    recurrent: Parameter
+    bias: Parameter
+    hidden_bias: Parameter | None = None
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """By what they are."""
+        found = {"weight": self.weight, "recurrent": self.recurrent, "bias": self.bias}
+        return found | ({"hidden_bias": self.hidden_bias} if self.hidden_bias else {})
+
+
+class Recurrent(Layer):
+    """What both have in common: X is ``[samples, T, 1, F]``, Y ``[samples, T, directions, 1, H]``, Y_h without T."""
+
+    def __init__(self, node: Node, cells: Sequence[Cell]):
+        super().__init__(node.name, node.inputs[:1], node.outputs)
+        self.node, self.cells = node, list(cells)
+        self.size = node.attrs["hidden_size"]
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {f"{key}{d}": p for d, cell in enumerate(self.cells) for key, p in cell.parameters.items()}
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """W, R and B as ONNX has them; the bias of R is zero but for what is multiplied with a reset gate."""
+        biases = []
+        for cell in self.cells:
+            first = cell.bias.values
+            second = np.zeros_like(first)
+            if cell.hidden_bias is not None:
+                second[2 * self.size :] = cell.hidden_bias.values
+            biases.append(np.concatenate([first, second]))
+        weights = {key: np.stack([getattr(c, name).values for c in self.cells])
+                   for key, name in (("W", "weight"), ("R", "recurrent"))}  # fmt: skip
+        return weights | {"B": np.stack(biases)}
+
+    def _order(self, d: int, steps: int) -> list[int]:
+        return list(range(steps))[:: -1 if directions(self.node)[d] else 1]
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.activation(xs[0], -1)
+        x = x.reshaped(*x.mant.shape[:2], x.mant.shape[-1])
+        samples, steps = x.mant.shape[:2]
+        every, kept = [], []
+        for d, cell in enumerate(self.cells):
+            gates = product(x, cell.weight.tensor, cell.bias.tensor, way)
+            h = Tensor(np.zeros((samples, self.size), np.float32), -TABLE_POINT, 0)
+            states: list[Any] = [None] * steps
+            c: Tensor | None = None
+            memories: list[Any] = []
+            for t in self._order(d, steps):
+                h, c, memory = self._step(cell, gates.with_mant(gates.mant[:, t]), h, c, way)
+                states[t] = h.mant
+                memories.append((t, memory))
+            every.append(np.stack(states, axis=1))
+            kept.append(memories)
+        y = np.stack(every, axis=2)[:, :, :, None]
+        last = np.stack([s[:, self._order(d, steps)[-1]] for d, s in enumerate(every)], axis=1)[:, :, None]
+        outputs = [Tensor(y, -TABLE_POINT, STATE.q_max), Tensor(last, -TABLE_POINT, STATE.q_max)]
+        return outputs, (x, kept)
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        x, kept = memory
+        every, last = [*grads, None][:2]
+        back, changes = [], {}
+        for d, cell in enumerate(self.cells):
+            later: list[Tensor] = [last.with_mant(last.mant[:, d, 0])] if last is not None else []
+            c: Tensor | None = None
+            inputs: list[Any] = [None] * x.mant.shape[1]
+            found: list[dict[str, tuple[Tensor, Tensor]]] = []
+            for t, step in reversed(kept[d]):
+                now = [every.with_mant(every.mant[:, t, d, 0])] if every is not None else []
+                later, c, inputs[t], pairs = self._step_back(cell, now + later, c, step, way)
+                found.append(pairs)
+            gates = joined(inputs, way.formats.intermediate)
+            changes[f"weight{d}"] = weight_gradient(gates, x, way)
+            changes[f"bias{d}"] = bias_gradient(gates, way)
+            changes |= {f"{key}{d}": change for key, change in self._recurrent_changes(found, way).items()}
+            back.append(input_gradient(way.gradient(gates, -1), cell.weight.tensor, way))
+        total = added(back, way.formats.intermediate)
+        return [total.reshaped(*total.mant.shape[:2], 1, total.mant.shape[-1])], changes
+
+    def _step(
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        raise NotImplementedError
+
+    def _step_back(
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+    ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        """Gradients of the states before and of the gates' inputs; for R, pairs of gradient and what was read."""
+        raise NotImplementedError
+
+    def _recurrent_changes(self, found: list[dict[str, tuple[Tensor, Tensor]]], way: Pass) -> dict[str, Tensor]:
+        """Gradients of R and of its bias: sums over all steps, which are put on one grid."""
+        fmt = way.formats.intermediate
+        rows = []
+        changes = {}
+        for key in found[0]:
+            g = joined([pairs[key][0] for pairs in found], fmt)
+            read = joined([pairs[key][1] for pairs in found], fmt)
+            rows.append(weight_gradient(g, read, way))
+            if key == "hidden":
+                changes["hidden_bias"] = bias_gradient(piece(g, 2, self.size), way)
+        changes["recurrent"] = joined(rows, fmt, along=0)
+        return changes
+
+
+class LSTM(Recurrent):
+    """Gates i, o, f, c as in ONNX, without peepholes: ``c = f c + i g``, ``h = o tanh(c)``."""
+
+    def _step(
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        top = way.formats.activation.q_max
+        read = narrow(h, way.formats.activation, way.noise)
+        pre = added([gates, product(read, cell.recurrent.tensor, None, way)], way.formats.intermediate)
+        short = way.table_input(pre)
+        i, o, f = (looked_up("sigmoid", piece(short, k, self.size), top) for k in range(3))
+        g = looked_up("tanh", piece(short, 3, self.size), top)
+        parts = [times(i[0], g[0], way)] + ([times(f[0], c, way)] if c is not None else [])
+        new = narrow(added(parts, way.formats.intermediate), STATE)
+        t = looked_up("tanh", way.table_input(new), top)
+        return state_of(times(o[0], t[0], way)), new, (read, i, o, f, g, c, t)
+
+    def _step_back(
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+    ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        read, i, o, f, g, c, t = memory
+        fmt = way.formats.intermediate
+        gradient = added(dh, fmt) if dh else Tensor(np.zeros(i[0].mant.shape), 0, 0)
+        through = derived(derived(gradient, o[0], way), t[1], way)
+        cell_gradient = added([through] + ([dc] if dc is not None else []), fmt)
+        parts = [
+            derived(derived(cell_gradient, g[0], way), i[1], way),
+            derived(derived(gradient, t[0], way), o[1], way),
+            derived(derived(cell_gradient, c, way), f[1], way) if c is not None else zeros(i[0]),
+            derived(derived(cell_gradient, i[0], way), g[1], way),
+        ]
+        gates = joined(parts, fmt, along=-1)
+        before = input_gradient(way.gradient(gates, -1), cell.recurrent.tensor, way)
+        return [before], derived(cell_gradient, f[0], way), gates, {"all": (gates, read)}
+
+
+class GRU(Recurrent):
+    """Gates z, r, h as in ONNX: ``h = n + z (h - n)``, n the new state."""
+
+    def _step(
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        fmt, top, size = way.formats.intermediate, way.formats.activation.q_max, self.size
+        read, weights = narrow(h, way.formats.activation, way.noise), cell.recurrent.tensor
+        if self.node.attrs["linear_before_reset"]:
+            found = product(read, weights, None, way)
+            z, r = self._gates(gates, found, way)
+            bias = cell.hidden_bias
+            last = piece(found, 2, size)
+            inner = narrow(added([last, spread(bias.tensor, last)] if bias else [last], fmt), STATE)
+            pre, reset = added([piece(gates, 2, size), times(r[0], inner, way)], fmt), None
+        else:
+            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, way)
+            z, r = self._gates(gates, found, way)
+            inner, reset = h, narrow(times(r[0], h, way), way.formats.activation, way.noise)
+            new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, way)
+            pre = added([piece(gates, 2, size), new], fmt)
+        n = looked_up("tanh", way.table_input(pre), top)
+        apart = Tensor(h.mant - n[0].mant, -TABLE_POINT, 2 * STATE.q_max)
+        state = state_of(added([n[0], times(z[0], apart, way)], fmt))
+        return state, None, (read, z, r, n, inner, reset, apart)
+
+    def _gates(self, gates: Tensor, found: Tensor, way: Pass) -> list[tuple[Tensor, Tensor]]:
+        both = [x.with_mant(x.mant[..., : 2 * self.size]) for x in (gates, found)]
+        short = way.table_input(added(both, way.formats.intermediate))
+        return [looked_up("sigmoid", piece(short, k, self.size), way.formats.activation.q_max) for k in range(2)]
+
+    def _step_back(
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+    ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
+        read, z, r, n, inner, reset, apart = memory
+        fmt, weights, size = way.formats.intermediate, cell.recurrent.tensor, self.size
+        gradient = added(dh, fmt) if dh else Tensor(np.zeros(z[0].mant.shape), 0, 0)
+        kept = Tensor((1 << TABLE_POINT) - z[0].mant, -TABLE_POINT, 1 << TABLE_POINT)
+        dz = derived(derived(gradient, apart, way), z[1], way)
+        dn = derived(derived(gradient, kept, way), n[1], way)
+        before = [derived(gradient, z[0], way)]
+        if self.node.attrs["linear_before_reset"]:
+            dr = derived(derived(dn, inner, way), r[1], way)
+            gates = joined([dz, dr, dn], fmt, along=-1)
+            hidden = joined([dz, dr, derived(dn, r[0], way)], fmt, along=-1)
+            before.append(input_gradient(way.gradient(hidden, -1), weights, way))
+            return before, None, gates, {"hidden": (hidden, read)}
+        through = input_gradient(way.gradient(dn, -1), weights.with_mant(weights.mant[2 * size :]), way)
+        dr = derived(derived(through, inner, way), r[1], way)
+        both = joined([dz, dr], fmt, along=-1)
+        gates = joined([dz, dr, dn], fmt, along=-1)
+        before.append(derived(through, r[0], way))
+        before.append(input_gradient(way.gradient(both, -1), weights.with_mant(weights.mant[: 2 * size]), way))
+        return before, None, gates, {"gates": (both, read), "new": (dn, reset)}
+
+
+def spread(bias: Tensor, like: Tensor) -> Tensor:
+    """A bias for every row."""
+    return bias.with_mant(np.broadcast_to(bias.mant, like.mant.shape))
+
+
+def zeros(like: Tensor) -> Tensor:
+    """A tensor of zeros."""
+    return Tensor(np.zeros(like.mant.shape, carrier(0)), 0, 0)
