@@ -108,10 +108,10 @@ class _Writer:
             self.node("Slice", node, [x, *(self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64))
                                            for k, v in zip(names, ends, strict=True))])  # fmt: skip
         elif node.op in ("LSTM", "GRU"):
-            names = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
+            weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
             more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
             self.node(
-                node.op, node, [x, *names], hidden_size=attrs["hidden_size"], direction=attrs["direction"], **more
+                node.op, node, [x, *weights], hidden_size=attrs["hidden_size"], direction=attrs["direction"], **more
             )
         elif node.op == "Softmax":
             self.node("Softmax", node, [x], axis=attrs["axis"])
