@@ -18,7 +18,7 @@ class Align(wiring.Component):
     max_shift : int
         Greatest shift.
     keep : int or None
-        Bits of the result, sign included, at least ``width``; by default as many as it can need.
+        Bits of the result, sign included, at least ``width``; by default as many as it can need, and no check.
 
     Members
     -------
@@ -29,7 +29,7 @@ class Align(wiring.Component):
     o : Out(signed(keep))
         ``i << shift``, its low bits if it does not fit.
     over, negative : Out(1)
-        One cycle after ``o``: that it did not fit, and its sign if it had.
+        One cycle after ``o``: that it did not fit, and its sign if it had. Only with ``keep``.
     """
 
     LATENCY = 2
@@ -40,13 +40,13 @@ class Align(wiring.Component):
         self.keep = width + max_shift if keep is None else min(keep, width + max_shift)
         if self.keep < width:
             raise ValueError(f"keep must be at least width={width}, not {keep!r}")
+        self.checked = keep is not None
         super().__init__(
             {
                 "i": In(signed(width)),
                 "shift": In(range(max_shift + 1)),
                 "o": Out(signed(self.keep)),
-                "over": Out(1),
-                "negative": Out(1),
+                **({"over": Out(1), "negative": Out(1)} if self.checked else {}),
             }
         )
 
@@ -66,7 +66,8 @@ class Align(wiring.Component):
                 with m.Case(k) if k < groups - 1 else m.Default():
                     m.d.sync += placed.eq(fine << k * group)
         m.d.comb += self.o.eq(placed)
-        self._check(m, fine, coarse, [k * group for k in range(groups)])
+        if self.checked:
+            self._check(m, fine, coarse, [k * group for k in range(groups)])
         return m
 
     def _check(self, m, fine, coarse, shifts):
