@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test torch mutants proofs prove-all fuzz formal sim bitstream bench lint format docs clean
+.PHONY: help setup demo test torch mutants proofs prove-all fuzz formal gates sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,6 +33,8 @@ fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS=
 	$(RUN) tests/fuzzing.py $(ARGS)
 formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
 	$(RUN) tests/proving.py $(ARGS)
+gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
+	$(RUN) tests/gates.py $(ARGS)
 torch: $(READY) ## install PyTorch, and test derived PyTorch modules
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"
 	$(RUN) -m pytest -q -n 2 tests/derive -k torch $(ARGS)

@@ -7,71 +7,37 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import amaranth
 import click
 from rich.console import Console
 
-import concord.spec
 import concord_boards
-import concord_rtl
-from concord.spec.boards import BOARD_SPECS, preset_of
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
 
-from .core import Contents
 from .flow import area as areas
-from .flow import contents as memories
 from .flow import report
 from .flow.bitstream import Flow, Goal
-from .flow.board_top import BoardTop, divisor_of, reachable
-from .flow.bram import BlockRams
-from .flow.cache import Stage, digest, sources
-from .flow.clocking import clock_of, tunable
+from .flow.board_top import reachable
+from .flow.cache import Stage, digest
+from .flow.plan import (
+    Plan,
+    baud_option,
+    board_option,
+    build_option,
+    clock_option,
+    image_option,
+    preset_option,
+    source_key,
+)
 from .flow.tools import ToolError
 from .flow.tuning import tuned, tuning
+from .gates.command import gates
 from .top import NpuTop
 
 CONSOLE = Console()
 
-board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
-preset_option = click.option(
-    "--preset",
-    "preset_name",
-    type=click.Choice(list(PRESETS)),
-    help="Default: the configuration of the image; without one, the board's preset.",
-)
-image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
 partial_option = click.option("--partial", is_flag=True, help="Leave out contents that a bitstream cannot hold.")
-build_option = click.option(
-    "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
-)
-
-
-def _source_key() -> str:
-    """Hash of everything a design is generated from."""
-    return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
-
-
-def _folder(build: Path, board: Any, config: NpuConfig) -> Path:
-    return build / (board.name if config.name == board.preset else f"{board.name}-{config.name}")
-
-
-def _config(board: Any, preset_name: str | None, image: Path | None) -> NpuConfig:
-    """The configuration to build: a preset by name, that of the image, or the preset of the board."""
-    if preset_name is not None or image is None:
-        return preset(preset_name or board.preset)
-    try:
-        return memories.configuration(image)
-    except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _given(image: Path | None, config: NpuConfig, flow: Flow) -> Contents:
-    try:
-        return memories.load(image, config, flow.folder / "image")
-    except (ValueError, OSError) as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _seeds(context: click.Context, option: click.Parameter, text: str) -> list[int]:
@@ -96,7 +62,7 @@ def verilog(preset_name: str, build: Path) -> None:
 
     config = preset(preset_name)
     output = build / preset_name / "npu.v"
-    stage = Stage([output], digest(_source_key(), config.to_dict()))
+    stage = Stage([output], digest(source_key(), config.to_dict()))
     if not stage.fresh:
         stage.clear()
         with CONSOLE.status("generating Verilog"):
@@ -125,8 +91,8 @@ def verilog(preset_name: str, build: Path) -> None:
     show_default=True,
     help="After that time no other seed is tried if there is a result.",
 )
-@click.option("--clock", "clock_mhz", type=float, help="Clock in MHz that must be reached; default: what is possible.")
-@click.option("--baud", type=int, help="Bit rate of the serial port; default: the board's.")
+@clock_option
+@baud_option
 @partial_option
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
 def bitstream(
@@ -147,37 +113,17 @@ def bitstream(
     Without --clock the bitstream of an ECP5 runs at the clock that place and route reached. Fails if --clock is not
     reached, or, on other devices, the preset's clock.
     """
-    board = concord_boards.board_named(board_name)
-    config = _config(board, preset_name, image)
-    spec = BOARD_SPECS[board.name]
-    baud = spec.baud if baud is None else baud
-    own = preset_of(config.name) == spec.preset
-    usual = spec.clock_hz if own else config.clock_hz
-    wanted = round(clock_mhz * report.MHZ) if clock_mhz else usual
-    try:
-        hz, _ = clock_of(board, wanted)
-        divisor_of(hz, baud)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from error
-    flow = Flow(board, _folder(build, board, config), CONSOLE)
-    given = _given(image, config, flow)
-    fixed = memories.fixed(config, board.family, given)
-
-    tunes = tunable(board, wanted) and not clock_mhz
-    aim = spec.aim_hz if tunes and own else hz
-    CONSOLE.print(f"{board.name}, preset {config.name}, target {aim / report.MHZ:g} MHz, {baud} baud -> {flow.folder}")
-    flow.generate(
-        lambda: BoardTop(
-            NpuTop(config, memories.marked(config, board.family, given)), board, clock_hz=wanted, baud=baud
-        ),
-        digest(_source_key(), config.to_dict(), fixed, wanted, baud),
-    )
-    flow.synthesize()
-    runs = flow.place(seeds, Goal(aim, hz, tunes), jobs, every_seed, minutes)
-    if tunes:
-        hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, baud)
-    summary = _summary(board, config, hz, baud, runs)
-    summary["fixed"] = fixed
+    plan = Plan(board_name, preset_name, image, build, CONSOLE)
+    plan.choose(clock_mhz, baud)
+    board, config, flow, hz = plan.board, plan.config, plan.flow, plan.hz
+    target = f"target {plan.aim / report.MHZ:g} MHz, {plan.baud} baud"
+    CONSOLE.print(f"{board.name}, preset {config.name}, {target} -> {flow.folder}")
+    plan.synthesize()
+    runs = flow.place(seeds, Goal(plan.aim, hz, plan.tunes), jobs, every_seed, minutes)
+    if plan.tunes:
+        hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, plan.baud)
+    summary = _summary(board, config, hz, plan.baud, runs)
+    summary["fixed"] = plan.fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")
     with (flow.folder / "report.txt").open("w") as file:
         Console(file=file, width=100).print(*report.render(summary))
@@ -186,7 +132,7 @@ def bitstream(
         flow.bitstream.unlink(missing_ok=True)
         slowest = min(entry["mhz"] for entry in summary["clocks"])
         raise click.ClickException(f"timing is missed: {slowest:.2f} MHz, not {hz / report.MHZ:g}; try other --seeds")
-    _fill(flow, config, given, flow.bitstream, partial)
+    _fill(plan, flow.bitstream, partial)
 
 
 @main.command()
@@ -207,22 +153,18 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
 
     The grid stays that of the preset. Writes accumulators.json, which concord bench shows.
     """
-    board = concord_boards.board_named(board_name)
-    config, spec = _config(board, preset_name, None), BOARD_SPECS[board.name]
-    hz, _ = clock_of(board, spec.clock_hz)
+    board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
+    config = preset(preset_name or board.preset)
     rows = []
     for bits, one in areas.narrowed(config, widths):
-        flow = Flow(board, _folder(build / "area", board, one), CONSOLE)
+        plan = Plan(board_name, None, None, build / "area", CONSOLE, config=one)
+        plan.choose(spec.clock_hz / report.MHZ, None)
+        flow = plan.flow
         CONSOLE.print(f"{board.name}, {bits} bits -> {flow.folder}")
-        marked = memories.marked(one, board.family, Contents())
-        flow.generate(
-            lambda one=one, marked=marked: BoardTop(NpuTop(one, marked), board, clock_hz=spec.clock_hz, baud=spec.baud),
-            digest(_source_key(), one.to_dict(), spec.clock_hz, spec.baud),
-        )
-        flow.synthesize()
+        plan.synthesize()
         row = {"bits": bits, "cells": areas.cells(flow.folder / "synthesis.json", board.family)}
         if clock:
-            goal = Goal(spec.aim_hz, hz, tunable(board, spec.clock_hz))
+            goal = Goal(spec.aim_hz, plan.hz, plan.measures)
             row["mhz"] = round(max(map(report.score, flow.place([1], goal).values())), 2)
         rows.append(row)
     summary = {"board": board.name, "preset": config.name, "widths": rows}
@@ -246,23 +188,21 @@ def patch(
 
     Takes seconds, without place and route; without --image, the contents are zeros.
     """
-    board = concord_boards.board_named(board_name)
-    config = _config(board, preset_name, image)
-    flow = Flow(board, _folder(build, board, config), CONSOLE)
+    plan = Plan(board_name, preset_name, image, build, CONSOLE)
+    board, config, flow = plan.board, plan.config, plan.flow
     if not flow.bitstream.exists():
         raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")
     summary = json.loads((flow.folder / "report.json").read_text())
     if summary["fingerprint"] != f"{config.fingerprint:016x}":
         raise click.ClickException(f"{flow.bitstream} must be built again: its configuration is not the preset's")
-    given = _given(image, config, flow)
-    fixed = memories.fixed(config, board.family, given)
+    fixed = plan.fixed
     other = [name for name in fixed if fixed[name] != summary["fixed"][name]]
     if other and not partial:
         raise click.ClickException(
             f"{', '.join(other)} must be as when the bitstream was built, being no block RAM: "
             f"build it with --image {image}, or load them over the link and say --partial here"
         )
-    _fill(flow, config, given, output, partial)
+    _fill(plan, output, partial)
 
 
 def _tune(flow: Flow, reached_hz: float, baud: int) -> float:
@@ -301,27 +241,23 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
     }
 
 
-def _fill(flow: Flow, config: NpuConfig, given: Contents, output: Path, partial: bool) -> None:
-    """Put ``given`` into the block RAMs of the placed design, and pack it."""
-    family = flow.board.family
-    chosen = memories.fillable(config, family)
-    rams = BlockRams(family, flow.placed.read_text())
-    layout = rams.locate(memories.stores(config, memories.marked(config, family, given), chosen))
-    wanted = memories.stores(config, given, chosen)
-    lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
-    if given.matrix and RegionId.MATRIX not in chosen:
-        lost.append("matrix")
-    if lost and not partial:
+def _fill(plan: Plan, output: Path, partial: bool) -> None:
+    """Put the contents into the block RAMs of the placed design, and pack it."""
+    flow = plan.flow
+    filled = plan.fill(flow.placed.read_text())
+    if filled.lost and not partial:
         raise click.ClickException(
-            f"{', '.join(lost)}: a bitstream for {flow.board.name} cannot hold the contents; "
+            f"{', '.join(filled.lost)}: a bitstream for {flow.board.name} cannot hold the contents; "
             "load them over the link and say --partial here"
         )
-    layout.write(rams, wanted)
-    filled = flow.folder / f"filled{flow.placed.suffix}"
-    filled.write_text(rams.text())
-    flow.pack(filled, output)
-    filled.unlink()
-    CONSOLE.print(f"{output}: {len(layout.places)} slices of {len(wanted)} memories filled")
+    text = flow.folder / f"filled{flow.placed.suffix}"
+    text.write_text(filled.rams.text())
+    flow.pack(text, output)
+    text.unlink()
+    CONSOLE.print(f"{output}: {len(filled.layout.places)} slices of {len(filled.wanted)} memories filled")
+
+
+main.add_command(gates)
 
 
 def run() -> None:

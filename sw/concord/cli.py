@@ -31,6 +31,7 @@ from concord.cli_base import (
 from concord.cli_compile import compile_model
 from concord.cli_data import data
 from concord.cli_derive import derive
+from concord.cli_gates import gates
 from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
 from concord.cli_prove import prove
@@ -59,6 +60,7 @@ main.add_command(compile_model)
 main.add_command(data)
 main.add_command(derive)
 main.add_command(inspect)
+main.add_command(gates)
 main.add_command(overflow)
 main.add_command(prove)
 main.add_command(report)

@@ -12,7 +12,7 @@ from concord_boards import BOARDS
 from concord_rtl import build
 from concord_rtl.build import main
 from concord_rtl.core import Contents
-from concord_rtl.flow import contents, report
+from concord_rtl.flow import contents, plan, report
 from concord_rtl.flow.tools import ToolError
 
 
@@ -99,7 +99,7 @@ def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch
         built.append(config)
         raise ToolError("enough")
 
-    monkeypatch.setattr(build, "NpuTop", core)
+    monkeypatch.setattr(plan, "NpuTop", core)
     arguments = ["bitstream", "--board", "ulx3s-25f", "--build", str(tmp_path), "--image", str(path)]
     with pytest.raises(ToolError, match="enough"):
         CliRunner().invoke(main, arguments, catch_exceptions=False)

@@ -116,6 +116,19 @@ class Flow:
         return self.file(PLACED[self.board.family][0])
 
     @property
+    def routed(self) -> Path:
+        """The netlist of the best seed after place and route."""
+        return self.file("routed.json")
+
+    def _routed_stage(self) -> Stage:
+        return Stage([self.routed, self.placed], digest(self.file("json")))
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the netlist as it is now was placed and routed."""
+        return self._routed_stage().fresh
+
+    @property
     def bitstream(self) -> Path:
         """The bitstream."""
         return self.file(SUFFIX[self.board.family][1:])
@@ -178,6 +191,10 @@ class Flow:
                 if best is None or score(reports[seed]) > score(reports[best]):
                     best = seed
                     self.placed.write_bytes(stage.outputs[0].read_bytes())
+                    routed = self._routed_stage()
+                    routed.clear()
+                    self.routed.write_bytes(stage.outputs[2].read_bytes())
+                    routed.keep()
                 self._say(reports, seed, best)
             if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
                 break
@@ -258,7 +275,7 @@ class Flow:
     def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
         family = self.board.family
         suffix, option = PLACED[family]
-        outputs = [self.folder / f"seed{seed}.{suffix}", self.folder / f"seed{seed}.json"]
+        outputs = [self.folder / f"seed{seed}.{part}" for part in (suffix, "json", "routed.json")]
         pins, pins_option = CONSTRAINTS[family]
         log = self.folder / f"seed{seed}.log"
         target = ["--freq", f"{hz / MHZ:.6f}", "--seed", str(seed), "--timing-allow-fail"]
@@ -267,6 +284,7 @@ class Flow:
         constraints = self._constraints(hz, seed) if tunable else self.file(pins)
         key = digest(self.file("json"), constraints, fixed, tool_version(tool))
         files = ["--json", self.file("json"), pins_option, constraints, option, outputs[0], "--report", outputs[1]]
+        files += ["--write", outputs[2]]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
 
         def hopeless(line: str) -> bool:

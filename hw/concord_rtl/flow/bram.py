@@ -34,7 +34,7 @@ class Geometry:
     Parameters
     ----------
     pattern : str
-        Regular expression of one block RAM; group 1 is its contents in hexadecimal.
+        Regular expression of one block RAM; ``name`` is where it is, ``bits`` its contents in hexadecimal.
     unit : int
         Bits of one number of the contents.
     run : int
@@ -71,8 +71,15 @@ class Geometry:
         return (addr // count * 16 + place[addr % count])[:, None] + count * np.arange(width)
 
 
-ECP5 = Geometry(r"^\.bram_init \d+\n((?:[0-9a-f ]+\n)+)", 9, 512, ((1, 8), (2, 8), (4, 8), (9, 9), (18, 9), (36, 9)))
-ICE40 = Geometry(r"^\.ram_data \d+ \d+\n((?:[0-9a-f]+\n){16})", 256, 256, ((16, 16), (8, 16), (4, 16), (2, 16)))
+ECP5 = Geometry(
+    r"^\.bram_init (?P<name>\d+)\n(?P<bits>(?:[0-9a-f ]+\n)+)",
+    9,
+    512,
+    ((1, 8), (2, 8), (4, 8), (9, 9), (18, 9), (36, 9)),
+)
+ICE40 = Geometry(
+    r"^\.ram_data (?P<name>\d+ \d+)\n(?P<bits>(?:[0-9a-f]+\n){16})", 256, 256, ((16, 16), (8, 16), (4, 16), (2, 16))
+)
 GEOMETRIES = {"ecp5": ECP5, "ice40": ICE40}
 
 
@@ -90,7 +97,9 @@ class BlockRams:
     def __init__(self, family: str, text: str):
         self.geometry = GEOMETRIES[family]
         self._text = text
-        self._spans = [match.span(1) for match in re.finditer(self.geometry.pattern, text, re.MULTILINE)]
+        found = list(re.finditer(self.geometry.pattern, text, re.MULTILINE))
+        self._names = [match["name"] for match in found]
+        self._spans = [match.span("bits") for match in found]
         self.bits = np.array([self._parse(text[start:end]) for start, end in self._spans], dtype=np.uint8)
 
     def _parse(self, body: str) -> np.ndarray:
@@ -99,6 +108,10 @@ class BlockRams:
         data = b"".join(int(number, 16).to_bytes(size, "little") for number in body.split())
         numbers = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
         return np.unpackbits(numbers, axis=1, count=unit, bitorder="little").reshape(-1)
+
+    def by_name(self) -> dict[str, bytes]:
+        """The contents of each block RAM as they are now, a byte per bit."""
+        return {name: bits.tobytes() for name, bits in zip(self._names, self.bits, strict=True)}
 
     def text(self) -> str:
         """The design with the contents as they are now."""

@@ -1,4 +1,4 @@
-"""The comparison of the emulator with the RTL: every value of every layer, bit for bit."""
+"""The comparison of the emulator with the RTL, or with a netlist: every value of every layer, bit for bit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,13 @@ class Comparison:
         Values compared.
     difference : str
         The first value that differs, and in which tensor; empty if none does.
+    what : str
+        What is compared with the emulator.
     """
 
     values: int
     difference: str = ""
+    what: str = "RTL"
 
     @property
     def passed(self) -> bool:
@@ -34,11 +37,11 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.passed:
-            return f"emulator = RTL: PASS ({self.values} values)"
-        return f"emulator = RTL: FAIL ({self.difference})"
+            return f"emulator = {self.what}: PASS ({self.values} values)"
+        return f"emulator = {self.what}: FAIL ({self.difference})"
 
 
-def compare(emulator: Outputs, rtl: Outputs) -> Comparison:
+def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> Comparison:
     """Compare tensors by name, in the order of ``emulator``: the layer that differs first is named.
 
     Values are compared as bit patterns: +0 differs from -0, and a NaN equals itself.
@@ -52,10 +55,10 @@ def compare(emulator: Outputs, rtl: Outputs) -> Comparison:
         wrong = _bits(expected) != _bits(computed)
         if wrong.any():
             sample, *index = (int(k) for k in np.argwhere(wrong)[0])
-            found = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the RTL"
+            found = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the {what}"
             place = f"{name}{index} of sample {sample}: {found}"
-            return Comparison(sum(values.size for values in emulator.values()), place)
-    return Comparison(sum(values.size for values in emulator.values()))
+            return Comparison(sum(values.size for values in emulator.values()), place, what)
+    return Comparison(sum(values.size for values in emulator.values()), what=what)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint32]:

@@ -27,6 +27,34 @@ def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
     return Path(done.stdout.strip().splitlines()[-1])
 
 
+def find_netlist(
+    config: NpuConfig, board: str, stage: str, *, image: Path | None = None, build: Path = Path("build")
+) -> Path:
+    """Path of the simulation of a netlist, built first if necessary, as ``python -m concord_rtl.build gates`` tells it.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration; one without a name of its own needs ``image``.
+    board, stage : str
+        A board, and the step of the flow the netlist comes from.
+    image : Path or None
+        Contents of its block RAMs; zeros if left out.
+    build : Path
+        Folder of the flow.
+    """
+    options = ["--board", board, "--stage", stage, "--build", str(build)]
+    if PRESETS.get(config.name) == config:
+        options += ["--preset", config.name]
+    if image is not None:
+        options += ["--image", str(image)]
+    command = [sys.executable, "-m", "concord_rtl.build", "gates", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise DeviceError(f"no netlist of {config.name} for {board}; the messages are above")
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
 class RtlTransport:
     """Runs the simulation as long as someone reads.
 

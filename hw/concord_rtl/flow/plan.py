@@ -1,0 +1,166 @@
+"""What is built: a board, a configuration, contents, a clock and a bit rate; and its first steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import amaranth
+import click
+from rich.console import Console
+
+import concord.spec
+import concord_boards
+import concord_rtl
+from concord.spec.boards import BOARD_SPECS, preset_of
+from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS, preset
+
+from ..core import Contents
+from ..top import NpuTop
+from . import contents as memories
+from .bitstream import Flow
+from .board_top import BoardTop, divisor_of
+from .bram import BlockRams, Layout, Store
+from .cache import digest, sources
+from .clocking import clock_of, tunable
+from .report import MHZ
+
+board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
+preset_option = click.option(
+    "--preset",
+    "preset_name",
+    type=click.Choice(list(PRESETS)),
+    help="Default: the configuration of the image; without one, the board's preset.",
+)
+image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
+build_option = click.option(
+    "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
+)
+clock_option = click.option(
+    "--clock", "clock_mhz", type=float, help="Clock in MHz that must be reached; default: what is possible."
+)
+baud_option = click.option("--baud", type=int, help="Bit rate of the serial port; default: the board's.")
+
+
+def source_key() -> str:
+    """Hash of everything a design is generated from."""
+    return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
+
+
+def _config(board: Any, preset_name: str | None, image: Path | None) -> NpuConfig:
+    """The configuration to build: a preset by name, that of the image, or the preset of the board."""
+    if preset_name is not None or image is None:
+        return preset(preset_name or board.preset)
+    try:
+        return memories.configuration(image)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Filled:
+    """Block RAMs with the contents given.
+
+    Parameters
+    ----------
+    rams : BlockRams
+        The block RAMs.
+    layout : Layout
+        Where the memories are.
+    wanted : list of Store
+        The memories that can have contents.
+    lost : list of str
+        Those whose contents have no place.
+    """
+
+    rams: BlockRams
+    layout: Layout
+    wanted: list[Store]
+    lost: list[str]
+
+
+class Plan:
+    """What a command builds, from its options.
+
+    Parameters
+    ----------
+    board_name, preset_name, image, build
+        As the options of the commands.
+    console : Console
+        Where progress is shown.
+    config : NpuConfig or None
+        A configuration of its own, instead of a preset or that of the image.
+
+    Raises
+    ------
+    click.ClickException
+        If the image cannot be used.
+    """
+
+    def __init__(
+        self,
+        board_name: str,
+        preset_name: str | None,
+        image: Path | None,
+        build: Path,
+        console: Console,
+        *,
+        config: NpuConfig | None = None,
+    ):
+        self.board = concord_boards.board_named(board_name)
+        self.config = config or _config(self.board, preset_name, image)
+        own = self.config.name == self.board.preset
+        folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
+        self.flow = Flow(self.board, folder, console)
+        try:
+            self.given: Contents = memories.load(image, self.config, folder / "image")
+        except (ValueError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+        self.fixed = memories.fixed(self.config, self.board.family, self.given)
+
+    def choose(self, clock_mhz: float | None, baud: int | None) -> None:
+        """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.
+
+        Sets ``wanted`` and ``hz``, the clock asked for and made, ``baud``, ``aim``, the target of place and route,
+        ``measures``, whether the design measures its clock, and ``tunes``, whether the clock follows from what is
+        reached.
+        """
+        spec = BOARD_SPECS[self.board.name]
+        self.baud = spec.baud if baud is None else baud
+        own = preset_of(self.config.name) == spec.preset
+        usual = spec.clock_hz if own else self.config.clock_hz
+        self.wanted = round(clock_mhz * MHZ) if clock_mhz else usual
+        try:
+            self.hz, _ = clock_of(self.board, self.wanted)
+            divisor_of(self.hz, self.baud)
+        except ValueError as error:
+            raise click.ClickException(str(error)) from error
+        self.measures = tunable(self.board, self.wanted)
+        self.tunes = self.measures and not clock_mhz
+        self.aim = spec.aim_hz if self.tunes and own else self.hz
+
+    def synthesize(self) -> None:
+        """Make the netlist, with pseudo-random contents in its block RAMs."""
+        self.flow.generate(
+            lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, baud=self.baud),
+            digest(source_key(), self.config.to_dict(), self.fixed, self.wanted, self.baud),
+        )
+        self.flow.synthesize()
+
+    def fill(self, text: str) -> Filled:
+        """The block RAMs of ``text``, as nextpnr writes them, with the contents given."""
+        family = self.board.family
+        chosen = memories.fillable(self.config, family)
+        rams = BlockRams(family, text)
+        layout = rams.locate(memories.stores(self.config, self._marked(), chosen))
+        wanted = memories.stores(self.config, self.given, chosen)
+        lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
+        if self.given.matrix and memories.RegionId.MATRIX not in chosen:
+            lost.append("matrix")
+        layout.write(rams, wanted)
+        return Filled(rams, layout, wanted, lost)
+
+    def _marked(self) -> Contents:
+        return memories.marked(self.config, self.board.family, self.given)
