@@ -257,6 +257,44 @@ def at_limits(model):
     return {model.names[value.name]: values for value, values in zip(model.inputs, (x, fine), strict=True)}
 
 
+def host_operators():
+    """The host has every operator that can be derived, and reads an input, which has a grid."""
+    m = Maker(10)
+    x, y = m.input((3, 4)), m.input((4,), grid=(-3, -90, 100), centre=0.375)
+    model = m.model(m.add(ir.Relu, (3, 4), x=x), y)
+    pick = {"axes": (1, 2), "starts": (2, 0), "stops": (-1, 4), "steps": (-1, 2)}
+    table = [
+        ("Softmax", ("output/0",), "soft", (1, 3, 4), {"axis": 2}),
+        ("Softmax", ("soft",), "columns", (1, 3, 4), {"axis": 1}),
+        ("Transpose", ("columns",), "turned", (1, 4, 3), {"perm": (0, 2, 1)}),
+        ("Slice", ("soft",), "picked", (1, 3, 2), pick),
+        ("Concat", ("soft", "picked"), "joined", (1, 3, 6), {"axis": 2}),
+        ("Mul", ("joined",), "scaled", (1, 3, 6), {"constant": m.rng.normal(size=(3, 1))}),
+        ("Sub", ("scaled",), "less", (1, 3, 6), {"constant": np.array([0.25]), "reversed": True}),
+        ("Relu", ("less",), "positive", (1, 3, 6), {}),
+        ("Clip", ("less",), "clipped", (1, 3, 6), {"min": -0.125, "max": 0.2}),
+        ("Add", ("soft", "input:1"), "beside", (1, 3, 4), {}),
+        ("Mul", ("beside", "soft"), "both", (1, 3, 4), {}),
+        ("Max", ("both", "output/1"), "above", (1, 3, 4), {}),
+        ("Min", ("above", "soft"), "below", (1, 3, 4), {}),
+        ("Sub", ("soft", "input:1"), "away", (1, 3, 4), {}),
+        ("Function", ("away",), "line", (1, 3, 4), {"functions": [("linear", {"slope": -1.7, "offset": 0.3})]}),
+        ("Function", ("line",), "gate", (1, 3, 4), {"functions": [("identity", {}), ("hardsigmoid", {"alpha": 0.3})]}),
+        ("Function", ("line",), "rest", (1, 3, 4), {"functions": [("relu", {})]}),
+        ("Reshape", ("gate",), "flat", (1, 12), {"shape": (1, 12)}),
+    ]
+    shapes = {"output/0": (1, 3, 4), "output/1": (4,), "input:1": (4,)} | {one[2]: one[3] for one in table}
+    nodes = [Node(op, f"{op} {k}", given, (made,), attrs) for k, (op, given, made, _, attrs) in enumerate(table)]
+    ends = [one[2] for one in table[1:] if one[2] not in ("joined", "above")] + ["output/1"]
+    batched = {name for name, shape in shapes.items() if len(shape) > 1}
+    behind = Graph("host", nodes, ["output/0", "output/1", "input:1"], ends, shapes, batched)
+    behind.check()
+    return replace(model, tail=behind)
+
+
+#: By name: those with a host's part.
+TAILS = {"tail": tail, "host_operators": host_operators}
+
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,

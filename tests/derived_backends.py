@@ -11,10 +11,11 @@ from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
 from concord.derive.backends.torch_file import write_torch
 from concord.derive.flags import by_layer
+from concord.derive.model import derive_package
 from concord.host import connect
 from concord.raised import raised
 from concord.spec.presets import TINY
-from derived_twins import NO_TORCH, twin
+from derived_twins import NO_TORCH, same, twin
 
 #: Several tile engines, too; and wide mantissas, for which float64 is too short.
 CONFIGS = {
@@ -51,6 +52,20 @@ def on_onnxruntime(model, folder, inputs):
     words = found.pop(facts["output"])
     assert words.dtype == np.uint8 and words.shape == (len(next(iter(given.values()))), len(facts["layers"]))
     return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
+
+
+def networks(package, backend, folder, samples):
+    """Compare a compiled network with the emulator: outputs of the NPU, and what the host computes from them."""
+    rng = np.random.default_rng(5)
+    arrangement = package.arrangement
+    x = {name: rng.normal(size=(samples, *arrangement.shapes[name])) for name in arrangement.inputs}
+    with connect("emulator", package.config) as device:
+        device.load(package.image)
+        want = arrangement.unpack(device.run(arrangement.pack(x)), samples)
+    found, _ = backend(derive_package(package), folder, x)
+    want |= package.behind(x, want)
+    same({name: found[name] for name in want if name in found}, {name: want[name] for name in want if name in found})
+    assert set(package.host.outputs if package.host is not None else want) <= set(found)
 
 
 def emulated_flags(image, inputs, group=1):

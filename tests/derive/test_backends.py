@@ -1,6 +1,5 @@
 """ONNX graphs and PyTorch modules of programs and compiled networks compute what the emulator does, to the last bit."""
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -8,12 +7,11 @@ import compiled_nets
 from compiled_nets import ROOMY
 from concord.cli import main
 from concord.compiler.model import compile_graph
-from concord.derive.model import derive_image, derive_package
+from concord.derive.model import derive_image
 from concord.frontend import import_model
-from concord.host import connect
 from concord.spec.formats import Rounding
 from concord.spec.presets import ECP5_85F, TINY
-from derived_backends import CONFIGS, compiled
+from derived_backends import CONFIGS, compiled, networks
 from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
 from program_gen import random_program
 from small_examples import SMALL
@@ -40,42 +38,28 @@ def test_random_programs(config, backend, tmp_path):
     same(backend(model, tmp_path, inputs)[0], emulated(image, inputs))
 
 
-def compare(package, backend, folder, samples):
-    """The outputs of the NPU, and what the host computes behind them where there is something."""
-    rng = np.random.default_rng(5)
-    arrangement = package.arrangement
-    x = {name: rng.normal(size=(samples, *arrangement.shapes[name])) for name in arrangement.inputs}
-    with connect("emulator", package.config) as device:
-        device.load(package.image)
-        want = arrangement.unpack(device.run(arrangement.pack(x)), samples)
-    found, _ = backend(derive_package(package), folder, x)
-    same({name: found[name] for name in want}, want)
-    for name, values in package.behind(x, want).items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12)
-
-
 @compiled
 @pytest.mark.parametrize("name", ["residual", "attention", "grouped_softmax"])
 def test_small_networks(name, backend, tmp_path):
-    compare(compile_graph(getattr(compiled_nets, name)(), ROOMY).package, backend, tmp_path, 3)
+    networks(compile_graph(getattr(compiled_nets, name)(), ROOMY).package, backend, tmp_path, 3)
 
 
 @compiled
 def test_recurrent_layers(backend, tmp_path):
-    compare(compile_graph(compiled_nets.recurrent("LSTM", 5, 3, 6), ROOMY).package, backend, tmp_path, 2)
+    networks(compile_graph(compiled_nets.recurrent("LSTM", 5, 3, 6), ROOMY).package, backend, tmp_path, 2)
 
 
 @compiled
 def test_several_samples_in_a_run(backend, tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY, batch=4).package
-    compare(package, backend, tmp_path, samples=6)
+    networks(package, backend, tmp_path, 6)
 
 
 @needs_data
 @compiled
 @pytest.mark.parametrize("name", ["digits_cnn", "digits_gru64"])
 def test_trained_networks(name, backend, tmp_path):
-    compare(compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package, backend, tmp_path, 4)
+    networks(compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package, backend, tmp_path, 4)
 
 
 def test_the_command(tmp_path):

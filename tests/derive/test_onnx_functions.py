@@ -10,6 +10,8 @@ from onnx import helper
 
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
+from concord.derive.backends.onnx_host_functions import POWERS
+from concord.hostmath import host_exp
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 
@@ -23,7 +25,8 @@ LEVELS = {
 
 def run_nodes(nodes, inputs, functions, arrays, level):
     """The only output, y, of a graph."""
-    types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL) | {"AnyOfSample": onnx.TensorProto.INT32}
+    types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL)
+    types |= {"AnyOfSample": onnx.TensorProto.INT32, "HostExp": onnx.TensorProto.DOUBLE}
     called = nodes[-1].op_type
     axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
     outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]
@@ -60,7 +63,7 @@ def test_function(name, level):
 
 
 def test_all_functions_are_proven():
-    assert set(FUNCTIONS) == {*PRIMITIVES, *CONDITIONS, "SumOfTwo", "SumOfThree", "AnyOfSample"}
+    assert set(FUNCTIONS) == {*PRIMITIVES, *CONDITIONS, "SumOfTwo", "SumOfThree", "AnyOfSample", "HostExp"}
 
 
 @pytest.mark.parametrize("level", ["none", "all"])
@@ -74,6 +77,20 @@ def test_any_of_sample(shape):
     where = np.zeros(shape, np.bool_)
     where.reshape(3, -1)[1, -1] = True
     assert runner("all")("AnyOfSample", {}, where).tolist() == [0, 1, 0]
+
+
+def test_the_exponential_function_of_the_host():
+
+    rng = np.random.default_rng(3)
+    ties = (np.arange(-1080, 1030) + 0.5) * np.log(2.0)
+    odd = [0.0, -0.0, -np.inf, np.inf, np.nan, -745.14, -744.5, 709.79, 5e-324, 1e308]
+    x = np.concatenate([ties, np.nextafter(ties, 0), rng.uniform(-750, 711, 4000), -rng.exponential(2.0, 4000), odd])
+    with np.errstate(all="ignore"):
+        want = host_exp(x)
+    for level in ("none", "all"):
+        found = runner(level)("HostExp", {}, x, POWERS)
+        np.testing.assert_array_equal(found.view(np.int64)[~np.isnan(want)], want.view(np.int64)[~np.isnan(want)])
+        assert np.isnan(found[np.isnan(want)]).all()
 
 
 @pytest.mark.parametrize("name", ["SumOfTwo", "SumOfThree"])

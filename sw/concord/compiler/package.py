@@ -192,7 +192,8 @@ class Package:
         """Results of a batch from the outputs of the NPU: what the host computes from them.
 
         A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
-        where elements are in memory, so each sample is computed by itself, from contiguous arrays.
+        where elements are in memory, so each sample is computed by itself, from contiguous arrays. A zero that the
+        host computes is +0, for NumPy does not say which one a maximum is.
         """
         if self.host is None:
             return found
@@ -200,7 +201,11 @@ class Package:
         batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host.inputs}
         samples = range(max(len(values) for values in batch.values())) or (0,)
         single = [execute.run(self.host, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
-        return {name: np.concatenate([results[name] for results in single]) for name in single[0]}
+        computed = {name for node in self.host.nodes for name in node.outputs}
+        return {
+            name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
+            for name in single[0]
+        }
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch on a device that has the image loaded; clears the flags before.

@@ -70,7 +70,11 @@ def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.
     single = [
         execute.run(model.tail, {name: batch[name][k : k + 1] for name in model.tail.inputs}) for k in range(count)
     ]
-    return {name: np.concatenate([results[name] for results in single]) for name in single[0]}
+    computed = {name for node in model.tail.nodes for name in node.outputs}
+    return {
+        name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
+        for name in single[0]
+    }
 
 
 def on_grid(x: ir.Floats, grid: tuple[int, int, int] | None) -> ir.Floats:

@@ -23,6 +23,7 @@ from concord.derive.flags import settle
 from concord.derive.flow import Flow, constant, symbolic_run
 from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
+from concord.derive.tail import steps
 from concord.derive.turns import Turns
 from concord.golden import half
 from concord.graph.ir import Graph
@@ -85,6 +86,8 @@ def observe(what: Package | Image) -> Observed:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
+    if package.host is not None:
+        steps(package.host)  # refuses what cannot be derived
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}

@@ -32,8 +32,6 @@ class Kind:
         What must be there, its name for ``pip``, and the extra of the project that has it.
     backend : str
         Of :mod:`concord.derive`.
-    softmax : bool
-        Whether the host's softmax has the bits of the driver in it.
     """
 
     label: str
@@ -41,7 +39,6 @@ class Kind:
     package: str
     extra: str
     backend: str
-    softmax: bool = True
 
     @property
     def missing(self) -> str:
@@ -87,6 +84,6 @@ _LOADERS: dict[str, Callable[[Path], Step]] = {"numpy": _numpy, "torch": _torch,
 #: By the name on the command line.
 TWINS = {
     "numpy": Kind("NumPy", "numpy", "numpy", "", "numpy"),
-    "onnx": Kind("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx", softmax=False),
+    "onnx": Kind("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx"),
     "torch": Kind("PyTorch", "torch", "torch", "torch", "torch"),
 }

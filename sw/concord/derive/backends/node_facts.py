@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
 from concord.emulator.kernels import DECODED
 from concord.golden import half
-from concord.graph.ir import Graph
 from concord.spec.formats import HALF_NAN
-
-#: What the host may compute behind the NPU in a derived file.
-TAIL_OPS = ("Softmax", "Reshape", "Transpose")
 
 
 def singles(bits: npt.NDArray[np.uint16] | np.uint16) -> npt.NDArray[np.float32]:
@@ -41,12 +35,3 @@ def positions(node: ir.Windows) -> tuple[ir.Ids, tuple[int, int, int, int]]:
     width = node.x.shape[1] + before[1] + after[1]
     index = rows[:, None, :, None] * width + columns[None, :, None, :]
     return index, (before[0], after[0], before[1], after[1])
-
-
-def check_tail(tail: Graph, outputs: Sequence[str]) -> None:
-    """``ValueError`` for a host's part that backends do not write: they know :data:`TAIL_OPS` of outputs of the NPU."""
-    if beside := [name for name in tail.inputs if name not in outputs]:
-        raise ValueError(f"the host's part must read outputs of the NPU, not inputs {beside}")
-    for node in tail.nodes:
-        if node.op not in TAIL_OPS:
-            raise ValueError(f"the host's part must be of {', '.join(TAIL_OPS)}, not {node.op} ({node.name})")

@@ -16,15 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.backends.numpy_tail import tail_lines
+from concord.derive.backends.names import free_name
 from concord.derive.backends.products import plan
+from concord.derive.backends.python_tail import CONSTANTS, Dialect, tail_lines
 from concord.derive.flags import every
 from concord.derive.names import Names, identifier
 from concord.files import replacing, write_text
 from concord.golden import half
+from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Flag, Rounding
 
 _MARK = "# --- arithmetic ---\n"
+_HOST_MARK = "# --- arithmetic of the host ---\n"
 _ROUNDINGS = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Rounding.STOCHASTIC: "stochastic"}
 _SINGLE_BITS, _DOUBLE_BITS = 24, 53
 #: Samples that are computed together, at least and at most: enough to hide the cost of a call and of reading weights.
@@ -142,8 +145,25 @@ class _Writer:
             later = {x for other in pieces[number + 1 :] for node in other.nodes for x in node.inputs}
             texts.append(self._function(piece, later | set(self.model.outputs)))
         if self.model.tail is not None:
-            texts.append("\n".join(tail_lines(self.model.tail, Names())))
+            texts += self._tail(self.model.tail)
         return texts
+
+    def _tail(self, tail: Graph) -> list[str]:
+        """The function ``behind(values)``, and what it calls: outputs by name from values by name."""
+        own = Names()
+        names = {name: f"values[{name!r}]" for name in tail.inputs}
+        dialect = Dialect("np.maximum", "np.minimum", "np.concatenate", "transpose", self._tail_constant)
+        lines = tail_lines(tail, names, dialect, lambda name: own.new("host", name))
+        found = ", ".join(f"{name!r}: {names[name]}" for name in tail.outputs)
+        about = '"""What the host computes from the outputs of the NPU, in float64."""'
+        body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{found}}}"])
+        text = importlib.resources.files("concord").joinpath("hostmath.py").read_text(encoding="utf-8")
+        functions = text.split(_HOST_MARK, 1)[1].split("\n\n\n", 1)[1].strip()
+        return [CONSTANTS, functions, f"def behind(values):\n{body}".strip()]
+
+    def _tail_constant(self, values: npt.ArrayLike, dtype: type) -> str:
+        array: npt.NDArray[Any] = np.asarray(values, dtype=dtype)
+        return f"{array.item()!r}" if array.ndim == 0 else self._kept("host", array)
 
     def _function(self, piece: _Function, later: set[ir.Value]) -> str:
         made = {x for node in piece.nodes for x in node.outputs}
@@ -191,24 +211,16 @@ class _Writer:
         if self.model.tail is None:
             return ""
         grids = {self.model.names[n.x.name]: n.grid for n in self.model.body if isinstance(n, ir.Prepare) and n.grid}
-        rounded = f"rounded(samples, {grids})" if grids else "samples"
-        return (
-            (
-                f"    values = {{**{rounded}, **found}}\n"
-                "    every = [behind({name: x[k : k + 1] for name, x in values.items()}) for k in range(count)]\n"
-                "    found = {name: np.concatenate([one[name] for one in every]) for name in every[0]}\n"
-            )
-            if not grids
-            else (
-                f"    values = {{**samples, **found}}\n"
-                f"    for name, (exponent, least, greatest) in {grids}.items():\n"
-                "        if name not in found:\n"
-                "            codes = np.clip(np.rint(np.ldexp(values[name], -exponent)), least, greatest)\n"
-                "            values[name] = np.ldexp(codes, exponent)\n"
-                "    every = [behind({name: x[k : k + 1] for name, x in values.items()}) for k in range(count)]\n"
-                "    found = {name: np.concatenate([one[name] for one in every]) for name in every[0]}\n"
-            )
-        )
+        lines = ["values = {**samples, **found}"]
+        if grids:
+            lines += [
+                f"for name, (exponent, least, greatest) in {grids}.items():",
+                "    if name not in found:",
+                "        codes = np.clip(np.rint(np.ldexp(values[name], -exponent)), least, greatest)",
+                "        values[name] = np.ldexp(codes, exponent)",
+            ]
+        lines += ['with np.errstate(all="ignore"):', "    found = behind(values)"]
+        return "".join(f"    {line}\n" for line in lines)
 
     # Nodes -------------------------------------------------------------------------------------
 
@@ -219,11 +231,14 @@ class _Writer:
         return f'W["{x.name}"]' if x in self._constants else x.name
 
     def _array(self, node: ir.Node, word: str, values: npt.NDArray[Any]) -> str:
+        return self._kept(f"{node.output.name}_{word}", values)
+
+    def _kept(self, wanted: str, values: npt.NDArray[Any]) -> str:
         """Keep an array; the same contents once."""
         for name, known in self.arrays.items():
             if known.dtype == values.dtype and known.shape == values.shape and known.tobytes() == values.tobytes():
                 return f'W["{name}"]'
-        name = f"{node.output.name}_{word}"
+        name = free_name(wanted, set(self.arrays))
         self.arrays[name] = values
         return f'W["{name}"]'
 

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 
 from concord.derive import ir
 from concord.files import write_bytes
+from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
 
 from .names import free_name, runs_of_layers
@@ -97,7 +98,18 @@ class _Emitter(Movers):
             writer.node("Identity", [name], model.names[value.name])
         if model.tail is None:
             return ends
-        return write_tail(writer, model.tail, model) | ends
+        return write_tail(writer, model.tail, self._behind(model.tail)) | ends
+
+    def _behind(self, tail: Graph) -> dict[str, str]:
+        """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
+        given = {self.model.names[value.name]: value for value in self.model.inputs}
+        grids = {node.x: node.grid for node in self.model.body if isinstance(node, ir.Prepare)}
+        outputs = {self.model.names[value.name] for value in self.model.outputs}
+        found = {}
+        for name in tail.inputs:
+            grid = grids.get(given[name]) if name not in outputs else None
+            found[name] = name if grid is None else self._on_grid(name, grid)
+        return found
 
     # Groups of samples that a run of the program computes together ------------------------------
 
@@ -181,12 +193,16 @@ class _Emitter(Movers):
     def _prepare(self, node: ir.Prepare) -> None:
         w, x = self.writer, self.source(node.x)
         if node.grid is not None:
-            exponent, low, high = node.grid
-            codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])
-            limited = w.node("Clip", [codes, w.constant(low, np.float64), w.constant(high, np.float64)])
-            known = w.node("Where", [w.node("IsNaN", [codes]), codes, limited])
-            x = w.node("Mul", [known, w.constant(2.0**exponent, np.float64)])
+            x = self._on_grid(x, node.grid)
         w.node("Sub", [x, w.constant(node.centre, np.float64)], self.name(node.output))
+
+    def _on_grid(self, x: str, grid: tuple[int, int, int]) -> str:
+        """The nearest numbers that a quantised model knows."""
+        w, (exponent, low, high) = self.writer, grid
+        codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])
+        limited = w.node("Clip", [codes, w.constant(low, np.float64), w.constant(high, np.float64)])
+        known = w.node("Where", [w.node("IsNaN", [codes]), codes, limited])
+        return w.node("Mul", [known, w.constant(2.0**exponent, np.float64)])
 
     def _quantise(self, node: ir.Quantise) -> None:
         w, x, form = self.writer, self.source(node.x), node.form

@@ -31,7 +31,7 @@ BlockQuantizeStochastic, StaticQuantizeStochastic
 CanonicalNaN
     Wide with the pattern of the canonical NaN for every NaN.
 
-Those of sticky flags are in :mod:`.onnx_flag_functions`.
+Those of sticky flags are in :mod:`.onnx_flag_functions`, that of the host in :mod:`.onnx_host_functions`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from onnx import parser
 from concord.spec.formats import HALF_MAX
 
 from .onnx_flag_functions import flag_texts
+from .onnx_host_functions import HOST_TEXTS
 
 #: Domain of the functions, and the version of the standard operators that they are made of.
 DOMAIN = "concord"
@@ -284,6 +285,7 @@ _TEXTS = {
     y = Where (nan, canonical, x)
     """),
     **flag_texts(_FINITE),
+    **HOST_TEXTS,
 }  # fmt: skip
 
 

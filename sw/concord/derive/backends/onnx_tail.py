@@ -1,34 +1,79 @@
-"""What the host computes behind the NPU, in ONNX: standard operators on DOUBLE."""
+"""What the host computes behind the NPU, in ONNX: standard operators on DOUBLE, with the bits of the driver."""
 
 from __future__ import annotations
 
-from concord.derive import ir
-from concord.graph.ir import Graph, Node
+import numpy as np
 
-from .node_facts import check_tail
+from concord.derive import ir
+from concord.derive.tail import Action, Operand, Step, steps
+from concord.graph.ir import Graph
+
+from .onnx_host_functions import POWERS
 from .onnx_writer import Writer
 
+_OPS = {Action.ADD: "Add", Action.SUB: "Sub", Action.MUL: "Mul", Action.MAX: "Max", Action.MIN: "Min"}
+#: End of a slice that goes down to the first element.
+_BEFORE_FIRST = -(1 << 62)
 
-def write_tail(writer: Writer, tail: Graph, model: ir.Model) -> dict[str, ir.Shape]:
-    """Write the nodes of a tail, which reads outputs of the NPU by name; returns its outputs with their shapes.
 
-    Raises
-    ------
-    ValueError
-        For an operator that is not written here, or a tail that reads inputs of the network.
+def write_tail(writer: Writer, tail: Graph, given: dict[str, str]) -> dict[str, ir.Shape]:
+    """Write the steps of a tail; returns its outputs with their shapes.
+
+    Parameters
+    ----------
+    given : dict
+        Tensors of the tail's inputs ``[samples, ...]`` by name.
     """
-    check_tail(tail, [model.names[value.name] for value in model.outputs])
-    for node in tail.nodes:
-        _write(writer, tail, node)
-    return {name: tuple(tail.sample_shape(name)) for name in tail.outputs}
+    names = {name: _reshape(writer, given[name], tuple(tail.shapes[name])) for name in tail.inputs}
+    for step in steps(tail):
+        names[step.output] = _write(writer, step, [_operand(writer, x, names) for x in step.operands])
+    computed = {name for node in tail.nodes for name in node.outputs}
+    for name in tail.outputs:
+        if name in given and name not in computed:
+            continue
+        found = _reshape(writer, names[name], tuple(tail.sample_shape(name)))
+        writer.node("Add", [found, writer.constant(0.0, np.float64)], name)
+    return {name: tuple(tail.sample_shape(name)) for name in tail.outputs if name in computed or name not in given}
 
 
-def _write(writer: Writer, tail: Graph, node: Node) -> None:
-    (x,), (y,) = node.inputs, node.outputs
-    shape = tail.shapes[x]
-    whole = writer.node("Reshape", [x, writer.ints([-1, *shape])])
-    if node.op == "Softmax":
-        whole = writer.node("Softmax", [whole], axis=node.attrs["axis"] + 1)
-    elif node.op == "Transpose":
-        whole = writer.node("Transpose", [whole], perm=[0, *(axis + 1 for axis in node.attrs["perm"])])
-    writer.node("Reshape", [whole, writer.ints([-1, *tail.sample_shape(y)])], y)
+def _reshape(writer: Writer, x: str, shape: ir.Shape) -> str:
+    return writer.node("Reshape", [x, writer.ints([-1, *shape])])
+
+
+def _operand(writer: Writer, operand: Operand, names: dict[str, str]) -> str:
+    return names[operand] if isinstance(operand, str) else writer.constant(operand, np.float64)
+
+
+def _write(writer: Writer, step: Step, x: list[str]) -> str:
+    match step.action:
+        case Action.RESHAPE:
+            return _reshape(writer, x[0], step.shape)
+        case Action.TRANSPOSE:
+            return writer.node("Transpose", x, perm=[0, *(axis + 1 for axis in step.numbers)])
+        case Action.CONCAT:
+            return writer.node("Concat", x, axis=step.numbers[0] + 1)
+        case Action.SLICE:
+            axis, start, stop, by = step.numbers
+            ends = [start, stop if stop >= 0 else _BEFORE_FIRST, axis + 1, by]
+            return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
+        case Action.SOFTMAX:
+            return _softmax(writer, x[0], step.numbers[0] + 1, step.shape[step.numbers[0]])
+    return writer.node(_OPS[step.action], x)
+
+
+def _softmax(writer: Writer, x: str, axis: int, count: int) -> str:
+    top = writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)
+    powers = writer.call("HostExp", [writer.node("Sub", [x, top]), writer.constant(POWERS, np.float64)])
+    total = powers
+    while count > 1:
+        half = count // 2
+        parts = [_part(writer, total, axis, start, start + half) for start in (0, half)]
+        sums = writer.node("Add", parts)
+        rest = [_part(writer, total, axis, 2 * half, count)] if count % 2 else []
+        total = writer.node("Concat", [sums, *rest], axis=axis) if rest else sums
+        count = half + count % 2
+    return writer.node("Div", [powers, total])
+
+
+def _part(writer: Writer, x: str, axis: int, start: int, stop: int) -> str:
+    return writer.node("Slice", [x, *(writer.ints([end]) for end in (start, stop, axis))])

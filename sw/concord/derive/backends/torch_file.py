@@ -26,8 +26,9 @@ from concord.files import write_bytes
 from concord.spec.formats import ExponentMode, Flag, Rounding
 
 from .names import free_name, runs_of_layers
-from .node_facts import check_tail, least_units, positions, singles
+from .node_facts import least_units, positions, singles
 from .products import plan
+from .python_tail import CONSTANTS, Dialect, tail_lines
 
 _CALLS = {
     ir.Operator.ADD: "half_add",
@@ -103,7 +104,7 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 def _functions() -> str:
     """The text of :mod:`.torch_functions` behind its docstring."""
     text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
-    return text[text.index("import numpy as np\n") :]
+    return "import numpy as np\n" + text[text.index("import torch\n") :]
 
 
 @cache
@@ -114,10 +115,17 @@ def _flag_functions() -> str:
 
 
 @cache
+def _host_functions() -> str:
+    """The text of :mod:`.torch_host` behind its head."""
+    text = files("concord.derive.backends").joinpath("torch_host.py").read_text(encoding="utf-8")
+    return CONSTANTS + "\n" + text.split("# --- arithmetic of the host ---\n", 1)[1]
+
+
+@cache
 def _own_names() -> frozenset[str]:
     """Names that the file uses itself."""
     used = "self torch np total rest turn part run count flags no_flags raised Path Model Tensor".split()
-    functions = re.findall(r"^def (\w+)", _functions() + _flag_functions(), re.MULTILINE)
+    functions = re.findall(r"^def (\w+)", _functions() + _flag_functions() + _host_functions(), re.MULTILINE)
     return frozenset([*used, *functions, *dir(builtins), *keyword.kwlist])
 
 
@@ -178,12 +186,11 @@ class _Emitter:
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
         model = self.model
-        tail, outputs = _tail(model)
-        heads = (
-            [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
-            if model.group > 1
-            else []
-        )
+        ends = {model.names[v.name]: self.local(v) for v in model.outputs}
+        heads, tail, behind = self._tail(ends)
+        if model.group > 1:
+            heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
+        outputs = [*behind.values(), *ends.values()]
         count = f"len({self.local(model.inputs[0])})"
         heads = [f"count = {count}", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
@@ -199,12 +206,13 @@ class _Emitter:
             [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *tail, f"return {', '.join(outputs)},"],
         )
-        names = [*_tail_names(model), *(model.names[value.name] for value in model.outputs)]
+        names = [*behind, *ends]
         return "\n".join(
             [
                 f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 _functions(),
+                *([] if model.tail is None else ["", _host_functions()]),
                 *([] if model.flags is None else ["", _flag_functions(), _FLAGS.format(model.flags, model.group)]),
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
@@ -213,6 +221,37 @@ class _Emitter:
         ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + (
             _END if model.flags is None else _END_WITH_FLAGS
         )  # fmt: skip
+
+    def _tail(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
+        """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
+        model, tail = self.model, self.model.tail
+        if tail is None:
+            return [], [], {}
+        given = {model.names[v.name]: v for v in model.inputs}
+        grids = {node.x: node.grid for node in model.body if isinstance(node, ir.Prepare)}
+        names, count = dict(ends), 0
+        heads: list[str] = []
+        for name in tail.inputs:
+            if name not in ends:
+                heads.append(f"given_{len(heads)} = {self._on_grid(self.local(given[name]), grids.get(given[name]))}")
+                names[name] = f"given_{len(heads) - 1}"
+
+        def new(_: str) -> str:
+            nonlocal count
+            count += 1
+            return f"behind_{count}"
+
+        dialect = Dialect("torch.maximum", "torch.minimum", "torch.cat", "permute", self.constant)
+        lines = tail_lines(tail, names, dialect, new)
+        return heads, lines, {name: names[name] for name in tail.outputs if name not in ends}
+
+    @staticmethod
+    def _on_grid(x: str, grid: tuple[int, int, int] | None) -> str:
+        """The nearest numbers that a quantised model knows."""
+        if grid is None:
+            return x
+        exponent, low, high = grid
+        return f"torch.round({x} * {2.0**-exponent!r}).clamp({float(low)!r}, {float(high)!r}) * {2.0**exponent!r}"
 
     @staticmethod
     def local(value: ir.Value) -> str:
@@ -316,11 +355,7 @@ class _Emitter:
                 self._move(node)
 
     def _prepare(self, node: ir.Prepare) -> None:
-        x = self.local(node.x)
-        if node.grid is not None:
-            exponent, low, high = node.grid
-            x = f"torch.round({x} * {2.0**-exponent!r}).clamp({float(low)!r}, {float(high)!r}) * {2.0**exponent!r}"
-        self.put(node.output, f"{x} - {node.centre!r}")
+        self.put(node.output, f"{self._on_grid(self.local(node.x), node.grid)} - {node.centre!r}")
 
     def _quantise(self, node: ir.Quantise) -> None:
         form, x = node.form, self.local(node.x)
@@ -480,27 +515,3 @@ def _quoted(text: str) -> str:
 def _method(name: str, given: Sequence[str], body: Sequence[str]) -> str:
     lines = [f"def {name}({', '.join(['self', *given])}):", *("    " + line for line in body), ""]
     return "\n".join("    " + line if line else "" for line in lines)
-
-
-def _tail_names(model: ir.Model) -> list[str]:
-    return [] if model.tail is None else list(model.tail.outputs)
-
-
-def _tail(model: ir.Model) -> tuple[list[str], list[str]]:
-    """Lines that compute what the host does, and the variables of all outputs."""
-    ends = {model.names[value.name]: _Emitter.local(value) for value in model.outputs}
-    if model.tail is None:
-        return [], list(ends.values())
-    check_tail(model.tail, list(ends))
-    lines, known = [], dict(ends)
-    for place, node in enumerate(model.tail.nodes):
-        x, y = node.inputs[0], node.outputs[0]
-        known[y] = f"behind_{place}"
-        shape, sample = list(model.tail.shapes[x]), list(model.tail.sample_shape(y))
-        text = f"{known[x]}.reshape(-1, *{shape})"
-        if node.op == "Softmax":
-            text = f"host_softmax({text}, {node.attrs['axis'] + 1})"
-        elif node.op == "Transpose":
-            text += f".permute({[0, *(axis + 1 for axis in node.attrs['perm'])]})"
-        lines.append(f"{known[y]} = {text}.reshape(-1, *{sample})")
-    return lines, [*(known[name] for name in model.tail.outputs), *ends.values()]

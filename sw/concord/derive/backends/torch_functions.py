@@ -4,7 +4,6 @@ A *wide* tensor is float32 and holds binary16 numbers; a *narrow* one is float32
 mantissa times power of two; an exact sum is float64. Any NaN stands for the canonical one.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -208,13 +207,3 @@ def windows(x: Tensor, index: Tensor, pad: tuple[int, ...], fill: float) -> Tens
         whole[:, top : top + height, left : left + width] = x
         x = whole
     return x.flatten(1, 2)[:, index]
-
-
-def host_softmax(x: Tensor, axis: int) -> Tensor:
-    """What the host computes behind the NPU: in NumPy, each sample by itself, as the driver does."""
-    found = []
-    for sample in x.numpy():
-        one = np.ascontiguousarray(sample[None])
-        powers = np.exp(one - one.max(axis=axis, keepdims=True))
-        found.append(powers / powers.sum(axis=axis, keepdims=True))
-    return torch.from_numpy(np.concatenate(found))

@@ -1,0 +1,99 @@
+"""What the host computes behind the NPU, as lines of Python for NumPy or PyTorch, for all samples together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord import hostmath
+from concord.derive.tail import ARITHMETIC, Action, Operand, Step, steps
+from concord.graph.ir import Floats, Graph
+
+#: Constants of :mod:`concord.hostmath` that its functions read, as text.
+CONSTANTS = "\n".join(
+    f"{name} = {getattr(hostmath, name)!r}"
+    for name in ("EXP_COEFFICIENTS", "LOG2_E", "LN2_HIGH", "LN2_LOW", "EXP_RANGE")
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Words of a library.
+
+    Parameters
+    ----------
+    maximum, minimum, join, permute : str
+        Its functions; ``permute`` is a method.
+    constant : callable
+        The text of a constant of this type.
+    """
+
+    maximum: str
+    minimum: str
+    join: str
+    permute: str
+    constant: Callable[[npt.ArrayLike, type], str]
+
+
+def tail_lines(tail: Graph, names: dict[str, str], dialect: Dialect, new: Callable[[str], str]) -> list[str]:
+    """Lines that compute the outputs of a tail.
+
+    Parameters
+    ----------
+    names : dict
+        By name of a tensor, its variable ``[samples, ...]``: at first those of the tail's inputs; the others are added,
+        and outputs have the shapes of samples.
+    new : callable
+        Makes the name of a variable.
+    """
+    lines = []
+    for name in tail.inputs:
+        variable = new(name)
+        lines.append(f"{variable} = {_reshaped(names[name], tuple(tail.shapes[name]))}")
+        names[name] = variable
+    for step in steps(tail):
+        text = _text(step, [_operand(operand, names, dialect) for operand in step.operands], dialect)
+        names[step.output] = new(step.output)
+        lines.append(f"{names[step.output]} = {text}")
+    computed = {name for node in tail.nodes for name in node.outputs}
+    for name in tail.outputs:
+        text = _reshaped(names[name], tuple(tail.sample_shape(name)))
+        names[name] = new(name)
+        lines.append(f"{names[name]} = {text}{' + 0.0' if name in computed else ''}")
+    return lines
+
+
+def _reshaped(x: str, shape: tuple[int, ...]) -> str:
+    return f"{x}.reshape({', '.join([f'len({x})', *map(str, shape)])})"
+
+
+def _operand(operand: Operand, names: dict[str, str], dialect: Dialect) -> str:
+    return names[operand] if isinstance(operand, str) else dialect.constant(_array(operand), np.float64)
+
+
+def _array(values: Floats) -> Floats:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _text(step: Step, x: list[str], dialect: Dialect) -> str:
+    match step.action:
+        case Action.RESHAPE:
+            return _reshaped(x[0], step.shape)
+        case Action.TRANSPOSE:
+            return f"{x[0]}.{dialect.permute}({', '.join(map(str, (0, *(axis + 1 for axis in step.numbers))))})"
+        case Action.CONCAT:
+            return f"{dialect.join}([{', '.join(x)}], {step.numbers[0] + 1})"
+        case Action.SLICE:
+            axis, *taken = step.numbers
+            index = dialect.constant(np.arange(*taken), np.int64)
+            return f"{x[0]}[{':, ' * (axis + 1)}{index}]"
+        case Action.SOFTMAX:
+            return f"host_softmax({x[0]}, {step.numbers[0] + 1})"
+    assert step.action in ARITHMETIC
+    sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*"}.get(step.action)
+    if sign is not None:
+        return f"{x[0]} {sign} {x[1]}"
+    return f"{dialect.maximum if step.action is Action.MAX else dialect.minimum}({x[0]}, {x[1]})"

@@ -1,0 +1,196 @@
+"""What the host computes behind the NPU, as steps that every backend has with the same bits.
+
+Steps are single operations of IEEE 754 in float64, movers, and the softmax of :mod:`concord.hostmath`. So their results
+do not depend on how many samples are computed together, and zeros that are results are +0, as in
+:meth:`concord.compiler.package.Package.behind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from concord.graph.ir import Floats, Graph, Node, Shape
+
+
+class Action(Enum):
+    """What a step does; axes are those of a sample."""
+
+    RESHAPE = "reshape"  # to ``shape``
+    TRANSPOSE = "transpose"  # ``numbers``: axis of the operand for every axis
+    CONCAT = "concat"  # ``numbers``: the axis
+    SLICE = "slice"  # ``numbers``: axis, start, stop and step; stop -1 is before the first
+    SOFTMAX = "softmax"  # ``numbers``: the axis
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+
+#: The actions that have two operands of one rank, which broadcast.
+ARITHMETIC = (Action.ADD, Action.SUB, Action.MUL, Action.MAX, Action.MIN)
+#: A tensor by name, or a constant without an axis of samples.
+Operand = str | Floats
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation.
+
+    Parameters
+    ----------
+    action : Action
+    output : str
+        What it computes.
+    operands : tuple
+        Names of tensors, or constants.
+    shape : Shape
+        Of a sample of the output.
+    numbers : tuple of int
+        See :class:`Action`.
+    """
+
+    action: Action
+    output: str
+    operands: tuple[Operand, ...]
+    shape: Shape
+    numbers: tuple[int, ...] = ()
+
+
+def steps(tail: Graph) -> list[Step]:
+    """The steps of a host's part, in order; ``ValueError`` with the operator if one cannot be derived."""
+    return list(_Lowering(tail).go())
+
+
+@dataclass
+class _Lowering:
+    """Makes steps; tensors in between have names that no tensor of the graph has."""
+
+    tail: Graph
+    _made: list[Step] = field(default_factory=list)
+    _shapes: dict[str, Shape] = field(default_factory=dict)
+
+    def go(self) -> Iterator[Step]:
+        self._shapes |= {name: tuple(self.tail.shapes[name]) for name in self.tail.inputs}
+        for node in self.tail.nodes:
+            if node.op not in _LOWERED:
+                raise ValueError(_refusal(node, node.op))
+            result = _LOWERED[node.op](self, node, list(node.inputs))
+            self._add(Action.RESHAPE, node.outputs[0], (result,), tuple(self.tail.shapes[node.outputs[0]]))
+        return iter(self._made)
+
+    def step(self, action: Action, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()) -> str:
+        """Add a step, and return the name of what it computes."""
+        return self._add(action, f"behind:{len(self._made)}", operands, shape, numbers)
+
+    def _add(
+        self, action: Action, output: str, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()
+    ) -> str:
+        self._made.append(Step(action, output, operands, shape, numbers))
+        self._shapes[output] = shape
+        return output
+
+    def shape(self, operand: Operand) -> Shape:
+        """Of a sample."""
+        return self._shapes[operand] if isinstance(operand, str) else operand.shape
+
+    def arithmetic(self, action: Action, a: Operand, b: Operand) -> str:
+        """An operation with two operands that broadcast as in NumPy."""
+        rank = max(len(self.shape(a)), len(self.shape(b)))
+        a, b = self._ranked(a, rank), self._ranked(b, rank)
+        return self.step(action, (a, b), tuple(np.broadcast_shapes(self.shape(a), self.shape(b))))
+
+    def _ranked(self, operand: Operand, rank: int) -> Operand:
+        missing = (1,) * (rank - len(self.shape(operand)))
+        shape = (*missing, *self.shape(operand))
+        if isinstance(operand, str):
+            return self.step(Action.RESHAPE, (operand,), shape) if missing else operand
+        return operand.reshape(shape)
+
+
+def _refusal(node: Node, what: str) -> str:
+    names = ", ".join(_LOWERED)
+    return (
+        f"operator {what} ({node.name}) behind the NPU cannot be derived with the bits of the driver; "
+        f"what the host computes must be of {names}, with functions among {', '.join(_FUNCTIONS)}"
+    )
+
+
+def _binary(action: Action) -> _Lower:
+    def lower(make: _Lowering, node: Node, inputs: list[str]) -> str:
+        operands: list[Operand] = [*inputs]
+        if (constant := node.attrs.get("constant")) is not None:
+            given = np.asarray(constant, dtype=np.float64)
+            operands = [given, *operands] if node.attrs.get("reversed") else [*operands, given]
+        return make.arithmetic(action, operands[0], operands[1])
+
+    return lower
+
+
+def _between(make: _Lowering, x: str, low: float, high: float) -> str:
+    return make.arithmetic(Action.MIN, make.arithmetic(Action.MAX, x, np.array(low)), np.array(high))
+
+
+def _slice(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    x, attrs = inputs[0], node.attrs
+    for axis, *taken in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
+        shape = list(make.shape(x))
+        shape[axis] = len(range(*taken))
+        x = make.step(Action.SLICE, (x,), tuple(shape), (axis, *taken))
+    return x
+
+
+def _same(action: Action, key: str) -> _Lower:
+    def lower(make: _Lowering, node: Node, inputs: list[str]) -> str:
+        numbers = node.attrs[key]
+        numbers = tuple(numbers) if key == "perm" else (int(numbers),)
+        return make.step(action, tuple(inputs), tuple(make.tail.shapes[node.outputs[0]]), numbers)
+
+    return lower
+
+
+def _function(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    x = inputs[0]
+    for name, parameters in node.attrs["functions"]:
+        if name not in _FUNCTIONS or node.attrs.get("part") is not None:
+            raise ValueError(_refusal(node, f"{node.op} {name}"))
+        x = _FUNCTIONS[name](make, x, **parameters)
+    return x
+
+
+def _linear(make: _Lowering, x: str, slope: float = 1.0, offset: float = 0.0) -> str:
+    scaled = make.arithmetic(Action.MUL, np.array(float(slope)), x)
+    return make.arithmetic(Action.ADD, scaled, np.array(float(offset)))
+
+
+def _hard_sigmoid(make: _Lowering, x: str, alpha: float = 0.2, beta: float = 0.5) -> str:
+    return _between(make, _linear(make, x, alpha, beta), 0.0, 1.0)
+
+
+_Lower = Callable[[_Lowering, Node, list[str]], str]
+#: Functions of :mod:`concord.functions` that are made of such operations.
+_FUNCTIONS: dict[str, Callable[..., str]] = {
+    "identity": lambda make, x: x,
+    "relu": lambda make, x: make.arithmetic(Action.MAX, x, np.array(0.0)),
+    "linear": _linear,
+    "hardsigmoid": _hard_sigmoid,
+}
+_LOWERED: dict[str, _Lower] = {
+    "Softmax": _same(Action.SOFTMAX, "axis"),
+    "Reshape": lambda make, node, inputs: inputs[0],
+    "Transpose": _same(Action.TRANSPOSE, "perm"),
+    "Concat": _same(Action.CONCAT, "axis"),
+    "Slice": _slice,
+    "Add": _binary(Action.ADD),
+    "Sub": _binary(Action.SUB),
+    "Mul": _binary(Action.MUL),
+    "Max": _binary(Action.MAX),
+    "Min": _binary(Action.MIN),
+    "Relu": lambda make, node, inputs: make.arithmetic(Action.MAX, inputs[0], np.array(0.0)),
+    "Clip": lambda make, node, inputs: _between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
+    "Function": _function,
+}
