@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo test torch mutants proofs prove-all fuzz formal gates sim bitstream bench lint format docs clean
+.PHONY: help setup demo train-demo test torch mutants proofs prove-all fuzz formal gates sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,6 +21,8 @@ help: ## this list
 setup: $(READY) ## create .venv with everything in it
 demo: $(READY) ## train, compile and run the demo network
 	$(VENV)/bin/concord demo $(ARGS)
+train-demo: $(READY) ## train a network in block floating point, compile it, compare emulator and RTL
+	$(VENV)/bin/concord train-demo $(ARGS)
 test: $(READY) ## all tests, on both cores
 	$(RUN) -m pytest -q -n 2 $(ARGS)
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)

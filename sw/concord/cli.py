@@ -187,6 +187,22 @@ def demo(preset: str, output: Path, images: int) -> None:
         raise click.exceptions.Exit(1)
 
 
+@main.command(name="train-demo")
+@npu
+@click.option("--output", default=Path("build/train-demo"), show_default=True, type=FOLDER, help="For the results.")
+@click.option("--images", type=POSITIVE, help="Images on the RTL; all test images unless given.")
+@readable
+def train_demo(preset: str, output: Path, images: int | None) -> None:
+    """Train a network in block floating point, compile it, and classify on emulator and RTL.
+
+    They are compared to the last bit, and the command fails if they differ.
+    """
+    from concord.demo.training import run_training_demo
+
+    if not run_training_demo(PRESETS[preset], output, images, Console()).comparison.passed:
+        raise click.exceptions.Exit(1)
+
+
 @main.command()
 @npu
 @click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")

@@ -1,0 +1,182 @@
+"""The demonstration of training: block floating point from the first step to the classified test images."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from concord.cli_train import run as train_with_bar
+from concord.cli_train import told
+from concord.compiler.calibration import largest_elements
+from concord.compiler.model import Compiled, compile_graph
+from concord.demo.compare import Comparison, compare
+from concord.demo.report import AMBER, BLUE, GRID, INK, MUTED, TEAL
+from concord.demo.train import Digits, load_digits
+from concord.files import write_bytes
+from concord.frontend import import_model
+from concord.host import connect
+from concord.progress import load, run_batch
+from concord.spec.config import NpuConfig
+from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
+
+#: The network: two convolutions and a product.
+LAYERS: tuple[dict[str, Any], ...] = (
+    {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
+    {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
+    {"op": "flatten"}, {"op": "dense", "outputs": 10},
+)  # fmt: skip
+SETTINGS = Settings(
+    epochs=16, batch=32, rate=Fraction(1, 32), schedule=((8, Fraction(1, 2)), (12, Fraction(1, 4))), seed=7
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it.
+
+    Parameters
+    ----------
+    history : list of Figures
+        Of the training.
+    seconds : float
+        It took.
+    accuracy : float
+        Of the NPU on the test images.
+    comparison : Comparison
+        Of emulator and RTL.
+    """
+
+    history: list[Figures]
+    seconds: float
+    accuracy: float
+    comparison: Comparison
+
+
+def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Samples:
+    """Rows of 64 pixels as images."""
+    return Samples(images.reshape(-1, 1, 8, 8), labels)
+
+
+def run_training_demo(
+    config: NpuConfig, folder: Path, images: int | None, console: Console, settings: Settings = SETTINGS
+) -> Outcome:
+    """Train on the digits of scikit-learn, compile, and classify the test images on emulator and RTL.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The NPU.
+    folder : Path
+        Gets the network, the compiled network and the curves.
+    images : int or None
+        Test images that are run on the RTL; ``None``: all.
+    console : Console
+        For progress and results.
+    settings : Settings
+        Of the training.
+    """
+    digits: Digits = load_digits()
+    test = samples_of(digits.x_test, digits.y_test)
+    graph = described(list(LAYERS), (1, 8, 8), "digits_cnn")
+    trainer = Trainer(graph, samples_of(digits.x_train, digits.y_train), settings, test, random=True)
+    start = time.monotonic()
+    train_with_bar(trainer, None, console, [False])
+    seconds = time.monotonic() - start
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / "digits_cnn.onnx"
+    write_bytes(model, export_onnx(trainer.trained()))
+    compiled = compile_graph(import_model(model), config)
+    compiled.package.save(folder / f"digits_cnn_{config.name}", model)
+    few = len(test) if images is None else min(images, len(test))
+    emulated = _outputs("emulator", compiled, test, len(test), console)
+    computed = _outputs("rtl", compiled, test, few, console)
+    (found,) = emulated.values()
+    comparison = compare({name: values[:few] for name, values in emulated.items()}, computed)
+    outcome = Outcome(trainer.history, seconds, float(np.mean(largest_elements(found) == test.y)), comparison)
+    draw(outcome, folder / "training.png")
+    show(outcome, trainer, few, console)
+    console.print(f"written to {folder}: network, compiled network, training.png", soft_wrap=True)
+    return outcome
+
+
+def _outputs(
+    on: str, compiled: Compiled, samples: Samples, count: int, console: Console
+) -> dict[str, npt.NDArray[Any]]:
+    """Results of the NPU by name, ``[samples, elements]``."""
+    inputs = {compiled.graph.inputs[0]: samples.inputs(slice(0, count))}
+    with connect(on, compiled.image.config) as device:
+        load(device, compiled.image, console)
+        found = run_batch(device, compiled.package.arrangement.pack(inputs), console, f"{count} images on {on}")
+    results = compiled.package.finish(inputs, found)
+    return {name: values.reshape(len(values), -1) for name, values in results.items()}
+
+
+def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None:
+    """Print the results."""
+    last = outcome.history[-1]
+    table = Table(
+        title="Training in block floating point", box=box.SIMPLE_HEAD, title_justify="left", show_header=False
+    )
+    weights = sum(p.count for p in trainer.network.parameters.values())
+    rows = (
+        ("weights and biases", f"{weights}, of {trainer.settings.formats.weight.bits} bits"),
+        ("time", f"{outcome.seconds:.1f} s for {len(outcome.history)} epochs"),
+        ("test accuracy in training", f"{100 * (last.test_accuracy or 0):.2f} %"),
+        ("test accuracy on the NPU", f"{100 * outcome.accuracy:.2f} %"),
+        ("images on the RTL", str(few)),
+    )
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for line in told(last):
+        console.print(line, soft_wrap=True)
+    colour = "bold green" if outcome.comparison.passed else "bold red"
+    console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
+
+
+def draw(outcome: Outcome, path: Path) -> None:
+    """Draw loss, accuracy, and what became of the updates, by epoch."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    history = outcome.history
+    epochs = [f.epoch + 1 for f in history]
+    counted = [max(f.counts.elements, 1) for f in history]
+    panels = (
+        ("Loss", (("training", BLUE, [f.loss for f in history]), ("test", AMBER, [f.test_loss for f in history]))),
+        ("Accuracy in %", (
+            ("training", BLUE, [100 * (f.accuracy or 0) for f in history]),
+            ("test", AMBER, [100 * (f.test_accuracy or 0) for f in history]),
+        )),
+        ("Updates in %", (
+            ("refused", AMBER, [100 * f.counts.refused / n for f, n in zip(history, counted, strict=True)]),
+            ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
+        )),
+    )  # fmt: skip
+    style: dict[Any, Any] = {
+        "font.size": 10, "text.color": INK, "axes.edgecolor": GRID, "xtick.color": MUTED, "ytick.color": MUTED,
+        "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+    }  # fmt: skip
+    with plt.rc_context(style):
+        figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained", facecolor="white")
+        title = f"Digits CNN, weights of 8 bits, no float copy: {100 * outcome.accuracy:.2f} % on the NPU"
+        figure.suptitle(title, weight="bold", x=0.01, ha="left")
+        for axes, (name, lines) in zip(places, panels, strict=True):
+            for label, colour, values in lines:
+                axes.plot(epochs, values, color=colour, label=label, marker="o", markersize=3)
+            axes.set(title=name, xlabel="epoch")
+            axes.grid(axis="y", color=GRID)
+            axes.legend(frameon=False)
+        figure.savefig(path, dpi=110)
+        plt.close(figure)
