@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo train-demo test torch mutants proofs prove-all fuzz formal gates sim bitstream bench lint format docs clean
+.PHONY: help setup demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,8 +27,9 @@ test: $(READY) ## all tests, on both cores
 	$(RUN) -m pytest -q -n 2 $(ARGS)
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
-proofs: $(READY) ## operations of derived software against the golden model, the long way (ARGS="onnx torch")
-	$(RUN) tests/derive_proofs.py $(or $(ARGS),onnx)
+prove: $(READY) ## install PyTorch; networks, examples, random programs and operations on every implementation (ARGS="--jobs 2")
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"
+	$(RUN) tests/prove_everything.py $(ARGS)
 prove-all: $(READY) ## sums and products of all 2^32 pairs, resumed where it was stopped (ARGS="--minutes 5 --jobs 2 --only add")
 	$(RUN) tests/prove_all.py $(ARGS)
 fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS="--seconds 600 --seed 1 --target onnx")

@@ -74,7 +74,9 @@ def _torch(path: Path) -> Step:
 def _onnx(path: Path) -> Step:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # threads that spin slow down what runs beside
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
 
