@@ -50,13 +50,14 @@ def test_overwritten_words():
     """Of vectors that a chain writes to one word the last one is compared."""
     from concord.asm import assemble
 
-    text = "set_shape rows=3\nv_rd wide, 0, row=1\nvv_add 0, row=1\nv_wr wide, 8, row=0\nhalt"
-    ports = (Port("x", RegionId.WIDE, 0, (3, 4)),), (Port("y", RegionId.WIDE, 8, (4,)),)
+    lines = "set_shape rows=3", "set_iters inner=2", "v_rd wide, 0, row=1, inner=3", "vv_add 0, row=1"
+    text = "\n".join([*lines, "v_wr wide, 8, row=1, inner=2", "halt"])
+    ports = (Port("x", RegionId.WIDE, 0, (6, 4)),), (Port("y", RegionId.WIDE, 8, (5, 4)),)
     subject = Subject("last", Image(TINY, tuple(assemble(text)), (), *ports))
     ((one,),) = subject.chains
-    assert one.keep.tolist() == [2] and one.store.address.tolist() == [8, 8, 8]
+    assert one.keep.tolist() == [0, 1, 3, 4, 5] and one.store.address.tolist() == [8, 9, 10, 10, 11, 12]
     proof = prove(subject, samples=8, only=["numpy"])
-    assert proof.count.different == 0 and proof.count.values == 8 * 2 * 4
+    assert proof.count.different == 0 and proof.count.values == 8 * 2 * 5 * 4
 
 
 def test_the_sample_of_a_run_of_several(monkeypatch):

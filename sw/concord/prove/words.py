@@ -100,4 +100,4 @@ def count_words(config: NpuConfig, mem: Mem, one: int, other: int) -> Count:
         return Count(size)
     (mine, my_exponent), (theirs, their_exponent) = (lanes_of(config, mem, word) for word in (one, other))
     different = np.count_nonzero(mine != theirs) + (my_exponent != their_exponent)
-    return Count(size, max(1, int(different)))
+    return Count(size, int(different))
