@@ -147,16 +147,24 @@ def bitstream(
     callback=_seeds,
     help="Bits of the accumulator's register; 0: as many as the preset has.",
 )
-@click.option("--clock", is_flag=True, help="Place and route each, too, with one seed: the clock that paths allow.")
-def area(board_name: str, preset_name: str | None, build: Path, widths: list[int], clock: bool) -> None:
-    """Synthesise the NPU with accumulators of several widths, and count cells.
+@click.option("--whole", is_flag=True, help="The whole design, a quarter of an hour each, not the tile engines alone.")
+@click.option("--clock", is_flag=True, help="The whole design, placed and routed with one seed: what the paths allow.")
+def area(board_name: str, preset_name: str | None, build: Path, widths: list[int], whole: bool, clock: bool) -> None:
+    """Synthesise with accumulators of several widths, and count cells.
 
-    The grid stays that of the preset. Writes accumulators.json, which concord bench shows.
+    Of the tile engines each unit by itself, times how many there are. The grid stays that of the preset. Writes
+    accumulators.json, which concord bench shows.
     """
     board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
     config = preset(preset_name or board.preset)
-    rows = []
+    if config.serial:
+        raise click.ClickException(f"accumulator of {config.name} must be the full one: it is serial")
+    rows: list[dict[str, Any]] = []
     for bits, one in areas.narrowed(config, widths):
+        if not whole and not clock:
+            folder = build / "area" / f"{board.name}-{config.name}-units-{bits}"
+            rows.append({"bits": bits, "cells": areas.engine_cells(one, board.family, folder, CONSOLE)})
+            continue
         plan = Plan(board_name, None, None, build / "area", CONSOLE, config=one)
         plan.choose(spec.clock_hz / report.MHZ, None)
         flow = plan.flow
@@ -167,8 +175,9 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
             goal = Goal(spec.aim_hz, plan.hz, plan.measures)
             row["mhz"] = round(max(map(report.score, flow.place([1], goal).values())), 2)
         rows.append(row)
-    summary = {"board": board.name, "preset": config.name, "widths": rows}
-    folder = build / "area" / f"{board.name}-{config.name}"
+    what = f"{config.name} on {board.name}" if whole or clock else f"tile engines of {config.name}"
+    summary = {"of": what, "widths": rows}
+    folder = build / "area" / what.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "accumulators.json").write_text(json.dumps(summary, indent=2) + "\n")
     CONSOLE.print(areas.table(summary))

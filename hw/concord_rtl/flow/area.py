@@ -1,15 +1,25 @@
-"""Cells of a design with accumulators of several widths, after synthesis."""
+"""Cells with accumulators of several widths, after synthesis: of a whole design, or of its tile engines alone."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from amaranth import Elaboratable
+from amaranth.back import rtlil
+from rich.console import Console
 from rich.table import Table
 
 from concord.spec.config import NpuConfig
+
+from ..arith.acc_to_half import AccToHalf
+from ..mvm.mvm import usual_slots
+from ..mvm.results import ResultQueue
+from ..mvm.row import Row
+from .bitstream import PREPARE, SYNTHESIS
+from .tools import Job, run_jobs
 
 #: Cells of yosys by family and by the name people use.
 CELLS = {
@@ -31,18 +41,49 @@ def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, Np
 
 def cells(stat: Path, family: str) -> dict[str, int]:
     """Cells that ``stat -json`` of yosys has counted."""
-    counts = json.loads(stat.read_text())["design"]["num_cells_by_type"]
+    return cells_of(json.loads(stat.read_text())["design"]["num_cells_by_type"], family)
+
+
+def cells_of(counts: Mapping[str, int], family: str) -> dict[str, int]:
+    """By the names people use, from counts by the names of yosys."""
     found = {name: int(counts.get(kind, 0)) for name, kind in CELLS[family].items()}
     if family == "ice40":
         found["FF"] = sum(count for kind, count in counts.items() if kind.startswith("SB_DFF"))
     return found
 
 
+def engine_cells(config: NpuConfig, family: str, folder: Path, console: Console) -> dict[str, int]:
+    """Cells of the tile engines of a configuration that is not serial.
+
+    Each unit is synthesised alone: a matrix row, the queue of results, a conversion to binary16.
+    """
+    units = {
+        "row": (Row(config), config.rows),
+        "queue": (ResultQueue(config, usual_slots(config)), 1),
+        "convert": (AccToHalf(config), config.mfu_lanes),
+    }
+    total = dict.fromkeys(cells_of({}, family), 0)
+    for name, (unit, count) in units.items():
+        for kind, number in unit_cells(unit, name, family, folder, console).items():
+            total[kind] += count * number
+    return total
+
+
+def unit_cells(unit: Elaboratable, name: str, family: str, folder: Path, console: Console) -> dict[str, int]:
+    """Cells of one unit."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.il").write_text(rtlil.convert(unit, name=name, emit_src=False))
+    stat, log = folder / f"{name}.stat.json", folder / f"{name}.log"
+    script = f"read_rtlil {name}.il; {PREPARE}; {SYNTHESIS[family]} -top {name}; tee -q -o {stat.name} stat -json"
+    run_jobs(console, [Job(f"synthesis of {name}", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
+    return cells(stat, family)
+
+
 def table(summary: dict[str, Any]) -> Table:
     """Widths and cells for a terminal."""
     clock = any("mhz" in row for row in summary["widths"])
     names = list(summary["widths"][0]["cells"])
-    shown = Table("bits", *names, *(["MHz"] if clock else []), title=f"{summary['preset']} on {summary['board']}")
+    shown = Table("bits", *names, *(["MHz"] if clock else []), title=summary["of"], title_justify="left")
     for row in summary["widths"]:
         mhz = [f"{row['mhz']:.2f}" if "mhz" in row else ""] if clock else []
         shown.add_row(str(row["bits"]), *(f"{row['cells'][name]:,}" for name in names), *mhz)

@@ -31,6 +31,11 @@ def control_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
+def usual_slots(config: NpuConfig) -> int:
+    """Jobs that the result queue holds if nothing else is asked for; it is made of flip-flops with N = 4."""
+    return 2 if config.native == 4 else 8
+
+
 class Mvm(wiring.Component):
     """Dense and depthwise products of matrix words with narrow vectors, accumulated exactly.
 
@@ -44,7 +49,7 @@ class Mvm(wiring.Component):
     config : NpuConfig
         Configuration.
     slots : int or None
-        Jobs the result queue holds. By default 8, or 2 with N = 4 where it is made of flip-flops.
+        Jobs the result queue holds; by default :func:`usual_slots`.
 
     Members
     -------
@@ -73,8 +78,7 @@ class Mvm(wiring.Component):
 
     def __init__(self, config: NpuConfig, slots: int | None = None):
         self.config = config
-        if slots is None:
-            slots = 2 if config.native == 4 else 8
+        slots = usual_slots(config) if slots is None else slots
         if not isinstance(slots, int) or slots < 1:
             raise ValueError(f"slots must be an integer of at least 1, not {slots!r}")
         self.slots = slots

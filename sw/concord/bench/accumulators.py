@@ -1,8 +1,10 @@
-"""Trained networks with an accumulator of few bits: what they need, and whether a bit of a result changes."""
+"""Accumulators of few bits: what trained networks need, whether a bit of a result changes, and cells by width."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -24,7 +26,8 @@ BITS = 44
 
 
 def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
-    """One row per network: bits of the evaluation samples, and how many of their results change."""
+    """One row per network: bits of the evaluation samples, and how many of their results change; cells by width."""
+    cells_by_width(results)
     group, data = f"Accumulators of {BITS} bits", folder()
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
@@ -68,6 +71,21 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
                 "flags": ", ".join(flags) or "none",
             },
         )
+
+
+def cells_by_width(results: Results, folder: Path = Path("build/area")) -> None:
+    """What ``python -m concord_rtl.build area`` has counted: one table each."""
+    found = sorted(folder.glob("*/accumulators.json"))
+    if not found:
+        results.skip(
+            "Cells by width", f"no accumulators.json in {folder}/*: python -m concord_rtl.build area --board ulx3s-85f"
+        )
+    for path in found:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        group = f"Cells by width of the accumulator: {summary['of']}"
+        for row in summary["widths"]:
+            texts = {name: f"{count:,}" for name, count in row["cells"].items()}
+            results.row(group, f"{row['bits']} bits", texts | ({"MHz": f"{row['mhz']:.2f}"} if "mhz" in row else {}))
 
 
 def _results(compiled: Compiled, inputs: Mapping[str, Floats]) -> tuple[dict[str, Floats], list[str]]:

@@ -1,0 +1,43 @@
+"""Cells by width of the accumulator."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from concord.spec.presets import ECP5_85F, TINY
+from concord_rtl.build import main
+from concord_rtl.flow import area
+from concord_rtl.mvm.row import Row
+
+
+def test_configurations_by_width():
+    (full, preset), (bits, narrow), (small, least) = area.narrowed(ECP5_85F, [0, 50, 24])
+    assert (full, preset) == (68, ECP5_85F)
+    assert (bits, narrow.acc_register, narrow.acc_width, narrow.name) == (50, 50, 48, "ecp5-85f-a50")
+    assert (small, least.acc_register, least.acc_width) == (24, 24, 24)
+    assert least.acc_frac == ECP5_85F.acc_frac
+    assert list(area.narrowed(TINY, [99])) == [(62, TINY)]
+
+
+def test_cells_have_the_names_that_people_use(tmp_path):
+    counts = {"LUT4": 5, "CCU2C": 2, "TRELLIS_FF": 7, "MULT18X18D": 1, "PFUMX": 9}
+    stat = tmp_path / "stat.json"
+    stat.write_text(json.dumps({"design": {"num_cells_by_type": counts}}))
+    assert area.cells(stat, "ecp5") == {"LUT4": 5, "carry": 2, "LUT RAM": 0, "FF": 7, "DSP": 1}
+    assert area.cells_of({"SB_LUT4": 3, "SB_DFFE": 2, "SB_DFFSR": 4}, "ice40")["FF"] == 6
+
+
+def test_a_serial_configuration_has_no_other():
+    result = CliRunner().invoke(main, ["area", "--board", "icebreaker"])
+    assert result.exit_code == 1 and "accumulator of up5k must be the full one: it is serial" in result.output
+
+
+@pytest.mark.slow
+def test_a_narrow_row_takes_less(tmp_path):
+    full, narrow = (
+        area.unit_cells(Row(config), "row", "ecp5", tmp_path / str(bits), Console(quiet=True))
+        for bits, config in area.narrowed(TINY, [0, 24])
+    )
+    assert all(narrow[name] < full[name] for name in ("LUT4", "carry", "FF")) and narrow["DSP"] == full["DSP"]
