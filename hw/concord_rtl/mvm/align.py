@@ -75,10 +75,11 @@ class Align(wiring.Component):
 
         In two cycles, that of the second stage and the next one: what each coarse shift would lose, and which it was.
         """
-        lost = Signal(len(shifts), reset_less=True)
+        lost, late = Signal(len(shifts), reset_less=True), Signal.like(coarse, name="late", reset_less=True)
+        m.d.sync += late.eq(coarse)
         for k, shift in enumerate(shifts):
             top = Cat(Const(0, max(0, shift - self.keep + 1)), fine)[max(0, self.keep - 1 - shift) :]
-            m.d.sync += lost[k].eq(top.any() & ~top.all() & (coarse == k))
+            m.d.sync += lost[k].eq((top[1:] ^ top[:-1]).any())
         over, sign, negative = (Signal(name=name, reset_less=True) for name in ("over", "sign", "negative"))
-        m.d.sync += [over.eq(lost.any()), sign.eq(fine[-1]), negative.eq(sign)]
+        m.d.sync += [over.eq(lost.bit_select(late, 1)), sign.eq(fine[-1]), negative.eq(sign)]
         m.d.comb += [self.over.eq(over), self.negative.eq(negative)]
