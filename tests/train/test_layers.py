@@ -297,3 +297,17 @@ def test_recurrent_layers_that_are_not_usual_are_refused():
     shapes = {"x": (4, 1, 3), "y": (4, 1, 1, 5)}
     with pytest.raises(CannotTrain, match="LSTM with peepholes, clip"):
         Network(Graph("net", [Node("LSTM", "op", ("x",), ("y", "", ""), attrs)], ["x"], ["y"], shapes), FINE)
+
+
+def test_only_what_is_trained_asks_for_gradients():
+    """Of the first layer with weights nobody needs the gradient of the input; behind it everybody does."""
+    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
+    nodes = [
+        Node("Relu", "before", ("x",), ("a",)), Node("Dense", "one", ("a",), ("b",), weight),
+        Node("Relu", "after", ("b",), ("c",)), Node("Dense", "two", ("c",), ("y",), weight),
+    ]  # fmt: skip
+    net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xabcy", (1, 3))), WIDE)
+    assert [layer.first for layer in net.layers] == [True, True, False, False]
+    _, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), Pass(WIDE))
+    changes = net.backward(tensor(np.array([[[1.0, -1, 3]]])), memories, Pass(WIDE))
+    assert changes["one.weight"].values.tolist() == [[1, 2, 3], [-1, -2, -3], [3, 6, 9]]

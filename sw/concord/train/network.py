@@ -72,6 +72,11 @@ class Network:
                 problems.append(str(error))
         if problems:
             raise CannotTrain(f"operators must be among {TRAINABLE}; not so: " + "; ".join(problems))
+        trained: set[str] = set()
+        for layer in self.layers:
+            layer.first = not trained & set(layer.inputs)
+            if layer.parameters or not layer.first:
+                trained.update(layer.outputs)
         if not self.parameters:
             raise CannotTrain("network must have weights to train, and has none")
 

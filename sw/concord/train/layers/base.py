@@ -75,6 +75,8 @@ class Layer:
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str]):
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
+        #: Whether nothing in front of it is trained, so that nobody asks for the gradient of its input.
+        self.first = False
 
     @property
     def parameters(self) -> dict[str, Parameter]:

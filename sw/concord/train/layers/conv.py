@@ -76,6 +76,8 @@ class Conv(Layer):
         if self.bias is not None:
             mant, peak = total(last.reshape(-1, last.shape[-1]), g.peak, (0,))
             changes["bias"] = settled(mant, g.exp, peak, fmt)
+        if self.first:
+            return [None], changes
         short = way.gradient(g, self.axis)
         spatial = x.mant.shape[self.axis + 1 :]
         back, peak = (self._tap_back if self._depthwise else self._window_back)(self._last(short), short, w, spatial)

@@ -54,6 +54,8 @@ class Dense(Layer):
         changes = {"weight": weight_gradient(g, x, way)}
         if self.bias is not None:
             changes["bias"] = bias_gradient(g, way)
+        if self.first:
+            return [None], changes
         return [input_gradient(way.gradient(g), self.weight.tensor, way)], changes
 
 

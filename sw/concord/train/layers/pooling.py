@@ -41,11 +41,16 @@ class MaxPool(Layer):
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g, (chosen, spatial) = only(grads), memory
-        peak = g.peak * prod(self.geometry.kernel)
+        apart = self.geometry.apart
+        peak = g.peak if apart else g.peak * prod(self.geometry.kernel)
         met = g.mant.astype(carrier(peak), copy=False)
         back = room(self.geometry, met, spatial)
         for t, (_, slices) in enumerate(self.geometry.taps(met.shape[met.ndim - self.geometry.rank :])):
-            back[tail(slices)] += met * (chosen == t)
+            place = back[tail(slices)]
+            if apart:
+                np.multiply(met, chosen == t, out=place)
+            else:
+                place += met * (chosen == t)
         inner = back[tail(self.geometry.inside(spatial))]
         return [settled(inner, g.exp, peak, way.formats.intermediate)], {}
 

@@ -40,6 +40,12 @@ class Geometry:
         """Number of windows along every axis."""
         return window_counts(self.attrs, self.kernel, spatial)
 
+    @property
+    def apart(self) -> bool:
+        """Whether no element is in two windows."""
+        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.attrs["dilations"], strict=True)]
+        return all(step >= span for step, span in zip(self.attrs["strides"], spans, strict=True))
+
     def sizes(self, spatial: Sequence[int]) -> Shape:
         """Of a padded array."""
         pads = self.attrs["pads"]
