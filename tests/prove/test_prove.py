@@ -173,6 +173,30 @@ def test_a_bit_of_the_emulator(residual, monkeypatch):
         assert any("v_relu" in line for line in one.first.instructions)
 
 
+@pytest.mark.parametrize("name", HERE)
+def test_a_flag_that_is_missing(name, monkeypatch):
+    """Random programs raise flags; a kind of derived software that leaves one out differs."""
+    words, memories = random_program(TINY, program_rng("flags"), 12)
+    subject = Subject("flags", image_of_memories(words, memories))
+    (right,) = prove(subject, samples=4, only=[name]).comparisons
+    assert right.count.different == 0
+    load = twins.Kind.load_flagged
+
+    def broken(kind, model, folder, stem):
+        step = load(kind, model, folder, stem)
+
+        def changed(inputs):
+            outputs, raised = step(inputs)
+            return outputs, dict(list(raised.items())[1:])
+
+        return changed
+
+    monkeypatch.setattr(twins.Kind, "load_flagged", broken)
+    (one,) = prove(subject, samples=4, only=[name]).comparisons
+    assert one.count.different > 0 and one.first.place.startswith("flag ")
+    assert (one.first.emulator, one.first.other) == ("raised", "not raised")
+
+
 def test_a_bit_of_the_reference_machine(residual, monkeypatch):
     step = ReferenceMachine._step
 

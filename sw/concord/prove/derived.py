@@ -20,7 +20,9 @@ from concord.image import Image
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import Recorder, Written, different, of_twin, written
 from concord.prove.steps import text_of
-from concord.prove.twins import Kind, Step
+from concord.prove.twins import Kind, Raised, Step
+from concord.raised import raised
+from concord.spec.formats import Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]
 #: Values that are compared at once, of the largest kind: what fits into some hundred MiB.
@@ -72,10 +74,14 @@ class Subject:
 
 @dataclass(frozen=True)
 class Emulated:
-    """What the emulator has: results by name, and every word that a chain has written, ``[values, runs]``."""
+    """What the emulator has: results by name, every word that a chain has written, ``[values, runs]``, and flags.
+
+    Flags are sticky: those of the whole batch, by place and name.
+    """
 
     results: dict[str, NDArray[np.float64]]
     values: NDArray[np.float32]
+    flags: frozenset[tuple[str, str]]
 
 
 def emulate(subject: Subject, inputs: Inputs) -> Emulated:
@@ -91,7 +97,9 @@ def emulate(subject: Subject, inputs: Inputs) -> Emulated:
             results |= subject.package.behind(inputs, results)
         else:
             results = {name: np.asarray(x, np.float64) for name, x in found.items()}
-    return Emulated(results, recorder.values())
+        values = recorder.values()
+        flags = frozenset((one.where, one.flag) for one in raised(subject.image, device.flags()))
+    return Emulated(results, values, flags)
 
 
 @dataclass
@@ -159,8 +167,8 @@ class Derived:
         self.comparison = Comparison(name, kind.label, kind.version)
         begin = time.perf_counter()
         package = subject.package
-        model = derive_image(subject.image) if package is None else derive_package(package)
-        self._plain: Step = kind.load(model, folder, "twin")
+        model = derive_image(subject.image, True) if package is None else derive_package(package, True)
+        self._plain = kind.load_flagged(model, folder, "twin")
         self._inside: Step = kind.load(subject.observed.model, folder, "observed")
         self.comparison.seconds += time.perf_counter() - begin
 
@@ -168,12 +176,13 @@ class Derived:
         """Compare a batch; ``first_sample`` is the number of its first sample."""
         begin = time.perf_counter()
         with np.errstate(all="ignore"):
-            results = self._plain(inputs)
+            results, flags = self._plain(inputs)
             inside = self._run_inside(inputs)
         self.comparison.seconds += time.perf_counter() - begin
         self.comparison.samples += len(next(iter(inputs.values())))
         self._values(inside, emulated.values, first_sample)
         self._results(results, emulated.results, first_sample)
+        self._flags(flags, emulated.flags, first_sample)
 
     def _run_inside(self, inputs: Inputs) -> NDArray[np.float64]:
         group, model = self.subject.observed.group, self.subject.observed.model
@@ -209,6 +218,17 @@ class Derived:
                 self.comparison.first = Difference(
                     RESULTS, name, tuple(element), first_sample + sample, _text(values[at]), _text(given[at])
                 )
+
+    def _flags(self, found: Raised, want: frozenset[tuple[str, str]], first_sample: int) -> None:
+        """Sticky flags of the batch; each flag of each layer is a value."""
+        mine = {(place, flag) for place, names in found.items() for flag in names}
+        places = {where for where, _ in want | mine} | {name for name in self.places.layers if name}
+        wrong = sorted(want ^ mine)
+        self.comparison.add(RESULTS, Count(len(places) * len(Flag), len(wrong)))
+        if wrong and self.comparison.first is None:
+            (place, flag), texts = wrong[0], ("not raised", "raised")
+            at = (texts[wrong[0] in want], texts[wrong[0] in mine])
+            self.comparison.first = Difference(place, f"flag {flag}", (), first_sample, *at)
 
 
 def chunk(subject: Subject) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,10 +15,14 @@ from numpy.typing import NDArray
 
 from concord.derive import ir
 from concord.derive.backends.registry import BACKENDS
+from concord.derive.flags import by_layer
 from concord.derive.modules import module_of
 
 #: Inputs by name -> outputs by name.
 Step = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
+#: The same, and by place and flag the samples that raised it.
+Raised = Mapping[str, Mapping[str, list[int]]]
+FlaggedStep = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], Raised]]
 
 
 @dataclass(frozen=True)
@@ -52,36 +57,50 @@ class Kind:
         """Of the package."""
         return f"{self.package} {version(self.package)}"
 
-    def load(self, model: ir.Model, folder: Path, name: str) -> Step:
-        """Write a model to a file in ``folder``, and load that."""
+    def load_flagged(self, model: ir.Model, folder: Path, name: str) -> FlaggedStep:
+        """Write a model to a file in ``folder``, and load that; a model without flags raises none."""
         backend = BACKENDS[self.backend]
         path = folder / f"{name}_{self.backend}{backend.suffix}"
         backend.write(model, path)
-        return _LOADERS[self.backend](path)
+        return _LOADERS[self.backend](path, model.flags is not None)
+
+    def load(self, model: ir.Model, folder: Path, name: str) -> Step:
+        """The same without flags."""
+        step = self.load_flagged(model, folder, name)
+        return lambda inputs: step(inputs)[0]
 
 
-def _numpy(path: Path) -> Step:
-    step: Step = module_of(path).run
-    return step
+def _numpy(path: Path, flags: bool) -> FlaggedStep:
+    module = module_of(path)
+    return lambda inputs: module.run(inputs, flags=True) if flags else (module.run(inputs), {})
 
 
-def _torch(path: Path) -> Step:
+def _torch(path: Path, flags: bool) -> FlaggedStep:
     module = module_of(path)
     model = module.Model()
-    return lambda inputs: dict(module.run(inputs, model))
+    return lambda inputs: module.run(inputs, model, flags=True) if flags else (dict(module.run(inputs, model)), {})
 
 
-def _onnx(path: Path) -> Step:
+def _onnx(path: Path, flags: bool) -> FlaggedStep:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # threads that spin slow down what runs beside
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
+    facts = json.loads(session.get_modelmeta().custom_metadata_map.get("flags", "null"))
+
+    def step(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], Raised]:
+        found = dict(zip(names, session.run(None, dict(inputs)), strict=True))
+        if facts is None or facts["output"] not in found:
+            return found, {}
+        words = found.pop(facts["output"])
+        return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
+
+    return step
 
 
-_LOADERS: dict[str, Callable[[Path], Step]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
+_LOADERS: dict[str, Callable[[Path, bool], FlaggedStep]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
 
 #: By the name on the command line.
 TWINS = {
