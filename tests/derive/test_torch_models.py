@@ -46,3 +46,25 @@ def test_the_file_needs_torch_and_numpy_only(tmp_path):
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert plain == {"numpy", "torch"} and parts == {"pathlib", "torch"}
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "loops", "products"])
+def test_a_model_is_a_module_like_others(name, tmp_path):
+    """Of any batch, on any number of threads, in a sequence, and exported with a free number of samples."""
+    import torch
+
+    model = MODELS[name]()
+    module = load(model, tmp_path)
+    twin = module.Model().eval()
+    x = [torch.from_numpy(array) for array in samples(model, 5, seed=1).values()]
+    want = twin(*x)
+    for count in (0, 1, 3):
+        for whole, part in zip(want, twin(*(one[:count] for one in x)), strict=True):
+            assert torch.equal(part.nan_to_num(7.5), whole[:count].nan_to_num(7.5))
+    free = tuple({0: torch.export.Dim.DYNAMIC} for _ in x)
+    exported = torch.export.export(twin, tuple(x), dynamic_shapes=free).module()
+    for whole, part in zip(want, exported(*(one[:3] for one in x)), strict=True):
+        assert torch.equal(part.nan_to_num(7.5), whole[:3].nan_to_num(7.5))
+    if len(x) == 1:
+        for one, other in zip(torch.nn.Sequential(torch.nn.Identity(), twin)(*x), want, strict=True):
+            assert torch.equal(one.nan_to_num(7.5), other.nan_to_num(7.5))

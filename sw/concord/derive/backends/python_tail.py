@@ -67,7 +67,7 @@ def tail_lines(tail: Graph, names: dict[str, str], dialect: Dialect, new: Callab
 
 
 def _reshaped(x: str, shape: tuple[int, ...]) -> str:
-    return f"{x}.reshape({', '.join([f'len({x})', *map(str, shape)])})"
+    return f"{x}.reshape({', '.join([f'{x}.shape[0]', *map(str, shape)])})"
 
 
 def _operand(operand: Operand, names: dict[str, str], dialect: Dialect) -> str:

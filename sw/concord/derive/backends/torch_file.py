@@ -191,7 +191,7 @@ class _Emitter:
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
         outputs = [*behind.values(), *ends.values()]
-        count = f"len({self.local(model.inputs[0])})"
+        count = f"{self.local(model.inputs[0])}.shape[0]"
         heads = [f"count = {count}", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
         fixed = [
@@ -278,7 +278,7 @@ class _Emitter:
         batched = [value for value in values if value.batched]
         if not batched:
             return [self.local(value) for value in values]
-        count = f"len({self.local(batched[0])})"
+        count = f"{self.local(batched[0])}.shape[0]"
         return [
             self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
             for value in values
@@ -417,7 +417,7 @@ class _Emitter:
 
     def _loop(self, node: ir.Loop) -> None:
         batched = next(value for value in node.inputs if value.batched)
-        count = f"len({self.local(batched)})"
+        count = f"{self.local(batched)}.shape[0]"
         for one in node.carried:
             given = one.initial
             text = self.local(given) if given.batched else f"{self.local(given)}.expand({count}, *{given.shape!r})"
@@ -458,7 +458,7 @@ class _Emitter:
             case ir.Gather():
                 self._gather(node)
             case ir.Reshape():
-                first = [f"len({self.local(node.x)})"] if axes else []
+                first = [f"{self.local(node.x)}.shape[0]"] if axes else []
                 shape = ", ".join([*first, *map(str, node.output.shape)])
                 self.put(node.output, f"{self.local(node.x)}.reshape({shape})")
             case ir.Transpose():
@@ -484,7 +484,7 @@ class _Emitter:
         if len(node.fill):
             real = node.output.type is ir.Type.REAL
             fill = self.constant(singles(node.fill), np.float64 if real else np.float32)
-            flat.append(f"{fill}.expand(len({flat[0]}), {len(node.fill)})")
+            flat.append(f"{fill}.expand({flat[0]}.shape[0], {len(node.fill)})")
         every = flat[0] if len(flat) == 1 else f"torch.cat([{', '.join(flat)}], 1)"
         self.put(node.output, f"{every}[:, {self.constant(index, np.int64)}]")
 

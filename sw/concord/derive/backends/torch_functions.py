@@ -194,7 +194,7 @@ def ended(total: Tensor, x: Tensor, weight: Tensor, end: float, norm: float, sta
 
 def grouped(x: Tensor, group: int) -> Tensor:
     """``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
-    missing = -len(x) % group
+    missing = -x.shape[0] % group
     return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]).unflatten(0, (-1, group))
 
 
@@ -203,7 +203,7 @@ def windows(x: Tensor, index: Tensor, pad: tuple[int, ...], fill: float) -> Tens
     height, width, *rest = x.shape[1:]
     top, bottom, left, right = pad
     if any(pad):
-        whole = x.new_full((len(x), height + top + bottom, width + left + right, *rest), fill)
+        whole = x.new_full((x.shape[0], height + top + bottom, width + left + right, *rest), fill)
         whole[:, top : top + height, left : left + width] = x
         x = whole
     return x.flatten(1, 2)[:, index]
