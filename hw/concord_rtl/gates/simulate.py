@@ -11,14 +11,14 @@ from ..flow.bram import BlockRams
 from ..flow.clocking import RESET_CYCLES
 from ..flow.meter import LEAST_WINDOW
 from ..link.uart import Uart
-from . import ecp5
+from . import ecp5, ice40
 from .circuit import Line
 from .library import compile_circuit
 from .lowering import Lowering
 from .netlist import Netlist, NetlistError
 
 #: What is known of each family.
-FAMILIES = {"ecp5": ecp5}
+FAMILIES = {"ecp5": ecp5, "ice40": ice40}
 #: Cycles of the oscillator in one of the design's clock, at most, where the PLL can be set to anything.
 MOST_RATIO = 6
 #: The bit rate that the design measures must not be a matter of rounding.
