@@ -54,6 +54,13 @@ def test_random_sums_against_python(config):
     assert 20 < ended < 340
 
 
+def test_sums_that_are_just_too_long_are_looked_at():
+    """Three terms of 18 bits have 20 bits and a sign: as many as the register has, without the sign."""
+    x, ones = np.full((3, 1), 127), np.ones((1, 3, 1), dtype=int)
+    found = [accumulate.accumulate(x, [11] * 3, ones, [[0] * 3], 0, bits).tolist() for bits in (21, 20)]
+    assert found == [[3 * 127 << 11], [1 << 19]]
+
+
 @pytest.mark.parametrize("bits", CONFIGS)
 @pytest.mark.parametrize("depthwise", [False, True], ids=["dense", "depthwise"])
 def test_machines(depthwise, bits):
