@@ -38,9 +38,9 @@ formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --d
 	$(RUN) tests/proving.py $(ARGS)
 gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
 	$(RUN) tests/gates.py $(ARGS)
-torch: $(READY) ## install PyTorch, and test derived PyTorch modules
+torch: $(READY) ## install PyTorch, and run the tests that need it
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"
-	$(RUN) -m pytest -q -n 2 tests/derive -k torch $(ARGS)
+	$(RUN) -m pytest -q -n 2 tests/derive tests/prove -k torch $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")

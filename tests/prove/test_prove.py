@@ -19,7 +19,7 @@ from concord.prove import Subject, machines, prove, twins
 from concord.prove.page import render
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from derived_twins import image_of_memories, program_rng
+from derived_twins import NO_TORCH, image_of_memories, program_rng
 from program_gen import random_program
 from small_examples import SMALL
 
@@ -78,7 +78,7 @@ def test_the_rtl():
 
 
 def test_torch():
-    pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+    pytest.importorskip("torch", reason=NO_TORCH)
     proof = prove(network("gru"), samples=9, only=["torch"])
     assert proof.count.different == 0 and proof.comparisons[0].samples == 9
 
@@ -123,7 +123,7 @@ def test_a_bit_of_a_weight(name, residual, monkeypatch):
 
 
 def test_a_bit_of_a_weight_torch(residual, monkeypatch):
-    pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+    pytest.importorskip("torch", reason=NO_TORCH)
     weight_is_noticed(monkeypatch, residual, "torch")
 
 

@@ -8,6 +8,7 @@ import pytest
 import pair_units
 import prove_all
 from concord.emulator import kernels
+from derived_twins import NO_TORCH
 from pair_units import UNITS
 from prove_all import CHUNKS, State, compare
 
@@ -23,7 +24,7 @@ def test_a_sample(operation, names=HERE):
 
 
 def test_a_sample_torch():
-    pytest.importorskip("torch", reason="PyTorch is not installed (pip install -e .[torch])")
+    pytest.importorskip("torch", reason=NO_TORCH)
     for operation in ("add", "mul"):
         test_a_sample(operation, ("PyTorch",))
 
