@@ -98,7 +98,8 @@ class Routed:
                 with job.log.open("a") as log:
                     log.write(f"Info:     iter=201 wires=9 overused=0 overuse=0 tmgfail={self.late} archfail=NA")
                 continue
-            (self.folder / f"seed{seed}.config").write_text(str(seed))
+            for part in ("config", "routed.json"):
+                (self.folder / f"seed{seed}.{part}").write_text(str(seed))
             report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
             (self.folder / f"seed{seed}.json").write_text(json.dumps(report))
 
@@ -111,7 +112,7 @@ def test_seeds_are_tried_until_one_is_fast_enough(tmp_path, monkeypatch, jobs, e
     routed = Routed(tmp_path, monkeypatch, {4: 40.0, 2: 51.0, 7: 60.0})
     reports = routed.flow.place([4, 2, 7], FAST_ENOUGH, jobs, every)
     assert routed.ran == list(reports) == tried
-    assert routed.flow.placed.read_text() == str(best)
+    assert routed.flow.placed.read_text() == routed.flow.routed.read_text() == str(best)
     assert routed.flow.place([4, 2, 7], FAST_ENOUGH, jobs, every) == reports
     assert routed.ran == tried  # nothing is done again
 
