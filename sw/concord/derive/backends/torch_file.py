@@ -6,14 +6,9 @@ file .npz beside it.
 
 from __future__ import annotations
 
-import builtins
 import io
-import keyword
 import re
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,112 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.flags import accumulator_limit, every
+from concord.derive.flags import every
 from concord.files import write_bytes
-from concord.spec.formats import ExponentMode, Flag, Rounding
 
 from .names import free_name, runs_of_layers
-from .node_facts import least_units, positions, singles
-from .products import plan
-from .python_tail import CONSTANTS, Dialect, tail_lines
-
-_CALLS = {
-    ir.Operator.ADD: "half_add",
-    ir.Operator.SUB: "half_sub",
-    ir.Operator.MUL: "half_mul",
-    ir.Operator.MAX: "half_max",
-    ir.Operator.MIN: "half_min",
-}
-
-_CLASS = '''
-
-class Model(torch.nn.Module):
-    """{name}: float64 tensors ``[samples, ...]`` in the order of INPUTS to those in the order of OUTPUTS."""
-
-    def __init__(self, constants: str | Path = CONSTANTS):
-        super().__init__()
-        with np.load(constants) as arrays:
-            for name in arrays.files:
-                self.register_buffer(name, torch.from_numpy(arrays[name]))
-
-'''
-
-_FLAGS = '''
-
-#: Layers that may raise flags, and those that do in every run.
-LAYERS = {0.places!r}
-ALWAYS = {0.always!r}
-
-
-def no_flags(samples: int) -> dict[str, Tensor]:
-    """Words of layers for ``flags`` of a model, in which nothing is raised but what always is."""
-    return {{name: torch.full((-(-samples // {1}),), ALWAYS.get(name, 0), dtype=torch.uint8) for name in LAYERS}}
-
-
-def raised(flags: dict[str, Tensor], samples: int) -> dict[str, dict[str, list[int]]]:
-    """Words of layers as samples by layer and name of the flag."""
-    found = {{}}
-    for layer, words in flags.items():
-        mine = words.repeat_interleave({1})[:samples]
-        for name, bit in FLAGS.items():
-            if (where := torch.nonzero(mine & bit).flatten().tolist()):
-                found.setdefault(layer, {{}})[name] = where
-    return found
-'''
-
-_END_WITH_FLAGS = '''
-
-def run(inputs: dict[str, np.ndarray], model: Model | None = None, flags: bool = False):
-    """Outputs by name, from arrays of inputs by name; with flags also the samples that raised them, by layer and flag.
-
-    The flags that are sticky in the NPU are those of any sample of a batch.
-    """
-    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
-    words = no_flags(len(given[0])) if flags else None
-    with torch.no_grad():
-        results = (model or Model())(*given, flags=words)
-    outputs = {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
-    return outputs if words is None else (outputs, raised(words, len(given[0])))
-'''
-
-_END = '''
-
-def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, np.ndarray]:
-    """Outputs by name, from arrays of inputs by name."""
-    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
-    with torch.no_grad():
-        results = (model or Model())(*given)
-    return {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
-'''
-
-
-@cache
-def _functions() -> str:
-    """The text of :mod:`.torch_functions` behind its docstring."""
-    text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
-    return "import numpy as np\n" + text[text.index("import torch\n") :]
-
-
-@cache
-def _flag_functions() -> str:
-    """The text of :mod:`.torch_flags` behind its head."""
-    text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
-    return f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}\n" + text.split("# --- flags ---\n", 1)[1]
-
-
-@cache
-def _host_functions() -> str:
-    """The text of :mod:`.torch_host` behind its head."""
-    text = files("concord.derive.backends").joinpath("torch_host.py").read_text(encoding="utf-8")
-    return CONSTANTS + "\n" + text.split("# --- arithmetic of the host ---\n", 1)[1]
-
-
-@cache
-def _own_names() -> frozenset[str]:
-    """Names that the file uses itself."""
-    used = "self torch np total rest turn part run count flags no_flags raised Path Model Tensor".split()
-    functions = re.findall(r"^def (\w+)", _functions() + _flag_functions() + _host_functions(), re.MULTILINE)
-    return frozenset([*used, *functions, *dir(builtins), *keyword.kwlist])
+from .python_tail import Dialect, tail_lines
+from .torch_nodes import NodeLines
+from .torch_texts import CLASS, END, END_WITH_FLAGS, FLAGS, flag_functions, functions, host_functions
 
 
 def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
@@ -151,13 +47,12 @@ def write_torch(model: ir.Model, path: Path) -> None:
 
 
 class _Emitter:
-    """Writes one module. Local variables have the names of their values."""
+    """Writes one module."""
 
     def __init__(self, model: ir.Model):
         self.model = model
-        self.constants: dict[str, npt.NDArray[Any]] = {}
-        self.lines: list[str] = []
-        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self.nodes = NodeLines()
+        self.local = self.nodes.local
 
     def build(self, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
         model = self.model
@@ -173,16 +68,13 @@ class _Emitter:
             inside = set(made)
             given = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
             given = list(dict.fromkeys(given))
-            self.lines = []
-            for node in nodes:
-                self.emit(node)
             name = free_name("layer_" + (re.sub(r"\W", "_", layer) or "part"), taken)
             returned = ", ".join(results)
-            body = [f'"""{_quoted(layer)}"""', *self.lines, f"return {returned}" if results else "return"]
+            body = [f'"""{_quoted(layer)}"""', *self.nodes.of(nodes), f"return {returned}" if results else "return"]
             given += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
             methods.append(_method(name, given, body))
             calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(given)})")
-        return self._whole(constants, methods, calls), self.constants
+        return self._whole(constants, methods, calls), self.nodes.constants
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
         model = self.model
@@ -211,15 +103,15 @@ class _Emitter:
             [
                 f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
-                _functions(),
-                *([] if model.tail is None else ["", _host_functions()]),
-                *([] if model.flags is None else ["", _flag_functions(), _FLAGS.format(model.flags, model.group)]),
+                functions(),
+                *([] if model.tail is None else ["", host_functions()]),
+                *([] if model.flags is None else ["", flag_functions(), FLAGS.format(model.flags, model.group)]),
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
                 f"OUTPUTS = {names!r}",
             ]
-        ) + _CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + (
-            _END if model.flags is None else _END_WITH_FLAGS
+        ) + CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + (
+            END if model.flags is None else END_WITH_FLAGS
         )  # fmt: skip
 
     def _tail(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
@@ -233,7 +125,9 @@ class _Emitter:
         heads: list[str] = []
         for name in tail.inputs:
             if name not in ends:
-                heads.append(f"given_{len(heads)} = {self._on_grid(self.local(given[name]), grids.get(given[name]))}")
+                heads.append(
+                    f"given_{len(heads)} = {self.nodes.on_grid(self.local(given[name]), grids.get(given[name]))}"
+                )
                 names[name] = f"given_{len(heads) - 1}"
 
         def new(_: str) -> str:
@@ -241,270 +135,9 @@ class _Emitter:
             count += 1
             return f"behind_{count}"
 
-        dialect = Dialect("torch.maximum", "torch.minimum", "torch.cat", "permute", self.constant)
+        dialect = Dialect("torch.maximum", "torch.minimum", "torch.cat", "permute", self.nodes.constant)
         lines = tail_lines(tail, names, dialect, new)
         return heads, lines, {name: names[name] for name in tail.outputs if name not in ends}
-
-    @staticmethod
-    def _on_grid(x: str, grid: tuple[int, int, int] | None) -> str:
-        """The nearest numbers that a quantised model knows."""
-        if grid is None:
-            return x
-        exponent, low, high = grid
-        return f"torch.round({x} * {2.0**-exponent!r}).clamp({float(low)!r}, {float(high)!r}) * {2.0**exponent!r}"
-
-    @staticmethod
-    def local(value: ir.Value) -> str:
-        """The variable of a value: its name, unless the file needs that itself."""
-        return value.name + "_" if value.name in _own_names() else value.name
-
-    # Pieces of text -----------------------------------------------------------------------------
-
-    def constant(self, values: npt.ArrayLike, dtype: Any) -> str:
-        """An attribute that is a tensor with these values."""
-        array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = f"c{len(self.constants)}"
-            self.constants[self._known[key]] = array
-        return f"self.{self._known[key]}"
-
-    def put(self, value: ir.Value, text: str) -> None:
-        """A line that computes a value."""
-        self.lines.append(f"{self.local(value)} = {text}")
-
-    def together(self, values: Sequence[ir.Value]) -> list[str]:
-        """Sources that all have samples, if one has."""
-        batched = [value for value in values if value.batched]
-        if not batched:
-            return [self.local(value) for value in values]
-        count = f"{self.local(batched[0])}.shape[0]"
-        return [
-            self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
-            for value in values
-        ]
-
-    def aligned(self, value: ir.Value, rank: int) -> str:
-        """A value for broadcasting with samples of ``rank`` axes."""
-        missing = rank - len(value.shape)
-        if not value.batched or not missing:
-            return self.local(value)
-        return f"{self.local(value)}.unflatten(0, (-1{', 1' * missing}))"
-
-    # Nodes --------------------------------------------------------------------------------------
-
-    def emit(self, node: ir.Node) -> None:
-        """Write one node, and behind it what finds out whether it raises flags."""
-        self._emit(node)
-        if node.may and not isinstance(node, ir.Products):
-            self._note(node, [(flag, self._condition(node, flag)) for flag in node.may])
-
-    def _note(self, node: ir.Node, raised: Sequence[tuple[Flag, str]]) -> None:
-        """Lines that raise flags where conditions are true."""
-        self.lines.append("if flags is not None:")
-        self.lines += [f"    note(flags[{node.where!r}], {flag.name!r}, {where})" for flag, where in raised]
-
-    def _condition(self, node: ir.Node, flag: Flag) -> str:
-        """Where a node that is no product raises a flag."""
-        match node:
-            case ir.Binary():
-                operands = [self.aligned(x, len(node.output.shape)) for x in node.inputs]
-                return f"overflowed({', '.join([self.local(node.output), *operands])})"
-            case ir.Table() if flag is Flag.TABLE_CLAMPED:
-                ends = [
-                    _number(np.inf * sign if settled else float(end))
-                    for sign, end, settled in zip((-1, 1), (node.low, node.high), node.settled, strict=True)
-                ]
-                return f"table_clamped({self.local(node.x)}, {2.0**node.scale!r}, {', '.join(ends)})"
-            case ir.Quantise() if flag is Flag.SATURATED:
-                noise = "" if node.noise is None else f", {self.constant(node.noise, np.float64)}"
-                return f"saturated({self.local(node.x)}, {2.0**node.exp!r}, {float(node.form.q_max + 1)!r}{noise})"
-            case ir.Table() | ir.Quantise():
-                return f"not_finite({self.local(node.x)})"
-        raise TypeError(f"{type(node).__name__} must not raise {flag.name}")
-
-    def _emit(self, node: ir.Node) -> None:
-        match node:
-            case ir.Constant():
-                self.put(node.output, self.constant(singles(node.data), np.float32))
-            case ir.Prepare():
-                self._prepare(node)
-            case ir.ToHalf():
-                self.put(node.output, f"real_to_half({self.local(node.x)})")
-            case ir.ToReal():
-                self.put(node.output, f"canonical_nan({self.local(node.x)}).to(torch.float64)")
-            case ir.Quantise():
-                self._quantise(node)
-            case ir.MatMul() | ir.Depthwise():
-                self._product(node)
-            case ir.Binary():
-                a, b = (self.aligned(value, len(node.output.shape)) for value in (node.a, node.b))
-                self.put(node.output, f"{_CALLS[node.operator]}({a}, {b})")
-            case ir.Relu():
-                self.put(node.output, f"half_relu({self.local(node.x)})")
-            case ir.Maximum():
-                axis = node.axis % len(node.x.shape) + node.x.batched
-                self.put(node.output, f"half_maximum({self.local(node.x)}, {axis})")
-            case ir.Table():
-                entries = self.constant(singles(node.entries), np.float32)
-                numbers = f"{2.0**node.scale!r}, {float(node.low)!r}, {float(node.high)!r}"
-                self.put(node.output, f"half_table({self.local(node.x)}, {entries}, {numbers})")
-            case ir.Loop():
-                self._loop(node)
-            case _:
-                self._move(node)
-
-    def _prepare(self, node: ir.Prepare) -> None:
-        self.put(node.output, f"{self._on_grid(self.local(node.x), node.grid)} - {node.centre!r}")
-
-    def _quantise(self, node: ir.Quantise) -> None:
-        form, x = node.form, self.local(node.x)
-        end = f"{float(form.q_max)!r}, {node.rounding is Rounding.NEAREST_AWAY}"
-        if node.mode is ExponentMode.STATIC:
-            beside = "" if node.noise is None else f", {self.constant(node.noise, np.float64)}"
-            self.put(node.output, f"static_quantize({x}, {2.0**node.exp!r}, {end}{beside})")
-            return
-        least = least_units(node)
-        texts, start, first = [], 0, 0
-        for size, some in groupby(node.blocks):
-            count = len(list(some))
-            floor = self.constant(least[first : first + count, None], np.float32)
-            part = x if count * size == node.x.shape[-1] else f"{x}[..., {start}:{start + count * size}]"
-            blocks = f"{part}.unflatten(-1, ({count}, {size}))"
-            beside = ""
-            if node.noise is not None:
-                noise = node.noise[..., start : start + count * size].reshape(*node.x.shape[:-1], count, size)
-                beside = f", {self.constant(noise, np.float64)}"
-            texts.append(f"block_quantize({blocks}, {floor}, {2.0**-form.headroom!r}, {end}{beside}).flatten(-2)")
-            start, first = start + count * size, first + count
-        self.put(node.output, texts[0] if len(texts) == 1 else f"torch.cat([{', '.join(texts)}], -1)")
-
-    def _product(self, node: ir.MatMul | ir.Depthwise) -> None:
-        how, x = plan(node), f"{self.local(node.x)}.to(torch.float64)"
-        if isinstance(node, ir.Depthwise):
-            weight = self.constant(node.weight, np.float64)
-            one = f"({{}} * {weight}).sum(-2)"
-        else:
-            weight = self.constant(np.moveaxis(node.weight, -1, -2), np.float64)
-            one = f"product({{}}, {weight}, {node.weight.ndim == 3})"
-        offset = None if node.offset is None else self.constant(node.offset, np.float64)
-        rest = ""
-        if not how.steps:
-            total = one.format(x) + (f" + {offset}" if offset else "")
-            if how.register is not None:
-                where = f"{how.register!r}, {how.norm!r}, {list(node.starts)}"
-                self.lines.append(f"total = ended({total}, {x}, {weight}, {where})")
-                total = "total"
-        else:
-            beside = f" + [{offset}]" if offset else ""
-            count = {2: "two", 3: "three"}[len(how.steps) + 1 + bool(offset)]
-            sums = f"[{one.format('part')} for part in parts({x}, {how.steps!r})]{beside}"
-            self.lines.append(f"total, rest = sum_of_{count}(*({sums}))")
-            total, rest = "total", ", rest"
-        raised = []
-        if Flag.ACC_OVERFLOW in node.may:
-            if not rest:
-                self.lines.append(f"total = {total}")
-                total = "total"
-            raised.append((Flag.ACC_OVERFLOW, f"beyond(total{rest}, limit={accumulator_limit(node)!r})"))
-        if Flag.HALF_OVERFLOW in node.may:
-            raised.append((Flag.HALF_OVERFLOW, f"overflowed({self.local(node.output)})"))
-        if how.limits is not None:
-            total = f"({total}).clamp({how.limits[0]!r}, {how.limits[1]!r})"
-        self.put(node.output, f"round_to_half({total}{rest})")
-        if raised:
-            self._note(node, raised)
-
-    def _loop(self, node: ir.Loop) -> None:
-        batched = next(value for value in node.inputs if value.batched)
-        count = f"{self.local(batched)}.shape[0]"
-        for one in node.carried:
-            given = one.initial
-            text = self.local(given) if given.batched else f"{self.local(given)}.expand({count}, *{given.shape!r})"
-            self.put(one.param, text)
-        stacks = {one: f"{self.local(one.output)}_turns" for one in node.stacked}
-        self.lines += [f"{name} = []" for name in stacks.values()]
-        outer, self.lines = self.lines, []
-        for scan in node.scanned:
-            x = scan.source
-            text = (
-                f"{self.local(x)}[:, turn]"
-                if x.batched
-                else f"{self.local(x)}[turn].expand({count}, *{scan.param.shape!r})"
-            )
-            self.put(scan.param, text)
-        for inner in node.body:
-            self.emit(inner)
-        for stack, name in stacks.items():
-            self.lines.append(f"{name}.append({self._all(stack.result, count)})")
-        if node.carried:
-            params = ", ".join(self.local(one.param) for one in node.carried)
-            self.lines.append(f"{params} = {', '.join(self._all(one.result, count) for one in node.carried)}")
-        self.lines = [*outer, f"for turn in range({node.count}):", *("    " + line for line in self.lines)]
-        for one in node.carried:
-            if one.final is not None:
-                self.put(one.final, self.local(one.param))
-        for stack, name in stacks.items():
-            self.put(stack.output, f"torch.stack({name}, 1)")
-
-    def _all(self, value: ir.Value, count: str) -> str:
-        return self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
-
-    # Movers -------------------------------------------------------------------------------------
-
-    def _move(self, node: ir.Node) -> None:
-        axes = int(node.output.batched)
-        match node:
-            case ir.Gather():
-                self._gather(node)
-            case ir.Reshape():
-                first = [f"{self.local(node.x)}.shape[0]"] if axes else []
-                shape = ", ".join([*first, *map(str, node.output.shape)])
-                self.put(node.output, f"{self.local(node.x)}.reshape({shape})")
-            case ir.Transpose():
-                perm = [*range(axes), *(axis + axes for axis in node.perm)]
-                self.put(node.output, f"{self.local(node.x)}.permute({perm})")
-            case ir.Slice():
-                self._slice(node)
-            case ir.Concat():
-                axis = node.axis % len(node.output.shape) + axes
-                self.put(node.output, f"torch.cat([{', '.join(self.together(node.xs))}], {axis})")
-            case ir.Windows():
-                index, pad = positions(node)
-                fill = _number(float(singles(np.uint16(node.fill))))
-                text = f"windows({self.local(node.x)}, {self.constant(index, np.int64)}, {pad!r}, {fill})"
-                self.put(node.output, text)
-            case _:
-                raise TypeError(f"nodes must be those of concord.derive.ir, not {type(node).__name__}")
-
-    def _gather(self, node: ir.Gather) -> None:
-        flat = [f"{name}.flatten(1)" for name in self.together(node.xs)]
-        total = sum(value.size for value in node.xs)
-        index = np.where(node.index < 0, total - 1 - node.index, node.index)
-        if len(node.fill):
-            real = node.output.type is ir.Type.REAL
-            fill = self.constant(singles(node.fill), np.float64 if real else np.float32)
-            flat.append(f"{fill}.expand({flat[0]}.shape[0], {len(node.fill)})")
-        every = flat[0] if len(flat) == 1 else f"torch.cat([{', '.join(flat)}], 1)"
-        self.put(node.output, f"{every}[:, {self.constant(index, np.int64)}]")
-
-    def _slice(self, node: ir.Slice) -> None:
-        text = self.local(node.x)
-        axes = zip(node.starts, node.steps, node.output.shape, node.x.shape, strict=True)
-        for axis, (start, step, count, size) in enumerate(axes):
-            if (start, step, count) == (0, 1, size):
-                continue
-            at = [":"] * (axis + node.output.batched)
-            if step > 0:
-                at.append(f"{start}:{start + (count - 1) * step + 1}:{step}")
-            else:
-                at.append(self.constant(start + step * np.arange(count), np.int64))
-            text += f"[{', '.join(at)}]"
-        self.put(node.output, text)
-
-
-def _number(value: float) -> str:
-    return f"float({str(value)!r})" if not np.isfinite(value) else repr(value)
 
 
 def _quoted(text: str) -> str:

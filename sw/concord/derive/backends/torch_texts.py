@@ -1,0 +1,103 @@
+"""What the file of a PyTorch module has besides its layers, and the names that it uses itself."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from functools import cache
+from importlib.resources import files
+
+from concord.spec.formats import Flag
+
+from .python_tail import CONSTANTS
+
+CLASS = '''
+
+class Model(torch.nn.Module):
+    """{name}: float64 tensors ``[samples, ...]`` in the order of INPUTS to those in the order of OUTPUTS."""
+
+    def __init__(self, constants: str | Path = CONSTANTS):
+        super().__init__()
+        with np.load(constants) as arrays:
+            for name in arrays.files:
+                self.register_buffer(name, torch.from_numpy(arrays[name]))
+
+'''
+
+FLAGS = '''
+
+#: Layers that may raise flags, and those that do in every run.
+LAYERS = {0.places!r}
+ALWAYS = {0.always!r}
+
+
+def no_flags(samples: int) -> dict[str, Tensor]:
+    """Words of layers for ``flags`` of a model, in which nothing is raised but what always is."""
+    return {{name: torch.full((-(-samples // {1}),), ALWAYS.get(name, 0), dtype=torch.uint8) for name in LAYERS}}
+
+
+def raised(flags: dict[str, Tensor], samples: int) -> dict[str, dict[str, list[int]]]:
+    """Words of layers as samples by layer and name of the flag."""
+    found = {{}}
+    for layer, words in flags.items():
+        mine = words.repeat_interleave({1})[:samples]
+        for name, bit in FLAGS.items():
+            if (where := torch.nonzero(mine & bit).flatten().tolist()):
+                found.setdefault(layer, {{}})[name] = where
+    return found
+'''
+
+END_WITH_FLAGS = '''
+
+def run(inputs: dict[str, np.ndarray], model: Model | None = None, flags: bool = False):
+    """Outputs by name, from arrays of inputs by name; with flags also the samples that raised them, by layer and flag.
+
+    The flags that are sticky in the NPU are those of any sample of a batch.
+    """
+    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    words = no_flags(len(given[0])) if flags else None
+    with torch.no_grad():
+        results = (model or Model())(*given, flags=words)
+    outputs = {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
+    return outputs if words is None else (outputs, raised(words, len(given[0])))
+'''
+
+END = '''
+
+def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, np.ndarray]:
+    """Outputs by name, from arrays of inputs by name."""
+    given = [torch.from_numpy(np.asarray(inputs[name], dtype=np.float64)) for name in INPUTS]
+    with torch.no_grad():
+        results = (model or Model())(*given)
+    return {name: result.numpy() for name, result in zip(OUTPUTS, results, strict=True)}
+'''
+
+
+@cache
+def functions() -> str:
+    """The text of :mod:`.torch_functions` behind its docstring."""
+    text = files("concord.derive.backends").joinpath("torch_functions.py").read_text(encoding="utf-8")
+    return "import numpy as np\n" + text[text.index("import torch\n") :]
+
+
+@cache
+def flag_functions() -> str:
+    """The text of :mod:`.torch_flags` behind its head."""
+    text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
+    return f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}\n" + text.split("# --- flags ---\n", 1)[1]
+
+
+@cache
+def host_functions() -> str:
+    """The text of :mod:`.torch_host` behind its head."""
+    text = files("concord.derive.backends").joinpath("torch_host.py").read_text(encoding="utf-8")
+    return CONSTANTS + "\n" + text.split("# --- arithmetic of the host ---\n", 1)[1]
+
+
+@cache
+def own_names() -> frozenset[str]:
+    """Names that the file uses itself."""
+    used = "self torch np total rest turn part run count flags no_flags raised Path Model Tensor".split()
+    defined = re.findall(r"^def (\w+)", functions() + flag_functions() + host_functions(), re.MULTILINE)
+    return frozenset([*used, *defined, *dir(builtins), *keyword.kwlist])
