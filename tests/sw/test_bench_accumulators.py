@@ -2,7 +2,7 @@
 
 import json
 
-from concord.bench import WITHOUT_RTL, Results, accumulators
+from concord.bench import WITHOUT_RTL, Results, accumulators, overflow
 from concord.spec.presets import ECP5_85F, UP5K
 from trained import needs_data
 
@@ -10,7 +10,7 @@ from trained import needs_data
 @needs_data
 def test_a_network_keeps_its_bits(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(accumulators, "MODELS", ("ad_fc_autoencoder",))
+    monkeypatch.setattr(overflow, "MODELS", ("ad_fc_autoencoder",))
     monkeypatch.setattr(accumulators, "SAMPLES", 4)
     results = Results("")
     accumulators.measure_accumulators(ECP5_85F, results, lambda text: None)

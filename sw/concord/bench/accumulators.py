@@ -8,17 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from concord.bench.overflow import MODELS, SAMPLES
+from concord.bench.overflow import SAMPLES, compiled_networks
 from concord.bench.results import Results
-from concord.bench.tasks import TASKS, calibration, folder, load
-from concord.compiler.formats import choose_formats
-from concord.compiler.lower import Unsupported
+from concord.bench.tasks import folder
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats
 from concord.host import connect
 from concord.overflow import analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
-from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 
 #: Bits of the accumulator.
@@ -40,27 +37,23 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
         f"{config.full_bits} bits. Observed: of the first {SAMPLES} evaluation samples, on the grid of the new "
         "configuration. Changed: of all evaluation samples, those with a bit that is not that of the full accumulator."
     )
-    for task in (task for task in TASKS if task.model in MODELS):
-        say(f"accumulator of {task.model}")
-        graph, inputs, _ = load(task, data)
-        given = calibration(task, graph, data)
+    for one in compiled_networks(config, data, results, lambda model: say(f"accumulator of {model}")):
         try:
-            full = choose_formats(graph, config, given, batch=task.batch).chosen.compiled
-            found = choose_accumulator(graph, full, BITS, given)
-        except (CapacityError, Unsupported, AccumulatorError) as error:
-            results.skip(f"{task.model}, {BITS} bits", str(error))
+            found = choose_accumulator(one.graph, one.compiled, BITS, one.given)
+        except AccumulatorError as error:
+            results.skip(f"{one.task.model}, {BITS} bits", str(error))
             continue
-        (name,) = graph.inputs
-        inputs = inputs[: len(inputs) // task.batch * task.batch]
+        (name,) = one.graph.inputs
+        inputs = one.inputs[: len(one.inputs) // one.task.batch * one.task.batch]
         samples = {name: inputs[:SAMPLES]}
-        (want, _), (got, flags) = (_results(one, {name: inputs}) for one in (full, found.compiled))
+        (want, _), (got, flags) = (_results(which, {name: inputs}) for which in (one.compiled, found.compiled))
         changed = np.zeros(len(inputs), dtype=np.bool_)
         for output, values in want.items():
             changed |= (values.view(np.uint64) != got[output].view(np.uint64)).reshape(len(inputs), -1).any(axis=1)
         new = found.compiled.image.config
         results.row(
             group,
-            task.model,
+            one.task.model,
             {
                 "grid": f"2^{-new.acc_frac}",
                 "least exponents": f"{new.wgt_exp_min}, {new.act_exp_min}",

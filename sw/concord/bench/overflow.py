@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from concord.bench.results import Results
-from concord.bench.tasks import TASKS, calibration, folder, load
+from concord.bench.tasks import TASKS, Task, calibration, folder, load
 from concord.compiler.formats import choose_formats
 from concord.compiler.lower import Unsupported
+from concord.compiler.model import Compiled
+from concord.graph.ir import Floats, Graph
 from concord.overflow import analyse_machine
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
@@ -17,6 +21,44 @@ from concord.spec.config import NpuConfig
 MODELS = ("ic_resnet8", "vww_mobilenetv1_025", "kws_dscnn", "ad_fc_autoencoder", "kws_lstm118")
 #: Samples of each network.
 SAMPLES = 100
+
+
+@dataclass(frozen=True)
+class CompiledNetwork:
+    """A network with formats chosen for calibration samples.
+
+    Parameters
+    ----------
+    task : Task
+    graph : Graph
+    inputs : array
+        What it is measured on.
+    given : dict of arrays
+        Calibration samples by input.
+    compiled : Compiled
+    """
+
+    task: Task
+    graph: Graph
+    inputs: Floats
+    given: dict[str, Floats]
+    compiled: Compiled
+
+
+def compiled_networks(
+    config: NpuConfig, data: Path, results: Results, say: Callable[[str], None]
+) -> Iterator[CompiledNetwork]:
+    """The networks that are measured, compiled one after the other; notes those that are not for ``config``."""
+    for task in (task for task in TASKS if task.model in MODELS):
+        say(task.model)
+        graph, inputs, _ = load(task, data)
+        given = calibration(task, graph, data)
+        try:
+            compiled = choose_formats(graph, config, given, batch=task.batch).chosen.compiled
+        except (CapacityError, Unsupported) as error:
+            results.skip(f"{task.model} on {config.name}", str(error))
+            continue
+        yield CompiledNetwork(task, graph, inputs, given, compiled)
 
 
 def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
@@ -30,21 +72,13 @@ def measure_overflow(config: NpuConfig, results: Results, say: Callable[[str], N
         f"{config.acc_bits} bits and keeps {config.acc_width}. Observed: what the samples need, while adding and of "
         "outputs. Bound: what every input needs that is within the range of the samples. CPU is that of all threads."
     )
-    for task in (task for task in TASKS if task.model in MODELS):
-        say(f"overflow of {task.model}")
-        graph, inputs, _ = load(task, data)
-        try:
-            package = choose_formats(
-                graph, config, calibration(task, graph, data), batch=task.batch
-            ).chosen.compiled.package
-        except (CapacityError, Unsupported) as error:
-            results.skip(f"{task.model}, overflow", str(error))
-            continue
+    for one in compiled_networks(config, data, results, lambda model: say(f"overflow of {model}")):
         start = time.process_time()
-        found = analyse_machine(package, {graph.inputs[0]: inputs[:SAMPLES]}, name=task.model)
+        (name,) = one.graph.inputs
+        found = analyse_machine(one.compiled.package, {name: one.inputs[:SAMPLES]}, name=one.task.model)
         taken = time.process_time() - start
         texts = {"products": f"{sum(layer.stage('product').total for layer in found.layers):,}"}
         for checked, title in (("intermediate", "adding"), ("output", "outputs")):
             texts[f"observed, {title}"] = str(found.needed(checked))
             texts[f"bound, {title}"] = str(found.bound(checked))
-        results.row(group, task.model, texts | {"CPU": f"{taken:.1f} s"})
+        results.row(group, one.task.model, texts | {"CPU": f"{taken:.1f} s"})
