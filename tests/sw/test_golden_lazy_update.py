@@ -185,6 +185,25 @@ def test_exponents_far_apart(apart):
     assert got.vanished[0].tolist() == [want[0] == 0, want[0] == 0, want[2] == 0, False]
 
 
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("left", [0, 1, 15, 16, 17, 18, 30, 31, 32, 33, 200])
+def test_updates_far_above_the_accumulator_saturate_on_their_side(left, bits, rounding):
+    """A shift to the left is exact for every rounding, or beyond the accumulator, whatever that holds."""
+    accumulator = AccumulatorFormat(bits, None, rounding)
+    half = 1 << accumulator.shift - 1
+    change = [c * s for c in (0, 1, 3, 1 << 20, (1 << 30) + 1, (1 << 31) - 1) for s in (1, -1)]
+    for held in (0, half, -half):
+        acc = [held] * len(change)
+        noise = [(1 << 16) - 1] * len(change)
+        got = lazy_update([0] * len(change), acc, 0, change, left - accumulator.shift, W8, accumulator, noise)
+        sums = [held + (c << left) for c in change]
+        want = [max(-accumulator.q_max, min(accumulator.q_max, s)) for s in sums]
+        assert got.accepted.tolist() == [w - held for w in want]
+        assert got.refused.tolist() == [w != s for w, s in zip(want, sums, strict=True)]
+        assert not got.vanished.any()
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5), st.sampled_from([4, 8, 16]))
 def test_pretrained_weights_keep_the_bits_of_both(values, bits):

@@ -34,8 +34,8 @@ from .training import nearest_away, shared_exponent
 
 Bools = NDArray[np.bool_]
 
-#: An update of 32 bits saturates any accumulator after a shift by that many to the left, unless it is 0.
-_LEFT_LIMIT = 31
+#: An update saturates any accumulator of up to 32 bits after a shift by that many to the left, unless it is 0.
+_LEFT_LIMIT = 32
 #: A carry has less than 32 bits, so a block never has to grow by more than that.
 _MOST_GROWTH = 31
 
