@@ -1,5 +1,7 @@
 """What the host computes behind the NPU has the same bits for every size of the batch and every layout in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,23 @@ def test_no_samples():
         "y": (0, 3),
         "z": (0, 3),
     }
+
+
+def test_outputs_that_the_host_does_not_read_are_there():
+    """Two heads, of which one ends in a softmax; and an input that is an output, as it is given."""
+    rng = np.random.default_rng(6)
+    dense = [{"weight": rng.normal(0, 0.5, (5, 6)), "bias": rng.normal(0, 1, 5)} for _ in range(2)]
+    nodes = [Node("Dense", f"dense{k}", ("x",), (f"a{k}",), one) for k, one in enumerate(dense)]
+    nodes.append(Node("Softmax", "softmax", ("a0",), ("p",), {"axis": 1}))
+    names = ["a0", "a1", "p", "x"]
+    graph = replace(graph_of(nodes, x=(1, 6)), outputs=names, batched={*names})
+    alone = replace(graph, nodes=nodes[1:2], outputs=["a1"])
+    x = rng.normal(0, 1, (3, 6))
+    found = []
+    for one in (graph, alone):
+        compiled = compile_graph(one, TINY)
+        with connect("emulator", TINY) as device:
+            device.load(compiled.image)
+            found.append(compiled.package.run(device, {"x": x}))
+    assert set(found[0]) == set(names) and found[0]["x"].tobytes() == x.tobytes()
+    assert found[0]["a1"].tobytes() == found[1]["a1"].tobytes()

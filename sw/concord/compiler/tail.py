@@ -34,5 +34,4 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     outputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in computed)]))
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
     npu = Graph(graph.name, mine, list(graph.inputs), outputs, graph.shapes, batched)
-    inputs = list(dict.fromkeys([*crossing, *(name for name in graph.outputs if name in graph.inputs)]))
-    return npu, Graph(f"{graph.name} on the host", theirs, inputs, list(graph.outputs), graph.shapes, batched)
+    return npu, Graph(f"{graph.name} on the host", theirs, outputs, list(graph.outputs), graph.shapes, batched)
