@@ -58,7 +58,10 @@ class Maker:
         ends = [self.add(ir.ToReal, x.shape, ir.Type.REAL, x=x) for x in outputs]
         names = {value.name: f"input:{k}" for k, value in enumerate(self.inputs)}
         names |= {value.name: f"output/{k}" for k, value in enumerate(ends)}
-        model = ir.Model("small", tuple(self.inputs), ir.Body(tuple(self.nodes)), tuple(ends), names, group)
+        grids = {names[n.x.name]: n.grid for n in self.nodes if isinstance(n, ir.Prepare) and n.grid}
+        model = ir.Model(
+            "small", tuple(self.inputs), ir.Body(tuple(self.nodes)), tuple(ends), names, group, grids=grids
+        )
         check(model)
         return model
 

@@ -1,5 +1,7 @@
 """What the host computes behind the NPU has the bits of the driver on every backend, or is refused by name."""
 
+import inspect
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,15 +9,19 @@ import pytest
 
 import compiled_nets
 from compiled_nets import ROOMY, graph_of
+from concord import hostmath
 from concord.compiler.model import compile_graph
+from concord.compiler.package import Grid
 from concord.derive import evaluate
+from concord.derive.backends import numpy_prelude, torch_flags, torch_functions, torch_host
 from concord.derive.model import derive_package
 from concord.derive.tail import steps
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
+from concord.host import connect
 from concord.spec.presets import TINY
 from derive_models import TAILS, samples
-from derived_backends import every, networks
+from derived_backends import every, networks, on_numpy, on_onnxruntime
 from derived_twins import same
 
 
@@ -52,6 +58,74 @@ def test_softmax_of_many_lengths(count, backend, tmp_path):
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
     ]
     networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
+
+
+@every
+@pytest.mark.parametrize("grid", [None, Grid(-3, -9, 9)])
+def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
+    """As the driver does: not rounded to binary16; one that is for the host alone is rounded to its grid."""
+    rng = np.random.default_rng(7)
+    dense = {"weight": rng.normal(size=(6, 6)), "bias": rng.normal(size=6)}
+    nodes = [
+        Node("Dense", "dense", ("given_1",), ("a",), dense),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("Mul", "scale", ("p", "given_1"), ("behind_1",), {}),
+        Node("Sub", "shift", ("behind_1", "given_0"), ("y",), {}),
+    ]
+    package = compile_graph(graph_of(nodes, given_1=(1, 6), given_0=(1, 6)), TINY).package
+    grids = {} if grid is None else {"given_0": grid}
+    package = replace(package, arrangement=replace(package.arrangement, grids=grids))
+    inputs = {name: rng.normal(size=(5, 6)) for name in package.arrangement.inputs}
+    with connect("emulator", package.config) as device:
+        device.load(package.image)
+        want = package.run(device, inputs)
+    model = derive_package(package)
+    found, _ = backend(model, tmp_path, inputs)
+    same({name: found[name] for name in want}, want)
+    same(evaluate.run(model, inputs), want)
+
+
+@every
+def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_path):
+    """Files of Python have names of their own, the functions of the host among them."""
+    rng = np.random.default_rng(8)
+    texts = map(inspect.getsource, (hostmath, numpy_prelude, torch_functions, torch_flags, torch_host))
+    own = {
+        "behind",
+        "compute",
+        "flags",
+        "given",
+        "inputs",
+        "load",
+        "raised",
+        "run",
+        "t",
+        "total",
+        "values",
+        "w",
+        "words",
+    }
+    own |= set(re.findall(r"^def ([a-z]\w*)", "".join(texts), re.MULTILINE))
+    assert {"host_exp", "add", "half_add", "note"} < own
+    dense = {"weight": rng.normal(size=(4, 4)), "bias": rng.normal(size=4)}
+    nodes = [Node("Dense", name, ("half",), (name,), dense) for name in sorted(own - {"half"})]
+    nodes.append(Node("Softmax", "softmax", ("add",), ("shares",), {"axis": 1}))
+    graph = graph_of(nodes, half=(1, 4))
+    names = [node.outputs[0] for node in nodes]
+    graph = replace(graph, outputs=names, batched={"half", *names})
+    networks(compile_graph(graph, ROOMY.replace(program_depth=4096)).package, backend, tmp_path, 2)
+
+
+def test_an_output_with_the_name_of_an_input(tmp_path):
+    """It is what the NPU has of the input; an ONNX graph cannot have two tensors of one name."""
+    dense = {"weight": np.eye(4), "bias": np.zeros(4)}
+    graph = graph_of([Node("Dense", "dense", ("x",), ("y",), dense)], x=(1, 4))
+    model = derive_package(compile_graph(replace(graph, outputs=["y", "x"]), TINY).package)
+    inputs = {"x": np.array([[0.1, 1.0, -2.0, 3.0]])}
+    found, _ = on_numpy(model, tmp_path, inputs)
+    assert found["x"][0, 0] == float(np.float16(0.1)) != 0.1
+    with pytest.raises(ValueError, match=r"^outputs of an ONNX graph must have other names than its inputs, not 'x'$"):
+        on_onnxruntime(model, tmp_path, inputs)
 
 
 def test_others_are_refused_by_name(tmp_path):

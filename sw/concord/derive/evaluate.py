@@ -60,13 +60,8 @@ def grouped(values: ir.Floats, group: int) -> ir.Floats:
 def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.Floats]) -> dict[str, ir.Floats]:
     """What the host computes from the outputs, one sample after the other."""
     assert model.tail is not None
-    rounded = {}
-    for node in model.body:
-        if isinstance(node, ir.Prepare):
-            name = model.names[node.x.name]
-            rounded[name] = on_grid(given[name], node.grid)
-    batch = {**given, **rounded, **found}
-    count = len(next(iter(found.values())))
+    batch = {**found, **{name: on_grid(x, model.grids.get(name)) for name, x in given.items()}}
+    count = len(next(iter(given.values())))
     single = [
         execute.run(model.tail, {name: batch[name][k : k + 1] for name in model.tail.inputs}) for k in range(count)
     ]
@@ -77,7 +72,7 @@ def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.
     }
 
 
-def on_grid(x: ir.Floats, grid: tuple[int, int, int] | None) -> ir.Floats:
+def on_grid(x: ir.Floats, grid: ir.Grid | None) -> ir.Floats:
     """Numbers rounded to a grid, if there is one."""
     if grid is None:
         return x

@@ -37,6 +37,8 @@ Shape = tuple[int, ...]
 Bits = npt.NDArray[np.uint16]
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
+#: Exponent e, least and greatest code of numbers ``code * 2**e``.
+Grid = tuple[int, int, int]
 
 #: Patterns that fill what lies outside: of a sum +0, of a maximum -inf.
 ZERO, LOWEST = 0x0000, 0xFC00
@@ -139,7 +141,7 @@ class Prepare(Unary):
     ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- centre``.
     """
 
-    grid: tuple[int, int, int] | None = None
+    grid: Grid | None = None
     centre: float = 0.0
 
 
@@ -501,7 +503,10 @@ class Model:
         many samples first, inside of the batch; a batch is filled up to a multiple of it with its last sample.
     tail : Graph or None
         What the host computes from the outputs in float64, each sample by itself: the graph reads outputs by the name
-        the driver uses, and inputs of the model, which a grid of :class:`Prepare` has rounded.
+        the driver uses, and inputs of the model as they are given.
+    grids : dict
+        By the driver's name, what inputs are rounded to before anything reads them, the tail included. In the body
+        :class:`Prepare` does that.
     flags : Flags or None
         If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
     """
@@ -513,4 +518,5 @@ class Model:
     names: dict[str, str]
     group: int = 1
     tail: Graph | None = None
+    grids: dict[str, Grid] = field(default_factory=dict)
     flags: Flags | None = None

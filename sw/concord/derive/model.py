@@ -99,7 +99,9 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
         grid = arrangement.grids.get(name)
         prepared[name] = (None if grid is None else (grid.exponent, grid.least, grid.greatest)), centre
     outputs = {
-        name: (ids.reshape(front + tuple(arrangement.shapes[name]))) for name, ids in arrangement.outputs.items()
+        name: ids.reshape(front + tuple(arrangement.shapes[name]))
+        for name, ids in arrangement.outputs.items()
+        if package.host is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
     return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host, False, flags)
 
@@ -127,7 +129,7 @@ class _Derivation:
     inputs: dict[str, Ids]
     shapes: dict[str, ir.Shape]
     outputs: dict[str, Ids]
-    prepared: dict[str, tuple[tuple[int, int, int] | None, float]]
+    prepared: dict[str, tuple[ir.Grid | None, float]]
     batch: int
     tail: Graph | None
     constants: bool
@@ -191,9 +193,8 @@ class _Derivation:
             names[output.name] = name
             results.append(output)
         title = str(image.metadata.get("name", "program"))
-        model = ir.Model(
-            title, tuple(given), ir.Body(tuple(builder.nodes)), tuple(results), names, self.batch, self.tail
-        )
+        body, grids = ir.Body(tuple(builder.nodes)), {name: grid for name, (grid, _) in self.prepared.items() if grid}
+        model = ir.Model(title, tuple(given), body, tuple(results), names, self.batch, self.tail, grids)
         return model, builder
 
 
@@ -213,7 +214,7 @@ def _computed(flow: Flow) -> Ids:
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
-def _way_in(builder: Builder, x: ir.Value, grid: tuple[int, int, int] | None, centre: float) -> ir.Value:
+def _way_in(builder: Builder, x: ir.Value, grid: ir.Grid | None, centre: float) -> ir.Value:
     """What the host does to an input before it is in the memories."""
     if grid is not None or centre:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)

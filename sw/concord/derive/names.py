@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections.abc import Collection
 
 #: What derived files call their own functions and modules.
 RESERVED = frozenset(
-    "add behind compute depthwise dot finite flags gather half inputs larger largest load mul note np onnx path "
-    "quantise raised relu run shapes smaller sub t table torch w windows words".split()
+    "add behind compute depthwise dot finite flags gather half host_exp host_softmax host_sum inputs larger largest "
+    "load mul note np onnx path quantise raised relu run shapes smaller sub t table torch w windows words".split()
 )
 
 
@@ -22,11 +23,11 @@ def identifier(text: str) -> str:
 
 
 class Names:
-    """Hands out names, each once, and none that derived files need for themselves."""
+    """Hands out names, each once, and none that derived files need for themselves, or that are ``taken``."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str] = ()) -> None:
         self._counts: dict[str, int] = {}
-        self._taken = RESERVED | set(dir(builtins)) - {"input"}
+        self._taken = RESERVED | set(dir(builtins)) - {"input"} | {*taken}
 
     def new(self, *words: str) -> str:
         """A name of these words; a number follows from the second time on."""

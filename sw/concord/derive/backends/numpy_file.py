@@ -123,10 +123,10 @@ class _Writer:
     def __init__(self, model: ir.Model):
         self.model = model
         self.arrays: dict[str, npt.NDArray[Any]] = {}
-        self.names = Names()
+        self._values = {x.name for node in every(model.body) for x in (*node.inputs, *node.outputs)}
+        self._functions = Names(self._values)
         self._constants = {node.output for node in every(model.body) if isinstance(node, ir.Constant)}
         self._steps: list[str] = []
-        self._values = {x.name for node in every(model.body) for x in (*node.inputs, *node.outputs)}
 
     # Functions ---------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class _Writer:
         given = list(dict.fromkeys(given))
         results = [x for node in piece.nodes for x in node.outputs if x in later]
         stem = identifier(piece.layer or "program")
-        name = self.names.new(stem, "layer" if stem in self._values else "")
+        name = self._functions.new(stem, "layer" if stem in self._values else "")
         flagged = any(node.may for node in every(ir.Body(tuple(piece.nodes))))
         arguments = ", ".join([x.name for x in given] + ["flags"] * flagged)
         lines = [f"def {name}({arguments}):", f'    """{_about(piece)}"""']
@@ -210,14 +210,12 @@ class _Writer:
     def _behind(self) -> str:
         if self.model.tail is None:
             return ""
-        grids = {self.model.names[n.x.name]: n.grid for n in self.model.body if isinstance(n, ir.Prepare) and n.grid}
-        lines = ["values = {**samples, **found}"]
-        if grids:
+        lines = ["values = {**found, **samples}"]
+        if self.model.grids:
             lines += [
-                f"for name, (exponent, least, greatest) in {grids}.items():",
-                "    if name not in found:",
-                "        codes = np.clip(np.rint(np.ldexp(values[name], -exponent)), least, greatest)",
-                "        values[name] = np.ldexp(codes, exponent)",
+                f"for name, (exponent, least, greatest) in {self.model.grids}.items():",
+                "    codes = np.clip(np.rint(np.ldexp(values[name], -exponent)), least, greatest)",
+                "    values[name] = np.ldexp(codes, exponent)",
             ]
         lines += ['with np.errstate(all="ignore"):', "    found = behind(values)"]
         return "".join(f"    {line}\n" for line in lines)

@@ -60,6 +60,7 @@ class _Emitter(Movers):
                 self.names[value] = self.writer.fresh(value.name)
 
     def build(self) -> onnx.ModelProto:
+        self._check_names()
         model, layers = self.model, []
         for layer, nodes in runs_of_layers(model.body):
             begin = len(self.writer.nodes)
@@ -80,6 +81,13 @@ class _Emitter(Movers):
             describe(found, flags, model.flags)
         onnx.checker.check_model(found)
         return found
+
+    def _check_names(self) -> None:
+        """An ONNX graph has no two tensors of one name."""
+        names, tail = self.model.names, self.model.tail
+        outputs = {names[value.name] for value in self.model.outputs} | {*(tail.outputs if tail is not None else ())}
+        if both := sorted(outputs & {names[value.name] for value in self.model.inputs}):
+            raise ValueError(f"outputs of an ONNX graph must have other names than its inputs, not {both[0]!r}")
 
     def _sample(self, value: ir.Value) -> ir.Shape:
         return value.shape[1:] if self.model.group > 1 else value.shape
@@ -102,14 +110,8 @@ class _Emitter(Movers):
 
     def _behind(self, tail: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
-        given = {self.model.names[value.name]: value for value in self.model.inputs}
-        grids = {node.x: node.grid for node in self.model.body if isinstance(node, ir.Prepare)}
-        outputs = {self.model.names[value.name] for value in self.model.outputs}
-        found = {}
-        for name in tail.inputs:
-            grid = grids.get(given[name]) if name not in outputs else None
-            found[name] = name if grid is None else self._on_grid(name, grid)
-        return found
+        grids = self.model.grids
+        return {name: self._on_grid(name, grids[name]) if name in grids else name for name in tail.inputs}
 
     # Groups of samples that a run of the program computes together ------------------------------
 
@@ -196,7 +198,7 @@ class _Emitter(Movers):
             x = self._on_grid(x, node.grid)
         w.node("Sub", [x, w.constant(node.centre, np.float64)], self.name(node.output))
 
-    def _on_grid(self, x: str, grid: tuple[int, int, int]) -> str:
+    def _on_grid(self, x: str, grid: ir.Grid) -> str:
         """The nearest numbers that a quantised model knows."""
         w, (exponent, low, high) = self.writer, grid
         codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])

@@ -28,12 +28,11 @@ def write_tail(writer: Writer, tail: Graph, given: dict[str, str]) -> dict[str, 
     for step in steps(tail):
         names[step.output] = _write(writer, step, [_operand(writer, x, names) for x in step.operands])
     computed = {name for node in tail.nodes for name in node.outputs}
-    for name in tail.outputs:
-        if name in given and name not in computed:
-            continue
+    made = [name for name in tail.outputs if name in computed]  # others are outputs of the NPU
+    for name in made:
         found = _reshape(writer, names[name], tuple(tail.sample_shape(name)))
         writer.node("Add", [found, writer.constant(0.0, np.float64)], name)
-    return {name: tuple(tail.sample_shape(name)) for name in tail.outputs if name in computed or name not in given}
+    return {name: tuple(tail.sample_shape(name)) for name in made}
 
 
 def _reshape(writer: Writer, x: str, shape: ir.Shape) -> str:

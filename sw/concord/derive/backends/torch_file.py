@@ -119,21 +119,18 @@ class _Emitter:
         model, tail = self.model, self.model.tail
         if tail is None:
             return [], [], {}
-        given = {model.names[v.name]: v for v in model.inputs}
-        grids = {node.x: node.grid for node in model.body if isinstance(node, ir.Prepare)}
-        names, count = dict(ends), 0
-        heads: list[str] = []
-        for name in tail.inputs:
-            if name not in ends:
-                heads.append(
-                    f"given_{len(heads)} = {self.nodes.on_grid(self.local(given[name]), grids.get(given[name]))}"
-                )
-                names[name] = f"given_{len(heads) - 1}"
+        given = {model.names[v.name]: self.local(v) for v in model.inputs}
+        names, heads = dict(ends), []
+        taken = {self.local(v) for v in model.inputs}
+        taken |= {self.local(v) for node in every(model.body) for v in node.outputs}
 
         def new(_: str) -> str:
-            nonlocal count
-            count += 1
-            return f"behind_{count}"
+            return free_name("behind", taken)
+
+        for name in tail.inputs:
+            if name in given:
+                names[name] = free_name("given", taken)
+                heads.append(f"{names[name]} = {self.nodes.on_grid(given[name], model.grids.get(name))}")
 
         dialect = Dialect("torch.maximum", "torch.minimum", "torch.cat", "permute", self.nodes.constant)
         lines = tail_lines(tail, names, dialect, new)
