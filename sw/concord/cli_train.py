@@ -38,7 +38,10 @@ def trainer_of(plan: Plan) -> Trainer:
     arrays, names = arrays_of(plan.data), plan.names
     if missing := [names[key] for key in ("x", "y") if names[key] not in arrays]:
         raise ValueError(f"{plan.data} must have the arrays {missing}, and has {sorted(arrays)}")
-    graph = import_model(plan.model) if isinstance(plan.model, Path) else described(plan.model, plan.input_shape or ())
+    if isinstance(plan.model, Path):
+        graph = import_model(plan.model, batchnorm=plan.batchnorm)
+    else:
+        graph = described(plan.model, plan.input_shape or ())
     sets = [
         Samples(arrays[names[x]], arrays[names[y]], plan.scale, plan.zero)
         for x, y in (("x", "y"), ("test_x", "test_y"))

@@ -117,6 +117,18 @@ WRONG = [
     ("MatMul", [(2, 3), (2, 3)], {}, r"\[..., I, K\] and \[..., K, J\], not \[2, 3\] and \[2, 3\]"),
     ("MatMul", [(3,), (3, 2)], {}, "factors must be"),
     ("MatMul", [(2, 3, 4), (3, 4, 2)], {}, "broadcast"),
+    (
+        "BatchNorm",
+        [(1, 2, 3)],
+        dict.fromkeys(("scale", "bias", "mean", "variance"), np.ones(3)),
+        "must have 3 channels",
+    ),
+    (
+        "BatchNorm",
+        [(1, 3)],
+        dict.fromkeys(("scale", "bias", "mean"), np.ones(3)) | {"variance": np.ones(2)},
+        "must have 3 elements",
+    ),
     ("Expand", [(2, 3)], {"shape": (2, 1)}, r"shape \[2, 1\] must be one that \[2, 3\] broadcasts to"),
 ]
 

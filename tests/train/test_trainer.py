@@ -14,14 +14,14 @@ from click.testing import CliRunner
 from concord.cli import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.host import connect
 from concord.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
-from concord.train import Samples, Settings, Trainer, described, export_onnx
+from concord.train import Settings, Trainer, described, export_onnx
 from concord.train.noise import permutation, uniform
 from concord.train.settings import read_formats, read_plan
+from train_digits import FORMATS, bits, digits, few, on_emulator
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 32}, {"op": "relu"}, {"op": "dense", "outputs": 10}]
 CNN = [
@@ -31,27 +31,8 @@ CNN = [
 ]  # fmt: skip
 
 
-def digits():
-    """1,400 images to learn from and 397 to judge by."""
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    order = permutation(1, (9, 9), len(x))
-    x, y = x[order].reshape(-1, 1, 8, 8).astype(np.uint8), y[order].astype(np.int64)
-    return Samples(x[:1400], y[:1400], 1 / 16), Samples(x[1400:], y[1400:], 1 / 16)
-
-
-def few(count=96):
-    train, _ = digits()
-    return Samples(train.x[:count], train.y[:count], train.scale)
-
-
 def trainer(layers=MLP, samples=None, test=None, **settings):
     return Trainer(described(layers, (1, 8, 8)), samples or few(), Settings(**settings), test, random=True)
-
-
-def bits(network):
-    return {k: [p.weight.tobytes(), p.acc.tobytes(), p.exp.tobytes()] for k, p in network.parameters.items()}
 
 
 def float_training(train, test, settings):
@@ -98,16 +79,6 @@ def test_digits_are_learned_as_well_as_in_float32_and_compile():
     assert abs((on_emulator(compiled, test).argmax(axis=1) == test.y).mean() - accuracy) < 0.02
 
 
-def on_emulator(compiled, samples):
-    """Results of the NPU."""
-    inputs = {compiled.graph.inputs[0]: samples.inputs(slice(None))}
-    with connect("emulator", compiled.image.config) as device:
-        device.load(compiled.image)
-        results = device.run(compiled.package.arrangement.pack(inputs))
-    (found,) = compiled.package.finish(inputs, results).values()
-    return found.reshape(len(samples), -1)
-
-
 def test_without_accumulators_nothing_is_learned_at_a_rate_that_suits_them():
     """What lazy update is for: most updates are far below the last bit of a weight."""
     train, test = digits()
@@ -118,19 +89,6 @@ def test_without_accumulators_nothing_is_learned_at_a_rate_that_suits_them():
     kept = trainer(samples=train, test=test, epochs=2, rate=Fraction(1, 64), momentum=Fraction(0)).fit()
     assert kept[-1].test_accuracy > lost[-1].test_accuracy + 0.1
     assert lost[-1].counts.vanished > lost[-1].counts.elements // 2
-
-
-FORMATS = {
-    "default": TrainingFormats(),
-    "blocks": TrainingFormats(
-        weight=TrainingFormat(6, 8), activation=TrainingFormat(7, 8), gradient=TrainingFormat(12, 16)
-    ),
-    "stochastic": TrainingFormats(
-        gradient=TrainingFormat(10, rounding=Rounding.STOCHASTIC),
-        accumulator=AccumulatorFormat(12, rounding=Rounding.STOCHASTIC),
-    ),
-    "even": TrainingFormats(activation=TrainingFormat(8, rounding=Rounding.NEAREST_EVEN)),
-}
 
 
 @pytest.mark.parametrize("formats", FORMATS)

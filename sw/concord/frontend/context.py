@@ -67,6 +67,8 @@ class Context:
         Constants that DequantizeLinear made, and how.
     refused : set of str
         Constants that are a reason by themselves.
+    batchnorm : bool
+        Whether BatchNormalization stays a node, to be trained.
     """
 
     graph: Graph
@@ -77,6 +79,7 @@ class Context:
     codes: dict[str, tuple[str, Quantization]] = field(default_factory=dict)
     decoded: dict[str, Quantization] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    batchnorm: bool = False
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""

@@ -33,7 +33,9 @@ _LARGEST_CONSTANT = 1 << 26
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
 
 
-def import_model(model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_model(
+    model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[int]] | None = None, batchnorm: bool = False
+) -> Graph:
     """Return the graph of an ONNX file (or ``ModelProto``) of opset 8 or later.
 
     Parameters
@@ -43,6 +45,9 @@ def import_model(model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[
     shapes : mapping, optional
         Shapes of one sample, batch axis included, for inputs that leave dimensions open. An open first dimension is
         taken for the batch without being told.
+    batchnorm : bool
+        Let BatchNormalization stay a node, which is trained but not compiled; otherwise it becomes part of the layer in
+        front of it.
 
     Raises
     ------
@@ -57,6 +62,7 @@ def import_model(model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
     nodes = _live(proto.graph)
     importer = _Importer(proto, graph, nodes, reasons)
+    importer.ctx.batchnorm = batchnorm
     importer.run(nodes)
     if not proto.graph.output:
         reasons.append("the model must have at least one output; export it with its results as outputs")

@@ -124,15 +124,18 @@ def _matmul_shape(weight: tuple[int, ...], x: tuple[int, ...], constant: int) ->
 
 
 def batch_normalization(ctx: Context, node: OnnxNode) -> str:
-    """A multiplication and an addition per channel, for a pass to fold into the layer before."""
+    """A multiplication and an addition per channel, for a pass to fold into the layer before; or what is trained."""
     x, attrs = ctx.tensor(node.input(0)), node.attrs
-    if attrs.get("training_mode", 0) or not attrs.get("spatial", 1):
+    if (attrs.get("training_mode", 0) and not ctx.batchnorm) or not attrs.get("spatial", 1):
         raise Refusal("must be in inference mode, over channels", "export the model for inference")
     names = ("scale", "bias", "mean", "variance")
     scale, bias, mean, variance = (ctx.floats(node.input(k), name) for k, name in enumerate(names, 1))
     spread = variance + attrs.get("epsilon", 1e-5)
     if spread.min() <= 0:
         raise Refusal("must have a positive variance", "correct the model")
+    if ctx.batchnorm:
+        more = {"epsilon": attrs.get("epsilon", 1e-5), "momentum": attrs.get("momentum", 0.9)}
+        return ctx.emit(node, "BatchNorm", [x], scale=scale, bias=bias, mean=mean, variance=variance, **more)
     factor = scale / np.sqrt(spread)
     rank = len(ctx.shape(x))
     shape = (-1, *[1] * (rank - 2)) if rank > 1 else (-1,)

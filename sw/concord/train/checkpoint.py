@@ -46,6 +46,7 @@ def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str
         arrays |= {f"{name}/weight": p.weight, f"{name}/acc": p.acc, f"{name}/exp": p.exp}
         if p.velocity is not None:
             arrays |= {f"{name}/velocity": p.velocity, f"{name}/velocity_exp": np.array(p.velocity_exp, np.int16)}
+    arrays |= {f"{name}/{key}": array for name, norm in network.norms.items() for key, array in norm.state.items()}
     with replacing(path) as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -72,8 +73,9 @@ def restore(path: Path, network: Network, facts: dict[str, Any]) -> dict[str, An
     if mark != fingerprint(network, facts):
         raise ValueError(f"{path} must be of this network, with these settings and data, and is of others")
     new = {}
-    for name, p in network.parameters.items():
-        for key, old in (("weight", p.weight), ("acc", p.acc), ("exp", p.exp)):
+    wanted = {name: {"weight": p.weight, "acc": p.acc, "exp": p.exp} for name, p in network.parameters.items()}
+    for name, there in (wanted | {name: norm.state for name, norm in network.norms.items()}).items():
+        for key, old in there.items():
             found = arrays.get(f"{name}/{key}")
             if found is None or found.shape != old.shape or found.dtype != old.dtype:
                 raise ValueError(f"{path} must have {old.dtype} {list(old.shape)} as {name}/{key}, and has not")
@@ -82,4 +84,6 @@ def restore(path: Path, network: Network, facts: dict[str, Any]) -> dict[str, An
         p.replace(*(new[name, key] for key in ("weight", "acc", "exp")))
         p.velocity = arrays.get(f"{name}/velocity")
         p.velocity_exp = int(arrays.get(f"{name}/velocity_exp", 0))
+    for name, norm in network.norms.items():
+        norm.state = {key: new[name, key] for key in norm.state}
     return dict(progress)

@@ -15,6 +15,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "conv": {"channels": None, "kernel": 3, "stride": 1, "pad": 0, "groups": 1},
     "depthwise": {"kernel": 3, "stride": 1, "pad": 0},
     "dense": {"outputs": None},
+    "batch_norm": {"momentum": 0.9, "epsilon": 1e-5},
     "relu": {},
     "tanh": {},
     "sigmoid": {},
@@ -87,6 +88,10 @@ def _node(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Sh
         return Node(
             "Dense", name, (last,), (name,), {"weight": np.zeros((outputs, shape[-1])), "bias": np.zeros(outputs)}
         )
+    if kind == "batch_norm":
+        ones, zeros = np.ones(shape[1:2]), np.zeros(shape[1:2])
+        attrs = {"scale": ones, "bias": zeros, "mean": zeros, "variance": ones}
+        return Node("BatchNorm", name, (last,), (name,), attrs | {key: float(options[key]) for key in LAYERS[kind]})
     if kind == "relu":
         return Node("Relu", name, (last,), (name,))
     if kind in ("tanh", "sigmoid"):

@@ -14,17 +14,19 @@ from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
+from concord.train.layers.normalised import Normalised, normalised
 from concord.train.layers.pointwise import SLOPES, Add, Moving, Relu, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.layers.recurrent import GRU, LSTM, Cell
 from concord.train.noise import uniform
+from concord.train.norm import Norm
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, added
 
 #: Operators with layers, for messages.
 TRAINABLE = (
-    "Add, AveragePool, Conv, Dense (Gemm), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, "
-    "Transpose, and a Softmax at the end"
+    "Add, AveragePool, BatchNormalization behind a Conv or Dense, Conv, Dense (Gemm), GRU, LSTM, MaxPool, ReduceMean, "
+    "Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, and a Softmax at the end"
 )
 
 
@@ -67,7 +69,10 @@ class Network:
                 self.output = node.inputs[0]
                 continue
             try:
-                self.layers.append(self._layer(node, index))
+                if node.op == "BatchNorm":
+                    self._normalise(node)
+                else:
+                    self.layers.append(self._layer(node, index))
             except CannotTrain as error:
                 problems.append(str(error))
         if problems:
@@ -128,6 +133,20 @@ class Network:
         )
         return first, second
 
+    def _normalise(self, node: Node) -> None:
+        """Put the product in front of a normalisation and that itself in the place of the product."""
+        (source,) = node.inputs
+        at = next((k for k, layer in enumerate(self.layers) if source in layer.outputs), None)
+        product = None if at is None else self.layers[at]
+        read = [other.name for other in self.graph.consumers(source)]
+        if at is None or not isinstance(product, Conv | Dense) or read != [node.name] or source in self.graph.outputs:
+            why = "not behind a Conv or Dense whose result nothing else reads"
+            raise CannotTrain(f'{node.name} (BatchNormalization, {why}; batchnorm = "fold" makes it a constant)')
+        channels = len(node.attrs["scale"])
+        if product.weight.blocks.shape[0] != channels:
+            raise CannotTrain(f"{node.name} (BatchNormalization along an axis that is not that of the outputs)")
+        self.layers[at] = normalised(product, node, self.formats, self.seed is not None)
+
     def _recurrent(self, node: Node, index: int) -> Layer:
         attrs, hidden = node.attrs, node.attrs["hidden_size"]
         usual = ("Sigmoid", "Tanh", "Tanh") if node.op == "LSTM" else ("Sigmoid", "Tanh")
@@ -182,6 +201,17 @@ class Network:
         """Every parameter by its name."""
         return {p.name: p for layer in self.layers for p in layer.parameters.values()}
 
+    @property
+    def norms(self) -> dict[str, Norm]:
+        """Every normalisation by its name."""
+        return {layer.norm.name: layer.norm for layer in self.layers if isinstance(layer, Normalised)}
+
+    def follow(self, way: Pass) -> None:
+        """Let running statistics follow those of a pass."""
+        norms = self.norms
+        for name, statistics in way.seen.items():
+            norms[name].follow(statistics)
+
     def forward(self, x: Tensor, way: Pass) -> tuple[Tensor, list[Any]]:
         """The output before a final Softmax, an intermediate, and what backward needs."""
         values = {self.graph.inputs[0]: x}
@@ -213,12 +243,19 @@ class Network:
     # The way back ----------------------------------------------------------------------------------------
 
     def trained(self) -> Graph:
-        """The graph with the weights as they are now: every one is what the integers are worth, exactly."""
+        """The graph with the weights as they are now: every one is what the integers are worth, exactly.
+
+        Normalisations are folded, and so they are in evaluation.
+        """
         graph = deepcopy(self.graph)
         layers: Mapping[str, Layer] = {layer.name: layer for layer in self.layers}
         for k, node in enumerate(graph.nodes):
             if node.name in layers:
-                graph.nodes[k] = node.with_attrs(**layers[node.name].attributes)
+                layer = layers[node.name]
+                graph.nodes[k] = node.with_attrs(**layer.attributes).replace(outputs=layer.outputs)
+        graph.nodes = [node for node in graph.nodes if node.op != "BatchNorm"]
+        between = {node.inputs[0] for node in self.graph.nodes if node.op == "BatchNorm"}
+        graph.shapes = {name: shape for name, shape in graph.shapes.items() if name not in between}
         return graph
 
 

@@ -94,6 +94,8 @@ class Plan:
         Of a sample, for layers.
     random : bool
         Whether weights are random at the start.
+    batchnorm : bool
+        Whether BatchNormalization of the file is trained, and not folded before.
     data : Path
         An npz file.
     names : dict
@@ -110,6 +112,7 @@ class Plan:
     names: dict[str, str]
     scale: float = 1.0
     zero: float = 0.0
+    batchnorm: bool = False
 
 
 _DATA = {"x": "x_train", "y": "y_train", "test_x": "x", "test_y": "y"}
@@ -129,13 +132,16 @@ def read_plan(path: Path) -> Plan:
         raise ValueError(f"{path} must be TOML: {error}") from error
     _known(contents, ("model", "data", "train", "formats"), str(path))
     model, data = (_table(contents, name, path) for name in ("model", "data"))
-    _known(model, ("file", "layers", "input", "start"), f"{path} [model]")
+    _known(model, ("file", "layers", "input", "start", "batchnorm"), f"{path} [model]")
     _known(data, ("file", "scale", "zero", *_DATA), f"{path} [data]")
     start = model.get("start", "random" if "layers" in model else "pretrained")
     if ("file" in model) == ("layers" in model) or start not in ("random", "pretrained"):
         raise ValueError(f'{path} [model] must have file or layers, and start = "random" or "pretrained"')
     if "layers" in model and (start != "random" or "input" not in model):
         raise ValueError(f'{path} [model] must have input, the shape of a sample, and start = "random" with layers')
+    batchnorm = model.get("batchnorm", "fold")
+    if batchnorm not in ("train", "fold") or ("batchnorm" in model and "layers" in model):
+        raise ValueError(f'{path} [model] batchnorm must be "train" or "fold", beside file, not {batchnorm!r}')
     if not isinstance(data.get("file"), str):
         raise ValueError(f"{path} [data] must have file, an npz file")
     where = path.parent / model["file"] if "file" in model else list(model["layers"])
@@ -153,6 +159,7 @@ def read_plan(path: Path) -> Plan:
         path.parent / data["file"],
         {name: str(data.get(name, default)) for name, default in _DATA.items()},
         **numbers,
+        batchnorm=batchnorm == "train",
     )
 
 

@@ -126,9 +126,8 @@ class Trainer:
         accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
         return f"loss {self._sums[0] / seen:.4f}{accuracy}"
 
-    def gradients(self, rows: Any, noise: Noise | None) -> tuple[dict[str, Tensor], Loss]:
+    def gradients(self, rows: Any, way: Pass) -> tuple[dict[str, Tensor], Loss]:
         """Gradients of the sum of the losses of some samples, by parameter."""
-        way = Pass(self.settings.formats, noise)
         output, memories = self.network.forward(
             batch(self.samples.inputs(rows), self.network.graph, self.settings.formats), way
         )
@@ -144,13 +143,15 @@ class Trainer:
         size = self.settings.batch
         rows = self._order[self.done * size : (self.done + 1) * size]
         noise = Noise(self.settings.seed, (_NOISE, self.epoch * self.steps + self.done))
-        gradients, loss = self.gradients(rows, noise)
+        way = Pass(self.settings.formats, noise)
+        gradients, loss = self.gradients(rows, way)
         rate, parameters = self.settings.rate_of(self.epoch), self.network.parameters
         for name, parameter in parameters.items():
             if name in gradients:
                 self._counts.add(
                     self.optimiser.step(parameter, gradients[name], len(rows), rate, self.settings.formats, noise)
                 )
+        self.network.follow(way)
         self._sums = [self._sums[0] + loss.value, self._sums[1] + (loss.right or 0)]
         self.done += 1
         if self.done == self.steps:

@@ -18,6 +18,15 @@ def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [present_shape(inputs[0])]
 
 
+def _channel_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, channels = present_shape(inputs[0]), len(node.attrs["scale"])
+    if len(shape) < 2 or shape[1] != channels:
+        raise ValueError(f"shape {list(shape)} must have {channels} channels along axis 1")
+    if any(node.attrs[key].shape != (channels,) for key in ("bias", "mean", "variance")):
+        raise ValueError(f"bias, mean and variance must have {channels} elements, as many as scale")
+    return [shape]
+
+
 def _unary(function: Callable[[Node, Floats], Floats]) -> Evaluation:
     return lambda node, inputs: [function(node, present(inputs[0]))]
 
@@ -49,6 +58,13 @@ def _normalise(node: Node, x: Floats) -> Floats:
         x = x - x.mean(axis=axes, keepdims=True)
     spread = np.sqrt((x * x).mean(axis=axes, keepdims=True) + node.attrs["epsilon"])
     return np.asarray(x / spread * node.attrs["scale"])
+
+
+def _batch_norm(node: Node, x: Floats) -> Floats:
+    attrs = node.attrs
+    factor = attrs["scale"] / np.sqrt(attrs["variance"] + attrs["epsilon"])
+    sizes = (-1, *[1] * (x.ndim - 3))
+    return np.asarray(x * factor.reshape(sizes) + (attrs["bias"] - factor * attrs["mean"]).reshape(sizes))
 
 
 def _reduced_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -132,6 +148,16 @@ ELEMENTWISE_OPS = {
         },
         _same_shape,
         _unary(_normalise),
+    ),
+    "BatchNorm": Operator(
+        Kind.PRECISE,
+        {
+            "scale, bias, mean, variance": "float64 arrays ``[channels]``, along the first axis behind the batch",
+            "epsilon": "positive, added to the variance",
+            "momentum": "share of the past in the running statistics, for training",
+        },
+        _channel_shape,
+        _unary(_batch_norm),
     ),
     "ReduceMean": Operator(
         Kind.QUANTISED,  # a product with ones

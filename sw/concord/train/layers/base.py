@@ -29,11 +29,14 @@ class Pass:
         For stochastic rounding.
     training : bool
         Whether statistics of the batch are taken (BatchNorm), and memories are kept.
+    seen : dict
+        Those statistics, by the name of the normalisation.
     """
 
     formats: TrainingFormats
     noise: Noise | None = None
     training: bool = True
+    seen: dict[str, Any] = field(default_factory=dict)
     _narrowed: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def activation(self, x: Tensor, axis: int | None = None) -> Tensor:
