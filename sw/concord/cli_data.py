@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import click
-import numpy as np
 
-from concord.cli_base import EXISTING, FILE, THING, arrays_of, readable
-from concord.datasets import Arrays, Converter
+from concord.cli_base import EXISTING, FILE, THING, readable
+from concord.datafiles import FileConverter
+from concord.datasets import Converter
 from concord.files import check_place, replacing
+from concord.npz import Shape
+
+_Conversion = Callable[[FileConverter, Path, IO[bytes]], tuple[dict[str, Shape], dict[str, int]]]
 
 
 @click.group()
@@ -39,14 +43,13 @@ def _command(text: str) -> Callable[[Callable[..., None]], click.Command]:
 @_command("SAMPLES, an npz file with an array for every input, as the vector memories of the NPU hold them.")
 def to_native(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    _write(output, Converter.load(network).to_native(arrays_of(samples)))
+    _write(network, samples, output, FileConverter.to_native)
 
 
 @_command("SAMPLES in the NPU's native form, of inputs or outputs, in the shapes of the network.")
 def to_natural(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    found, several = Converter.load(network).to_natural(arrays_of(samples))
-    _write(output, found, several)
+    _write(network, samples, output, FileConverter.to_natural)
 
 
 @_command(
@@ -54,22 +57,20 @@ def to_natural(network: Path, samples: Path, output: Path) -> None:
 )
 def quantise(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    converter = Converter.load(network)
-    found, several = converter.to_natural(converter.to_native(arrays_of(samples)))
-    _write(output, found, several)
+    _write(network, samples, output, FileConverter.quantise)
 
 
-def _write(output: Path, arrays: Arrays, several: dict[str, int] | None = None) -> None:
-    """Write the arrays, and say what they are."""
+def _write(network: Path, samples: Path, output: Path, convert: _Conversion) -> None:
+    """Convert samples of a network, and say what there is now."""
     if output.suffix != ".npz":
         raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
     check_place(output)
-    kept: dict[str, Any] = arrays
+    converter = FileConverter(Converter.load(network), scratch=output.resolve().parent)
     with replacing(output) as file:
-        np.savez(file, **kept)
-    click.echo(f"{output}: {', '.join(f'{name} {values.shape}' for name, values in arrays.items() if values.ndim)}")
-    for name, count in (several or {}).items():
+        shapes, several = convert(converter, samples, file)
+    click.echo(f"{output}: {', '.join(f'{name} {shape}' for name, shape in shapes.items() if shape)}")
+    for name, count in several.items():
         click.echo(
-            f"{name}: {count} of {arrays[name].size} elements are in several blocks, where windows overlap, with "
+            f"{name}: {count} of {prod(shapes[name])} elements are in several blocks, where windows overlap, with "
             "different numbers; the one of the finest block was taken"
         )

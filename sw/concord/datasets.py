@@ -15,11 +15,11 @@ filled up with its last sample. Arrays that are no ports, such as labels, stay a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +34,21 @@ from concord.ports import Port
 from concord.spec.memmap import RegionId
 
 Arrays = dict[str, npt.NDArray[Any]]
+Shape = tuple[int, ...]
 Floats = npt.NDArray[np.float64]
 
 #: Name of the array with the facts about a native data set, in JSON.
 HEADER = "concord"
+
+
+class Described(Protocol):
+    """An array, or one that is still in a file."""
+
+    @property
+    def shape(self) -> Shape: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
 
 class DataError(ValueError):
@@ -67,6 +78,11 @@ class Converter:
         package = Package.load(path)
         return cls(package.image, package.arrangement)
 
+    @property
+    def batch(self) -> int:
+        """Samples of a run."""
+        return 1 if self.arrangement is None else self.arrangement.batch
+
     # To the native form -------------------------------------------------------------------------
 
     def to_native(self, arrays: Mapping[str, npt.ArrayLike]) -> Arrays:
@@ -82,36 +98,46 @@ class Converter:
         ValueError
             If an input is missing, of another shape, or not finite in binary16; ``TypeError`` if it has no numbers.
         """
+        given: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
+        samples = self.samples({name: values.shape for name, values in given.items()})
+        names = [port.name for port in self.image.inputs]
+        others = {name: values for name, values in given.items() if name not in names}
+        return {HEADER: self.header(samples, names), **others, **self.encoded({name: given[name] for name in names})}
+
+    def samples(self, shapes: Mapping[str, Shape]) -> int:
+        """How many samples arrays of these shapes are; ``ValueError`` if they cannot be converted."""
         ports = {port.name: port for port in self.image.inputs}
-        missing = [name for name in ports if name not in arrays]
+        missing = [name for name in ports if name not in shapes]
         if missing:
             raise ValueError(f"data must have the inputs {list(ports)}, and has no {missing}")
-        given = {name: arrays[name] for name in ports}
-        packed = self._packed(given)
-        counts = {name: len(np.asarray(values)) for name, values in given.items()}
+        for name, port in ports.items():
+            if self.arrangement is not None:
+                self.arrangement.check_shape(name, shapes[name])
+            elif not shapes[name] or shapes[name][1:] != port.shape:
+                raise ValueError(f"{name} must have shape [samples, {port.shape}], not {list(shapes[name])}")
+            elif not shapes[name][0]:
+                raise ValueError(f"{name} must have at least one sample, not none")
+        counts = {name: shapes[name][0] for name in ports}
         if len(set(counts.values())) > 1:
             raise ValueError(f"inputs must have the same number of samples, not {counts}")
-        found: Arrays = {name: np.asarray(values) for name, values in arrays.items() if name not in ports}
-        if clash := sorted({*self._names(self.image.inputs), HEADER} & set(found)):
+        if clash := sorted({*self.names(self.image.inputs), HEADER} & (set(shapes) - set(ports))):
             raise ValueError(f"other arrays must not be called {clash}, as arrays of the native form are")
-        for name, values in packed.items():
-            found |= self._encoded(ports[name], values)
-        return {HEADER: self.header(next(iter(counts.values()), 0), list(ports)), **found}
+        return next(iter(counts.values()), 0)
 
     def header(self, samples: int, ports: list[str]) -> npt.NDArray[Any]:
         """The array ``concord`` of a native data set with these ports, inputs or outputs."""
         fingerprint = f"{self.image.config.fingerprint:016x}"
         return np.array(json.dumps({"fingerprint": fingerprint, "samples": samples, "ports": ports}))
 
-    def _packed(self, given: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+    def encoded(self, given: Mapping[str, npt.ArrayLike]) -> Arrays:
+        """Arrays of the native form of some samples of all inputs; errors as for :meth:`to_native`."""
         if self.arrangement is not None:
-            return self.arrangement.pack(given)
-        found = {}
+            packed = self.arrangement.pack(given)
+        else:
+            packed = {name: real_numbers(name, values) for name, values in given.items()}
+        found: Arrays = {}
         for port in self.image.inputs:
-            values = real_numbers(port.name, given[port.name])
-            if values.shape[1:] != port.shape or not values.ndim:
-                raise ValueError(f"{port.name} must have shape [samples, {port.shape}], not {list(values.shape)}")
-            found[port.name] = values
+            found |= self._encoded(port, packed[port.name])
         return found
 
     def _encoded(self, port: Port, values: Floats) -> Arrays:
@@ -126,7 +152,7 @@ class Converter:
         return {f"{port.name}.mant": blocks.mant.astype(np.int16), f"{port.name}.exp": blocks.exp.astype(np.int16)}
 
     @staticmethod
-    def _names(ports: tuple[Port, ...]) -> list[str]:
+    def names(ports: Iterable[Port]) -> list[str]:
         """Names of the native arrays of ports."""
         ends = {RegionId.WIDE: ("",), RegionId.NARROW: (".mant", ".exp")}
         return [port.name + end for port in ports for end in ends[port.region]]
@@ -152,63 +178,72 @@ class Converter:
         DataError
             If the data are no native form, or that of another NPU or network.
         """
-        facts = self._facts(arrays)
-        ports = {port.name: port for port in (*self.image.inputs, *self.image.outputs)}
-        if unknown := [name for name in facts["ports"] if name not in ports]:
-            raise DataError(f"ports of the data must be of {list(ports)}, not {unknown}")
-        there = {name: ports[name] for name in facts["ports"]}
-        if missing := [name for name in self._names(tuple(there.values())) if name not in arrays]:
-            raise DataError(f"data must have the arrays {missing}, and has {list(arrays)}")
-        used = {HEADER, *self._names(tuple(there.values()))}
-        found: Arrays = {name: np.asarray(values) for name, values in arrays.items() if name not in used}
-        several = {}
-        for name, port in there.items():
-            values, exponents = self._decoded(port, arrays)
-            found[name], several[name] = self._natural(port, values, exponents)
-            found[name] = found[name][: facts["samples"]]
-        return found, {name: count for name, count in several.items() if count}
+        given: Arrays = {name: np.asarray(values) for name, values in arrays.items()}
+        ports, samples = self.facts(given.get(HEADER), given)
+        used = {HEADER, *self.names(ports)}
+        others = {name: values for name, values in given.items() if name not in used}
+        found, several = self.decoded(ports, given, samples)
+        return {**others, **found}, several
 
-    def _facts(self, arrays: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
+    def facts(self, header: npt.NDArray[Any] | None, arrays: Mapping[str, Described]) -> tuple[list[Port], int]:
+        """Ports and number of samples of a native data set with this array ``concord``; errors as for
+        :meth:`to_natural`.
+        """  # fmt: skip
         try:
-            facts = json.loads(str(np.asarray(arrays[HEADER])))
-            fingerprint, samples, ports = facts["fingerprint"], facts["samples"], list(facts["ports"])
+            facts = json.loads(str(header))
+            fingerprint, samples, names = facts["fingerprint"], facts["samples"], list(facts["ports"])
         except (LookupError, TypeError, ValueError) as error:
             raise DataError(f"data must be of the native form and have the array {HEADER!r}") from error
-        if not isinstance(samples, int) or samples < 0:
-            raise DataError(f"samples of the data must be counted, not {samples!r}")
+        if not isinstance(samples, int) or samples < 1:
+            raise DataError(f"samples of the data must be counted from one on, not {samples!r}")
         if fingerprint != f"{self.image.config.fingerprint:016x}":
             raise DataError(
                 f"data must be for an NPU with fingerprint {self.image.config.fingerprint:016x}, not {fingerprint}"
             )
-        return {"samples": samples, "ports": ports}
+        ports = {port.name: port for port in (*self.image.inputs, *self.image.outputs)}
+        if unknown := [name for name in names if name not in ports]:
+            raise DataError(f"ports of the data must be of {list(ports)}, not {unknown}")
+        there = [ports[name] for name in names]
+        if missing := [name for name in self.names(there) if name not in arrays]:
+            raise DataError(f"data must have the arrays {missing}, and has {list(arrays)}")
+        for port in there:
+            self._check_arrays(port, arrays, samples)
+        return there, samples
 
-    def _decoded(self, port: Port, arrays: Mapping[str, npt.ArrayLike]) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
-        config = self.image.config
-        shape = (port.vectors(config), config.native)
-        parts = {name: self._whole(name, arrays[name]) for name in self._names((port,))}
-        for name, values in parts.items():
-            want = shape if values.ndim == 3 else shape[:1]
-            if values.shape[1:] != want or (values.ndim == 3) is name.endswith(".exp"):
+    def _check_arrays(self, port: Port, arrays: Mapping[str, Described], samples: int) -> None:
+        """Raise ``DataError`` unless the arrays of a port have the types and shapes for these samples."""
+        runs = -(-samples // self.batch)
+        shape = (runs, port.vectors(self.image.config), self.image.config.native)
+        for name in self.names([port]):
+            found, want = arrays[name], shape[:2] if name.endswith(".exp") else shape
+            if found.dtype.kind not in "iu":
+                raise DataError(f"array {name!r} must have integers by run and vector, not {found.dtype} {found.shape}")
+            if tuple(found.shape) != want:
                 raise DataError(
-                    f"array {name!r} must have shape [runs, {', '.join(map(str, want))}], not {values.shape}"
+                    f"array {name!r} must have shape {want} ([runs, vectors, ...] of {samples} samples), "
+                    f"not {found.shape}"
                 )
+
+    def decoded(self, ports: Iterable[Port], arrays: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
+        """Some samples of these ports, as :meth:`to_natural` gives them, from their arrays of the native form."""
+        found: Arrays = {}
+        several = {}
+        for port in ports:
+            values, several[port.name] = self._natural(port, *self._decoded(port, arrays))
+            found[port.name] = values[:samples]
+        return found, {name: count for name, count in several.items() if count}
+
+    def _decoded(self, port: Port, arrays: Arrays) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
+        parts = [arrays[name].astype(np.int64) for name in self.names([port])]
         if port.region == RegionId.WIDE:
-            return half.decode(parts[port.name]), np.zeros(parts[port.name].shape[:2], np.int64)
-        mant, exp = (parts[name] for name in self._names((port,)))
-        form = config.act
-        if len(mant) != len(exp) or np.abs(mant).max(initial=0) > form.q_max:
-            raise DataError(f"mantissas of {port.name!r} must be within ±{form.q_max}, with as many exponents")
+            return half.decode(parts[0]), np.zeros(parts[0].shape[:2], np.int64)
+        (mant, exp), form = parts, self.image.config.act
+        if np.abs(mant).max(initial=0) > form.q_max:
+            raise DataError(f"mantissas of {port.name!r} must be within ±{form.q_max}")
         if exp.size and not form.exp_min <= exp.min() <= exp.max() <= form.exp_max:
             raise DataError(f"exponents of {port.name!r} must be in {form.exp_min}..{form.exp_max}")
         return dequantize(mant, exp) + 0.0, exp
-
-    @staticmethod
-    def _whole(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        array: npt.NDArray[Any] = np.asarray(values)
-        if array.dtype.kind not in "iu" or array.ndim < 2:
-            raise DataError(f"array {name!r} must have integers by run and vector, not {array.dtype} {array.shape}")
-        return array.astype(np.int64)
 
     def _natural(self, port: Port, values: Floats, exponents: npt.NDArray[np.int64]) -> tuple[Floats, int]:
         last = port.shape[-1] if port.shape else 1

@@ -123,18 +123,22 @@ class Arrangement:
         numbers = np.asarray(values, dtype=np.float64)
         return self.grids[name].round(numbers) if name in self.grids else numbers
 
+    def check_shape(self, name: str, shape: Shape) -> None:
+        """Raise ``ValueError`` unless an array of that shape can be samples of an input."""
+        if shape and not shape[0]:
+            raise ValueError(f"input {name!r} must have at least one sample, not none")
+        if not shape or shape[1:] != self.shapes[name]:
+            want = ", ".join(map(str, ("samples", *self.shapes[name])))
+            raise ValueError(f"input {name!r} must have the shape ({want}), not {shape}")
+
     def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
         if set(inputs) != set(self.inputs):
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
         for name, order in self.inputs.items():
-            if np.ndim(inputs[name]) and not len(np.asarray(inputs[name])):
-                raise ValueError(f"input {name!r} must have at least one sample, not none")
             values = self.rounded(name, real_numbers(f"input {name!r}", inputs[name]))
-            if values.shape[1:] != self.shapes[name] or not values.ndim:
-                want = ", ".join(map(str, ("samples", *self.shapes[name])))
-                raise ValueError(f"input {name!r} must have the shape ({want}), not {values.shape}")
+            self.check_shape(name, values.shape)
             missing = -len(values) % self.batch
             if missing:
                 values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
