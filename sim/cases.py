@@ -47,6 +47,8 @@ CASES = {
     "mfu": Case("test_mfu", "test_mfu", {"config": TINY, "gap": 0.5}),
     "mvm": Case("test_mvm", "test_random_jobs", {"config": TINY, "gap": 0.1, "wait": 0.8}),
     "mvm two engines": Case("test_mvm", "test_random_jobs", {"config": TWO_ENGINES, "gap": 0.4, "wait": 0.0}),
+    "lazy update": Case("test_lazy_update", "test_blocks_that_do_not_grow"),
+    "lazy growth": Case("test_lazy_update", "test_growth", {"name": "8/16/32 point 0"}),
     "register slice": Case("test_register_slice", "test_transfers_under_stalls", {"stalls": (0.4, 0.4)}),
     "hazard": Case("test_hazard", "test_no_read_overtakes_a_write", {"seed": 0}),
     "walkers": Case("test_walkers", "test_addresses", {"config": TINY, "stall": 0.5}),

@@ -1,0 +1,68 @@
+"""One weight and its accumulator when the exponent of their block grows."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arith.helpers import register
+from .steps import outside, split
+from .widths import LazyWidths
+
+
+class GrowthLane(wiring.Component):
+    """A weight and its accumulator in units of a greater exponent.
+
+    Takes what :class:`concord_rtl.lazy.update_lane.UpdateLane` gives, shifts both as one number, rounded to the nearest
+    away, and divides it into a weight and an accumulator. A weight that is still out of range, which is so only where
+    the exponent cannot grow as far, becomes the greatest or least one, with an accumulator of zero. Does not stall. One
+    element per cycle, ``LATENCY`` cycles later.
+
+    Parameters
+    ----------
+    widths : LazyWidths
+        Formats.
+
+    Members
+    -------
+    weight, acc : In
+        Weight and accumulator.
+    places : In(range(growth_max + 1))
+        By how much the exponent grows; 0 divides anew only.
+    o_weight, o_acc : Out
+        New ones.
+    """
+
+    LATENCY = 5
+
+    def __init__(self, widths: LazyWidths):
+        self.widths = widths
+        element = widths.element.members
+        super().__init__(
+            {
+                **{name: In(shape) for name, shape in element.items()},
+                "places": In(range(widths.growth_max + 1)),
+                **{f"o_{name}": Out(shape) for name, shape in element.items()},
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        widths, shift = self.widths, self.widths.shift
+        total = Signal(signed(widths.total_bits), reset_less=True)
+        m.d.sync += total.eq(Cat(self.acc[:shift], self.weight + self.acc[shift:].as_signed()).as_signed())
+        places = register(m, self.places, "places")
+
+        guarded = Cat(Const(0, 1), total).as_signed() >> places
+        below = Cat(total[j] & (places > j + 1) for j in range(widths.growth_max - 1)).any()
+        up = register(m, guarded[0] & ~(total[-1] & ~below), "up")
+        halved = register(m, guarded[1:].as_signed(), "halved")
+        rounded = Signal(signed(widths.total_bits), reset_less=True)
+        m.d.sync += rounded.eq(halved + up)
+
+        quotient, up, rest = split(rounded, shift)
+        weight = register(m, quotient + up, "weight")
+        acc = register(m, rest, "acc")
+        ends = outside(weight, widths.weight.q_max)
+        end = Mux(weight[-1], -widths.weight.q_max, widths.weight.q_max)
+        m.d.sync += [self.o_weight.eq(Mux(ends, end, weight)), self.o_acc.eq(Mux(ends, 0, acc))]
+        return m

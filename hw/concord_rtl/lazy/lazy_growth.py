@@ -1,0 +1,59 @@
+"""Growth of the exponent of a stream of weights."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arith.helpers import delay
+from .growth_lane import GrowthLane
+from .lazy_update import check_lanes
+from .widths import LazyWidths
+
+
+class LazyGrowth(wiring.Component):
+    """Second pass of the lazy update, over the blocks whose exponent grows.
+
+    One beat per cycle, ``LATENCY`` cycles later.
+
+    Parameters
+    ----------
+    widths : LazyWidths
+        Formats.
+    lanes : int
+        Elements of a beat.
+
+    Members
+    -------
+    i : In(stream)
+        A beat: ``places``, by how much the exponent of its block grows; ``elements``, as they come from
+        :class:`concord_rtl.lazy.lazy_update.LazyUpdate`.
+    o : Out(stream)
+        Elements in units of the new exponent.
+    """
+
+    LATENCY = GrowthLane.LATENCY
+
+    def __init__(self, widths: LazyWidths, lanes: int):
+        check_lanes(lanes)
+        self.widths = widths
+        self.lanes = lanes
+        elements = data.ArrayLayout(widths.element, lanes)
+        beat = {"places": range(widths.growth_max + 1), "elements": elements}
+        super().__init__(
+            {"i": In(stream.Signature(data.StructLayout(beat))), "o": Out(stream.Signature(elements))},
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        moves = Signal()
+        m.d.comb += [moves.eq(self.o.ready | ~self.o.valid), self.i.ready.eq(moves)]
+        inner = Module()
+        m.submodules.pipe = EnableInserter(moves)(inner)
+        inner.d.comb += self.o.valid.eq(delay(inner, self.i.valid, self.LATENCY, "valid", reset_less=False))
+        for k in range(self.lanes):
+            inner.submodules[f"lane{k}"] = lane = GrowthLane(self.widths)
+            inner.d.comb += lane.places.eq(self.i.p.places)
+            for name in self.widths.element.members:
+                inner.d.comb += getattr(lane, name).eq(self.i.p.elements[k][name])
+                inner.d.comb += self.o.p[k][name].eq(getattr(lane, f"o_{name}"))
+        return m

@@ -1,0 +1,104 @@
+"""Lazy update of a stream of weights."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arith.helpers import delay, register
+from .steps import growth_limit, limited_places, raw_places
+from .update_lane import UpdateLane
+from .widths import EXPONENT, LazyWidths
+
+
+def check_lanes(lanes):
+    """Refuse a number of lanes that is no positive integer."""
+    if not isinstance(lanes, int) or lanes < 1:
+        raise ValueError(f"lanes must be a positive integer, not {lanes!r}")
+
+
+class LazyUpdate(wiring.Component):
+    """First pass of the lazy update over blocks of weights: the update itself.
+
+    A block is done where the bits of ``need`` of all its beats together are zero. Otherwise its exponent grows by as
+    many places as bits are set, but not beyond the greatest exponent, and everything that came out for the block goes
+    through a :class:`concord_rtl.lazy.lazy_growth.LazyGrowth`. One beat per cycle, ``LATENCY`` cycles later. Does not
+    keep blocks apart: the exponents come with every beat.
+
+    Parameters
+    ----------
+    widths : LazyWidths
+        Formats.
+    lanes : int
+        Elements of a beat.
+
+    Members
+    -------
+    i : In(stream)
+        A beat: ``exp`` and ``change_exp``, the exponents of the weights and of the update; ``active``, a bit per lane
+        that holds an element; ``elements``, weights and accumulators; ``increments``, updates and their noise.
+    o : Out(stream)
+        ``elements``, the new ones; those of lanes that are not active mean nothing. ``refused``, ``vanished``: a bit
+        per lane. ``need``: bit k, that the block must grow by more than k for this beat.
+    """
+
+    def __init__(self, widths: LazyWidths, lanes: int):
+        check_lanes(lanes)
+        self.widths = widths
+        self.lanes = lanes
+        elements = data.ArrayLayout(widths.element, lanes)
+        beat = {
+            "exp": EXPONENT,
+            "change_exp": EXPONENT,
+            "active": lanes,
+            "elements": elements,
+            "increments": data.ArrayLayout(widths.increment, lanes),
+        }
+        result = {"elements": elements, "refused": lanes, "vanished": lanes, "need": widths.growth_max}
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout(beat))),
+                "o": Out(stream.Signature(data.StructLayout(result))),
+            }
+        )
+
+    @property
+    def LATENCY(self):
+        """Cycles from a beat to its result: one more than a lane, for the exponents."""
+        return 1 + UpdateLane.latency(self.widths)
+
+    def elaborate(self, platform):
+        m = Module()
+        moves = Signal()
+        m.d.comb += [moves.eq(self.o.ready | ~self.o.valid), self.i.ready.eq(moves)]
+        m.submodules.pipe = EnableInserter(moves)(self._pipe())
+        return m
+
+    def _pipe(self):
+        """Everything that stands still while the receiver does."""
+        m = Module()
+        beat, widths, wait = self.i.p, self.widths, 1 + UpdateLane.WAIT
+        m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.LATENCY, "valid", reset_less=False))
+        raw = register(m, raw_places(widths, beat.exp, beat.change_exp), "raw")
+        places = register(m, limited_places(widths, raw), "places")
+        limit = delay(m, growth_limit(widths, beat.exp), wait, "limit")
+        needs = []
+        for k in range(self.lanes):
+            m.submodules[f"lane{k}"] = lane = UpdateLane(widths)
+            for name in widths.increment.members:
+                m.d.comb += getattr(lane, name).eq(register(m, beat.increments[k][name], f"{name}_{k}"))
+            for name in widths.element.members:
+                m.d.comb += getattr(lane, name).eq(delay(m, beat.elements[k][name], wait, f"{name}_{k}"))
+                m.d.comb += self.o.p.elements[k][name].eq(getattr(lane, f"o_{name}"))
+            m.d.comb += [
+                lane.active.eq(register(m, beat.active[k], f"active_{k}")),
+                lane.places.eq(places),
+                lane.limit.eq(limit),
+                self.o.p.refused[k].eq(lane.refused),
+                self.o.p.vanished[k].eq(lane.vanished),
+            ]
+            needs.append(lane.need)
+        m.d.comb += self.o.p.need.eq(reduce(or_, needs))
+        return m
