@@ -38,13 +38,17 @@ from concord.spec.presets import PRESETS, preset
 from .flow.cache import digest, sources
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
-#: Fast code without waveforms, in files small enough to be compiled side by side.
+#: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
     *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
     *"--output-split 40000".split(),
 )
 #: Widths were checked when the Verilog was made; the other warnings are about its style.
 WARNING_FLAGS = ("-Wno-fatal", "-Wno-lint", "-Wno-style", "-Wno-WIDTH")
+#: Compiling takes as long as a minute of simulation: -O2 makes that a sixth faster, and compiling twice as long.
+LEVEL = "-O1"
+#: Bytes of C++ that are worth a compiler of their own: each reads a second's worth of headers.
+PIECE = 500_000
 LIBRARY = "libdesign.so"
 PATIENCE = 2.0
 
@@ -113,12 +117,24 @@ def _objects(files: list[Path], folder: Path, include: Path, compiler: list[str]
     common = ["-std=c++17", "-fPIC", "-w", "-I.", f"-I{include}", f"-I{include / 'vltstd'}", *defines]
 
     def one(path: Path) -> str:
-        level = "-O1" if "__Slow" in path.name else "-O2"
-        _call([*compiler, level, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
+        _call([*compiler, LEVEL, *common, "-c", str(path), "-o", f"{path.stem}.o"], folder)
         return str(folder / f"{path.stem}.o")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(one, files))
+
+
+def _pieces(files: list[Path], folder: Path) -> list[Path]:
+    """Sources in ``folder`` that include ``files`` between them, of about the same size, one for each processor."""
+    sizes = {path: path.stat().st_size for path in files}
+    count = min(os.cpu_count() or 1, sum(sizes.values()) // PIECE + 1)
+    shares: list[list[Path]] = [[] for _ in range(count)]
+    for path in sorted(files, key=sizes.__getitem__, reverse=True):
+        min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(path)
+    pieces = [folder / f"piece{k}.cpp" for k in range(count)]
+    for piece, share in zip(pieces, shares, strict=True):
+        piece.write_text("".join(f"#include {json.dumps(path.as_posix())}\n" for path in sorted(share)))
+    return pieces
 
 
 @contextmanager
@@ -156,7 +172,8 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
             names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
             _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
             files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
-            objects = _objects(files, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
+            pieces = _pieces(files, folder)
+            objects = _objects(pieces, folder, root / "include", compiler, trace) + _support(root, compiler, trace)
             _call([*compiler, "-shared", "-o", LIBRARY, *objects, "-lpthread"], folder)
             for path in folder.iterdir():
                 if path.name not in (LIBRARY, "design.v"):

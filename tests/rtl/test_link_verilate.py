@@ -2,12 +2,14 @@
 """The compiled simulation of a small design, and the driver on it."""
 
 import random
+import subprocess
+from pathlib import Path
 
 import pytest
 from amaranth.back import verilog
 from click.testing import CliRunner
 
-from concord.host import MismatchError, connect
+from concord.host import MismatchError, connect, rtl
 from concord.host.rtl import CYCLES_PER_SECOND, RtlTransport
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY, UP5K
@@ -85,6 +87,41 @@ def test_the_library_is_kept(library, monkeypatch):
     assert verilate.compile_verilog(text, "memory_top") == library
     with pytest.raises(AssertionError, match="compiled again"):
         verilate.compile_verilog(text + "\n", "memory_top")
+
+
+def test_who_asks_again_gets_the_same_path(monkeypatch, tmp_path):
+    """The command is called once for a configuration, a folder, and waveforms or none, and when the library is gone."""
+    called = []
+
+    def command(words, **options):
+        called.append(words)
+        path = tmp_path / f"{len(called)}.so"
+        path.write_text("")
+        return subprocess.CompletedProcess(words, 0, stdout=f"{path}\n")
+
+    monkeypatch.setattr(rtl.subprocess, "run", command)
+    monkeypatch.setattr(rtl, "_FOUND", {})
+    first = rtl.find_library(TINY)
+    assert rtl.find_library(TINY) == first
+    assert len({first, rtl.find_library(UP5K), rtl.find_library(TINY, trace=True)}) == len(called) == 3
+    first.unlink()
+    assert rtl.find_library(TINY) == rtl.find_library(TINY) != first and len(called) == 4
+    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
+    assert rtl.find_library(TINY) == rtl.find_library(TINY) and len(called) == 5
+
+
+def test_files_are_shared_out(tmp_path, monkeypatch):
+    """Each file in one piece, no piece far above its share, and a small design in one."""
+    monkeypatch.setattr(verilate.os, "cpu_count", lambda: 3)
+    files = [tmp_path / f"{k}.cpp" for k in range(12)]
+    for k, path in enumerate(files):
+        path.write_text("x" * (verilate.PIECE // 12 * (k + 1)))
+    texts = [path.read_text().splitlines() for path in verilate._pieces(files, tmp_path)]
+    found = sorted(line for text in texts for line in text)
+    assert len(texts) == 3 and found == sorted(f'#include "{path}"' for path in files)
+    sizes = [sum(Path(line.split('"')[1]).stat().st_size for line in text) for text in texts]
+    assert max(sizes) - min(sizes) <= verilate.PIECE // 6
+    assert len(verilate._pieces(files[:3], tmp_path)) == 1
 
 
 def test_compilers(monkeypatch, tmp_path):

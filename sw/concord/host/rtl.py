@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,22 @@ from .errors import DeviceError
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
 CYCLES_PER_SECOND = 1_000_000
+#: Libraries by configuration, waveforms or not, and what decides about the folder.
+_FOUND: dict[tuple[NpuConfig, bool, str | None, Path], Path] = {}
 
 
 def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
-    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.verilate`` tells it."""
+    """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.verilate`` tells it.
+
+    It is asked once in a process, as long as the library is there: who changes the RTL starts another process.
+    """
+    key = config, trace, os.environ.get("CONCORD_BUILD"), Path.cwd()
+    if (found := _FOUND.get(key)) is None or not found.exists():
+        _FOUND[key] = found = _ask(config, trace)
+    return found
+
+
+def _ask(config: NpuConfig, trace: bool) -> Path:
     known = PRESETS.get(config.name) == config
     what = ["--preset", config.name] if known else ["--config", json.dumps(config.to_dict())]
     command = [sys.executable, "-m", "concord_rtl.verilate", *what, *(["--trace"] if trace else [])]
