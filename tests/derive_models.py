@@ -176,6 +176,24 @@ def loops():
     return m.model(final, stack)
 
 
+def carried():
+    """A turn gives the next one a constant, and what it was given itself."""
+    m = Maker(11)
+    x, start, later = m.input((4, 3)), m.constant((3,)), m.constant((3,))
+    state, kept, entry = m.value((3,)), m.value((3,)), m.value((3,))
+    before, m.nodes = m.nodes, []
+    total = m.add(ir.Binary, (3,), operator=ir.Operator.ADD, a=state, b=entry)
+    both = m.add(ir.Binary, (3,), operator=ir.Operator.MAX, a=total, b=kept)
+    body, m.nodes = ir.Body(tuple(m.nodes)), before
+    final, again, stack = m.value((3,)), m.value((3,)), m.value((4, 3))
+    turns = (ir.Carried(start, state, later, final), ir.Carried(start, kept, kept, again))
+    scanned, stacked = (ir.Scanned(x, entry),), (ir.Stacked(both, stack),)
+    m.nodes.append(
+        ir.Loop(output=final, layer="recurrent", count=4, body=body, carried=turns, scanned=scanned, stacked=stacked)
+    )
+    return m.model(final, again, stack)
+
+
 def groups():
     m = Maker(6)
     x = m.input((3, 4))
@@ -301,7 +319,7 @@ TAILS = {"tail": tail, "host_operators": host_operators}
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
-    "groups": groups, "names": names,
+    "carried": carried, "groups": groups, "names": names,
 }  # fmt: skip
 
 

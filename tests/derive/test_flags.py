@@ -10,14 +10,15 @@ from concord.asm import assemble
 from concord.cli import main
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
+from concord.derive.backends import numpy_prelude
 from concord.derive.flags import by_layer
 from concord.derive.model import derive_image, derive_package
 from concord.image import Image, Port
-from concord.spec.formats import Flag
+from concord.spec.formats import HALF_MAX, NOISE_BITS, Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from derive_models import MODELS, at_limits, flagged, limits, samples
-from derived_backends import CONFIGS, emulated_flags, every
+from derived_backends import CONFIGS, emulated_flags, every, needs_torch, on_numpy
 from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
 from program_gen import random_program
 
@@ -36,6 +37,33 @@ def test_operations(name, backend, tmp_path):
     model = flagged(MODELS[name]())
     inputs = {key: np.nan_to_num(x, posinf=65504.0, neginf=-65504.0) for key, x in samples(model, 20, seed=3).items()}
     assert backend(model, tmp_path, inputs)[1] == on_golden(model, tmp_path, inputs)[1]
+
+
+@every
+def test_no_samples(backend, tmp_path):
+    """NumPy files refuse that, as the driver does; graphs and modules have no results, and no flags."""
+    model = flagged(MODELS["products"]())
+    inputs = {key: x[:0] for key, x in samples(model, 1).items()}
+    refusal = r"^inputs must have at least one sample, not none$"
+    with pytest.raises(ValueError, match=refusal):
+        evaluate.run(model, inputs)
+    if backend is on_numpy:
+        with pytest.raises(ValueError, match=refusal):
+            backend(model, tmp_path, inputs)
+        return
+    found, flags = backend(model, tmp_path, inputs)
+    assert {len(x) for x in found.values()} == {0} and not flags
+
+
+def test_numbers_in_the_text_of_files_are_those_of_the_formats():
+    assert (numpy_prelude.LARGEST, numpy_prelude.NOISE_PARTS) == (HALF_MAX, 1 << NOISE_BITS)
+
+
+@needs_torch
+def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
+    from concord.derive.backends import torch_functions
+
+    assert (torch_functions.HALF_MAX, torch_functions.NOISE_PARTS) == (HALF_MAX, 1 << NOISE_BITS)
 
 
 @every

@@ -33,9 +33,12 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], raised: Words | No
     """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
 
     The flag words of a model with flags are added to ``raised``; samples that a run computes together have the same.
+    ``ValueError`` if there is no sample.
     """
     given = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
     batch = len(next(iter(given.values())))
+    if not batch:
+        raise ValueError("inputs must have at least one sample, not none")
     values: Values = {}
     for value in model.inputs:
         values[value] = grouped(given[model.names[value.name]], model.group).reshape(-1, *value.shape)
@@ -112,12 +115,12 @@ def _loop(loop: ir.Loop, values: Values, words: Words | None) -> None:
         for scanned in loop.scanned:
             inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, turn]
         evaluate(loop.body, inside, words)
-        carried = {one: inside[one.result] for one in loop.carried}
+        carried = {one: _batch(inside[one.result], one.result, batch) for one in loop.carried}
         for stack, found in stacked.items():
             found.append(_batch(inside[stack.result], stack.result, batch))
     for one in loop.carried:
         if one.final is not None:
-            values[one.final] = _batch(carried[one], one.result, batch)
+            values[one.final] = carried[one]
     for stack, found in stacked.items():
         values[stack.output] = np.stack(found, axis=1)
 

@@ -453,9 +453,10 @@ class Loop(Node):
     def inputs(self) -> tuple[Value, ...]:
         inside = {value for node in self.body for value in node.outputs}
         inside.update(self.params)
-        read = [value for node in self.body for value in node.inputs if value not in inside]
+        read = [value for node in self.body for value in node.inputs]
+        read += [one.result for one in self.carried] + [one.result for one in self.stacked]
         given = [one.initial for one in self.carried] + [one.source for one in self.scanned]
-        return tuple(dict.fromkeys([*given, *read]))
+        return tuple(dict.fromkeys([*given, *(value for value in read if value not in inside)]))
 
     @property
     def outputs(self) -> tuple[Value, ...]:

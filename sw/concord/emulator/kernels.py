@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import half
 from concord.program import Quant
-from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_NAN, BlockFormat, ExponentMode, Flag, Rounding
+from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_NAN, NOISE_BITS, BlockFormat, ExponentMode, Flag, Rounding
 from concord.spec.isa import Op
 
 from .reference import BINARY
@@ -299,7 +299,7 @@ def _round_to(x: F32, unit: Any, rounding: Rounding, noise: NDArray[np.uint16] |
     else:
         if noise is None:
             raise ValueError("noise must be given for stochastic rounding, not None")
-        fine = np.floor(np.abs(x).astype(np.float64) / unit * 65536.0)
-        codes = np.floor((fine + noise[..., None]) / 65536.0).astype(np.float32)
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * 2.0**NOISE_BITS)
+        codes = np.floor((fine + noise[..., None]) / 2.0**NOISE_BITS).astype(np.float32)
     np.multiply(np.where(negative, -codes, codes), unit, out=out)
     np.add(out, 0.0, out=out)

@@ -19,12 +19,12 @@ from concord.derive import ir
 from concord.derive.backends.names import free_name
 from concord.derive.backends.products import plan
 from concord.derive.backends.python_tail import CONSTANTS, Dialect, tail_lines
-from concord.derive.flags import every
+from concord.derive.flags import BITS, every
 from concord.derive.names import Names, identifier
 from concord.files import replacing, write_text
 from concord.golden import half
 from concord.graph.ir import Graph
-from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.formats import ExponentMode, Rounding
 
 _MARK = "# --- arithmetic ---\n"
 _HOST_MARK = "# --- arithmetic of the host ---\n"
@@ -67,7 +67,7 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDAr
     head = _HEAD.format(title=_title(model), flags="" if model.flags is None else _ABOUT_FLAGS, **ports)
     arithmetic = prelude.split(_MARK, 1)[1].strip()
     load = f"W = load(Path(__file__).with_name({weights!r}))"
-    words = f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}"
+    words = f"FLAGS = {BITS!r}"
     parts = [head, words, arithmetic, _LOAD.strip(), load, *functions, writer.run()]
     return "\n\n\n".join(parts) + "\n", writer.arrays
 
@@ -420,10 +420,12 @@ SHAPES = {shapes}
 def run(inputs, chunk={chunk}{option}):
     """Outputs by name, float64 ``[samples, ...]``, of inputs by name.
 
-    ``ValueError`` if a shape is wrong, or a number is not finite or infinite in binary16.
+    ``ValueError`` if a shape is wrong, there is no sample, or a number is not finite or infinite in binary16.
     """
     samples = {{name: np.asarray(inputs[name], dtype=np.float64) for name in SHAPES}}
     count = len(next(iter(samples.values())))
+    if not count:
+        raise ValueError("inputs must have at least one sample, not none")
     for name, x in samples.items():
         if x.shape != (count, *SHAPES[name]):
             raise ValueError(f"{{name}} must have shape {{(count, *SHAPES[name])}}, not {{x.shape}}")

@@ -1,20 +1,20 @@
 """Arithmetic of the NPU in NumPy: what the files of ``concord derive`` begin with.
 
 binary16 numbers are kept in float32 arrays ``[batch, ...]``, which hold them exactly. The text below the imports is
-copied into every file, for people to read, so it needs NumPy only and has no annotations; the file gives ``FLAGS``.
+copied into every file, for people to read, so it needs NumPy only and has no annotations; a file has ``FLAGS`` as a
+dictionary of its own.
 """
 
 # mypy: ignore-errors
 
 import numpy as np
 
-from concord.spec.formats import Flag
-
-FLAGS = {flag.name: 1 << flag for flag in Flag}
+from concord.derive.flags import BITS as FLAGS
 
 # --- arithmetic ---
 
 LARGEST = 65504.0  # the greatest binary16 number
+NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
 
 
 def note(flags, name, where):
@@ -139,8 +139,8 @@ def _blocks(x, bits, least, floor, exponent, rounding, noise, flags):
     elif rounding == "away":
         y = np.copysign(np.floor(np.abs(x) / unit + np.float32(0.5)) * unit, x) + np.float32(0)
     else:
-        fine = np.floor(np.abs(x).astype(np.float64) / unit * 65536.0) + noise
-        y = (np.copysign(np.floor(fine / 65536.0) * unit, x) + 0.0).astype(np.float32)
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * NOISE_PARTS) + noise
+        y = (np.copysign(np.floor(fine / NOISE_PARTS) * unit, x) + 0.0).astype(np.float32)
     if flags is not None and exponent is not None:
         note(flags, "SATURATED", np.abs(y) > limit)
     return np.clip(y, -limit, limit, out=y)

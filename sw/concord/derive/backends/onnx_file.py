@@ -245,11 +245,12 @@ class _Emitter(Movers):
             w.call("RoundSingleToHalf", [self._offset(node, total, np.float32)], self.name(node.output))
             return
         x = w.node("Cast", [x], to=TensorProto.DOUBLE)
-        totals = [self._sum(node, part) for part in self._parts(x, how)]
+        if how.register is not None:
+            totals = [ended(w, node, x, how)]
+        else:
+            totals = [self._sum(node, part) for part in self._parts(x, how)]
         if len(totals) == 1:
             total = self._offset(node, totals[0], np.float64)
-            if how.register is not None:
-                total = ended(w, node, x, total, how)
             self.hits.product(node, [total])
             w.call("RoundToHalf", [self._limited(total, how)], self.name(node.output))
             return

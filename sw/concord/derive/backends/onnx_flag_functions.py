@@ -35,16 +35,26 @@ _LIMITS = """
 """
 
 
-def _size(finite: str) -> str:
-    return finite + "size = Abs (finite)\n"
+_SATURATED = """
+    magnitude = Abs (finite)
+    unit = Constant <value_float: float = @unit> ()
+    codes = Constant <value_float: float = @codes> ()
+"""
 
 
-def flag_texts(finite: str) -> dict[str, tuple[str, str]]:
-    """Signatures and bodies by name; ``finite`` are lines that make ``finite`` of ``x``."""
+def flag_texts(finite: str, code: str, noisy: str) -> dict[str, tuple[str, str]]:
+    """Signatures and bodies by name.
+
+    Parameters
+    ----------
+    finite, code, noisy : str
+        Lines that make ``finite`` of ``x``, as a converter or a table reads it; of that ``whole``, the code of a table
+        that is not limited yet, beside its ends ``low`` and ``high``; and of ``magnitude``, ``unit`` and ``noise``
+        what a stochastic rounding takes the floor of, ``noisy``, in units of ``1 / parts_of_unit``.
+    """
     return {
         "AnyOfSample": ("(where) => (y)", """
-            shape = Constant <value = int64[2] {0, -1}> ()
-            flat = Reshape (where, shape)
+            flat = Flatten <axis = 1> (where)
             whole = Cast <to = 6> (flat)
             axis = Constant <value = int64[1] {1}> ()
             y = ReduceMax <keepdims = 0> (whole, axis)
@@ -75,36 +85,20 @@ def flag_texts(finite: str) -> dict[str, tuple[str, str]]:
             y = And (infinite, both)
         """),
         "NotFinite": ("(x) => (y)", _FINITE.replace("FOR", "x") + "y = Not (x_finite)"),
-        "Saturated": ("<unit, codes> (x) => (y)", _size(finite) + """
-            unit = Constant <value_float: float = @unit> ()
-            codes = Constant <value_float: float = @codes> ()
+        "Saturated": ("<unit, codes> (x) => (y)", finite + _SATURATED + """
             one_half = Constant <value = float {0.5}> ()
             tie = Sub (codes, one_half)
             top = Mul (tie, unit)
-            y = GreaterOrEqual (size, top)
+            y = GreaterOrEqual (magnitude, top)
         """),
-        "SaturatedStochastic": ("<unit, codes> (x, noise) => (y)", _size(finite) + """
-            unit = Constant <value_float: float = @unit> ()
-            codes = Constant <value_float: float = @codes> ()
-            real = Cast <to = 11> (size)
-            real_unit = Cast <to = 11> (unit)
+        "SaturatedStochastic": ("<unit, codes> (x, noise) => (y)", finite + _SATURATED + noisy + """
             real_codes = Cast <to = 11> (codes)
-            ratio = Div (real, real_unit)
-            parts_of_unit = Constant <value = double {65536.0}> ()
-            scaled = Mul (ratio, parts_of_unit)
-            fine = Floor (scaled)
-            noisy = Add (fine, noise)
             top = Mul (real_codes, parts_of_unit)
             y = GreaterOrEqual (noisy, top)
         """),
-        "TableClamped": ("<factor, low, high> (x) => (y)", finite + """
-            factor = Constant <value_float: float = @factor> ()
-            low = Constant <value_float: float = @low> ()
-            high = Constant <value_float: float = @high> ()
-            scaled = Mul (finite, factor)
-            code = Round (scaled)
-            under = Less (code, low)
-            over = Greater (code, high)
+        "TableClamped": ("<factor, low, high> (x) => (y)", finite + code + """
+            under = Less (whole, low)
+            over = Greater (whole, high)
             y = Or (under, over)
         """),
     }  # fmt: skip

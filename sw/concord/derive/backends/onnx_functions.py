@@ -42,7 +42,7 @@ from functools import cache
 import onnx
 from onnx import parser
 
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import HALF_MAX, NOISE_BITS
 
 from .onnx_flag_functions import flag_texts
 from .onnx_host_functions import HOST_TEXTS
@@ -198,22 +198,35 @@ _AWAY = (
     + _SIGNED
 )
 
-_STOCHASTIC = (
-    """
-    magnitude = Abs (limited)
+# Of a magnitude in units, with the noise, in parts of a unit.
+_NOISY = f"""
     real = Cast <to = 11> (magnitude)
     real_unit = Cast <to = 11> (unit)
     ratio = Div (real, real_unit)
-    parts_of_unit = Constant <value = double {65536.0}> ()
+    parts_of_unit = Constant <value = double {{{2.0**NOISE_BITS}}}> ()
     scaled_ratio = Mul (ratio, parts_of_unit)
     fine = Floor (scaled_ratio)
     noisy = Add (fine, noise)
+"""
+
+_STOCHASTIC = (
+    "magnitude = Abs (limited)\n"
+    + _NOISY
+    + """
     noisy_ratio = Div (noisy, parts_of_unit)
     real_whole = Floor (noisy_ratio)
     whole = Cast <to = 1> (real_whole)
 """
     + _SIGNED
 )
+
+_CODE = """
+    factor = Constant <value_float: float = @factor> ()
+    low = Constant <value_float: float = @low> ()
+    high = Constant <value_float: float = @high> ()
+    scaled = Mul (finite, factor)
+    whole = Round (scaled)
+"""
 
 _LIMIT = """
     greatest_code = Constant <value_float: float = @greatest_code> ()
@@ -256,12 +269,7 @@ _TEXTS = {
     low = LessOrEqual (x, zero)
     y = Where (low, zero, x)
     """),
-    "HalfTable": ("<factor, low, high> (x, entries) => (y)", _FINITE + """
-    factor = Constant <value_float: float = @factor> ()
-    low = Constant <value_float: float = @low> ()
-    high = Constant <value_float: float = @high> ()
-    scaled = Mul (finite, factor)
-    whole = Round (scaled)
+    "HalfTable": ("<factor, low, high> (x, entries) => (y)", _FINITE + _CODE + """
     code = Clip (whole, low, high)
     place = Sub (code, low)
     index = Cast <to = 6> (place)
@@ -284,7 +292,7 @@ _TEXTS = {
     canonical = Constant <value = float {nan}> ()
     y = Where (nan, canonical, x)
     """),
-    **flag_texts(_FINITE),
+    **flag_texts(_FINITE, _CODE, _NOISY),
     **HOST_TEXTS,
 }  # fmt: skip
 

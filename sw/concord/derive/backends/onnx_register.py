@@ -12,10 +12,11 @@ from .onnx_writer import Writer
 from .products import Plan
 
 
-def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, total: str, how: Plan) -> str:
-    """The sums ``total`` of a product of ``x``, in float64, infinite where they end.
+def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: Plan) -> str:
+    """The sums of a product of ``x``, in float64, infinite where they end.
 
-    All steps are added up beside the product: as many sums as there are steps for every result.
+    All steps are added up one after the other: as many sums as there are steps for every result. A sum that never
+    leaves the register is exact in this order, and in another one it need not be.
     """
     w = writer
     assert how.register is not None
@@ -30,8 +31,9 @@ def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, total: str, ho
     first = w.node("Mul", [leaves, w.node("Cast", [w.node("Not", [w.node("Cast", [before], to=9)])], to=11)])
     sides = w.node("Mul", [w.node("Sign", [terms]), first])
     side = w.node("ReduceSum", [sides, w.ints([axis])], keepdims=0)
+    total = w.node("Gather", [sums, w.ints(np.array(-1))], axis=axis)
     if axis == -3:
-        side = w.node("Squeeze", [side, w.ints([-2])])
+        side, total = (w.node("Squeeze", [one, w.ints([-2])]) for one in (side, total))
     zero, infinity = (w.constant(value, np.float64) for value in (0.0, np.inf))
     below = w.node("Where", [w.node("Less", [side, zero]), w.node("Neg", [infinity]), total])
     return w.node("Where", [w.node("Greater", [side, zero]), infinity, below])

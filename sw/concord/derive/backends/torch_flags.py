@@ -1,14 +1,10 @@
 """The sticky flags of the NPU in PyTorch: part of a derived module that has them, behind :mod:`.torch_functions`."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from concord.derive.backends.torch_functions import finite
-from concord.spec.formats import Flag
-
-FLAGS: Mapping[str, int] = {flag.name: 1 << flag for flag in Flag}
+from concord.derive.backends.torch_functions import NOISE_PARTS, finite
+from concord.derive.flags import BITS as FLAGS
 
 # --- flags ---
 
@@ -50,4 +46,4 @@ def saturated(x: Tensor, unit: float, codes: float, noise: Tensor | None = None)
     size = torch.abs(finite(x))
     if noise is None:
         return size >= (codes - 0.5) * unit
-    return torch.floor(size.to(torch.float64) / unit * 65536.0) + noise >= codes * 65536.0
+    return torch.floor(size.to(torch.float64) / unit * NOISE_PARTS) + noise >= codes * NOISE_PARTS

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 HALF_MAX = 65504.0
+NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
 EXPONENT = 0x7F800000
 
 
@@ -91,8 +92,8 @@ def half_table(x: Tensor, entries: Tensor, factor: float, low: float, high: floa
 def round_codes(x: Tensor, unit: Tensor, away: bool, noise: Tensor | None) -> Tensor:
     """Whole units, nearest even or away from zero, or with 16 bits of noise (float64); zeros are +0."""
     if noise is not None:
-        fine = torch.floor(torch.abs(x).to(torch.float64) / unit * 65536.0)
-        size = torch.floor((fine + noise) / 65536.0).to(torch.float32) * unit
+        fine = torch.floor(torch.abs(x).to(torch.float64) / unit * NOISE_PARTS)
+        size = torch.floor((fine + noise) / NOISE_PARTS).to(torch.float32) * unit
     elif away:
         size = torch.floor(torch.abs(x) / unit + 0.5) * unit
     else:

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from concord.spec.formats import Flag
+from concord.derive.flags import BITS
 
 from .python_tail import CONSTANTS
 
@@ -85,7 +85,7 @@ def functions() -> str:
 def flag_functions() -> str:
     """The text of :mod:`.torch_flags` behind its head."""
     text = files("concord.derive.backends").joinpath("torch_flags.py").read_text(encoding="utf-8")
-    return f"FLAGS = { {flag.name: 1 << flag for flag in Flag}!r}\n" + text.split("# --- flags ---\n", 1)[1]
+    return f"FLAGS = {BITS!r}\n" + text.split("# --- flags ---\n", 1)[1]
 
 
 @cache
