@@ -318,12 +318,25 @@ def test_a_difference_is_an_exit_status(tmp_path, monkeypatch):
     [
         (["--with", "tensorflow"], "must be of numpy, onnx, torch, reference, rtl, not 'tensorflow'"),
         (["-o", "no/such/folder/page.html"], "no/such/folder"),
+        (
+            ["--with", ""],
+            "at least one implementation must be compared with the emulator, not none: NumPy (not asked for)",
+        ),
+        (["--with", "reference", "--rtl-samples", "0"], "reference machine (0 samples asked for)"),
     ],
 )
 def test_refused(words, message, tmp_path):
     SMALL["gru"]().image().save(tmp_path / "gru.image")
     done = CliRunner().invoke(main, ["prove", str(tmp_path / "gru.image"), *words])
-    assert done.exit_code == 1 and message in done.output
+    assert done.exit_code == 1 and message in " ".join(done.output.split())
+    assert not (tmp_path / "gru.prove.html").exists()
+
+
+def test_no_samples_are_no_proof():
+    subject = Subject("gru", SMALL["gru"]().image())
+    inputs = {name: np.zeros((0, *shape)) for name, shape in subject.shapes.items()}
+    with pytest.raises(ValueError, match=r"^inputs must have at least one sample, not none$"):
+        prove(subject, inputs, only=["numpy", "reference"])
 
 
 def test_the_page_escapes_names(residual):

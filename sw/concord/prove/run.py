@@ -58,7 +58,7 @@ def prove(
     Raises
     ------
     ValueError
-        For inputs that do not fit, or an implementation that was asked for and is not there.
+        For inputs that do not fit, an implementation that was asked for and is not there, or if nothing is compared.
     """
     subject = what if isinstance(what, Subject) else _subject(what)
     if inputs is None:
@@ -68,9 +68,11 @@ def prove(
         given = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}
         source = "given"
     subject.ports(given)  # refuses what does not fit
+    count = len(next(iter(given.values()))) if given else 1
+    if not count:
+        raise ValueError("inputs must have at least one sample, not none")
     say("deriving")
     places = Places.of(subject)
-    count = len(next(iter(given.values()))) if given else 1
     proof = _empty(subject, count, source)
     with tempfile.TemporaryDirectory(prefix="concord-prove-") as folder:
         derived = _derived(subject, places, only, Path(folder), proof)
@@ -89,6 +91,9 @@ def prove(
             _machine(subject, name, few, machine_samples, only, proof)
         else:
             proof.left_out[name] = "not asked for"
+    if not proof.count.values:
+        reasons = ", ".join(f"{labels()[name]} ({why})" for name, why in proof.left_out.items())
+        raise ValueError(f"at least one implementation must be compared with the emulator, not none: {reasons}")
     return proof
 
 
