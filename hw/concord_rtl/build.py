@@ -40,7 +40,7 @@ CONSOLE = Console()
 partial_option = click.option("--partial", is_flag=True, help="Leave out contents that a bitstream cannot hold.")
 
 
-def _seeds(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+def _numbers(context: click.Context, option: click.Parameter, text: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -80,7 +80,7 @@ def verilog(preset_name: str, build: Path) -> None:
     "--seeds",
     default="1,2,3",
     show_default=True,
-    callback=_seeds,
+    callback=_numbers,
     help="Of place and route, tried until one is fast enough.",
 )
 @click.option("--every-seed", is_flag=True, help="Try all seeds and keep the best one.")
@@ -144,7 +144,7 @@ def bitstream(
     "widths",
     default="0,44,32,24",
     show_default=True,
-    callback=_seeds,
+    callback=_numbers,
     help="Bits of the accumulator's register; 0: as many as the preset has.",
 )
 @click.option("--whole", is_flag=True, help="The whole design, a quarter of an hour each, not the tile engines alone.")
@@ -159,8 +159,12 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
     config = preset(preset_name or board.preset)
     if config.serial:
         raise click.ClickException(f"accumulator of {config.name} must be the full one: it is serial")
+    try:
+        narrowed = list(areas.narrowed(config, widths))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     rows: list[dict[str, Any]] = []
-    for bits, one in areas.narrowed(config, widths):
+    for bits, one in narrowed:
         if not whole and not clock:
             folder = build / "area" / f"{board.name}-{config.name}-units-{bits}"
             rows.append({"bits": bits, "cells": areas.engine_cells(one, board.family, folder, CONSOLE)})

@@ -21,6 +21,15 @@ def test_configurations_by_width():
     assert list(area.narrowed(TINY, [99])) == [(62, TINY)]
 
 
+@pytest.mark.parametrize("width", [19, -44])
+def test_too_few_bits_are_refused_before_anything_is_built(width, tmp_path):
+    found = CliRunner().invoke(
+        main, ["area", "--board", "ulx3s-25f", "--accumulators", f"0,{width}", "--build", tmp_path]
+    )
+    assert found.exit_code == 1 and f"accumulator must have 0 (all) or at least 20 bits, not {width}" in found.output
+    assert not list(tmp_path.iterdir())
+
+
 def test_cells_have_the_names_that_people_use(tmp_path):
     counts = {"LUT4": 5, "CCU2C": 2, "TRELLIS_FF": 7, "MULT18X18D": 1, "PFUMX": 9}
     stat = tmp_path / "stat.json"

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from concord.spec.config import NpuConfig
+from concord.spec.limits import ACC_WIDTH_MIN
 
 from ..arith.acc_to_half import AccToHalf
 from ..mvm.mvm import usual_slots
@@ -29,9 +30,14 @@ CELLS = {
 
 
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:
-    """The configuration with registers of some widths; 0 is the full one, as are all that no sum exceeds."""
+    """The configuration with registers of some widths; 0 is the full one, as are all that no sum exceeds.
+
+    ``ValueError`` for one that has too few bits.
+    """
     for width in widths:
         bits = config.full_bits if width == 0 else min(width, config.full_bits)
+        if bits < (least := max(ACC_WIDTH_MIN, config.lane_dot_bits)):
+            raise ValueError(f"accumulator must have 0 (all) or at least {least} bits, not {width!r}")
         if bits == config.full_bits:
             yield bits, config
         else:

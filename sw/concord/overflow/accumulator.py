@@ -14,6 +14,7 @@ from concord.compiler.quantized import exponents_of
 from concord.graph.ir import Graph
 from concord.host import connect
 from concord.spec.config import NpuConfig
+from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
 
 from .compiled import Ranges, analyse_machine, bounds_of
@@ -144,7 +145,7 @@ def choose_accumulator(
     given = None if inputs is not None else _ranges(graph, compiled)
     needs, ranges = _needs(exact, inputs, given)
     observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
-    least = max(20, exact.image.config.lane_dot_bits)
+    least = max(ACC_WIDTH_MIN, exact.image.config.lane_dot_bits)
     if bits is None:
         bits = max(least, min(bound, observed + guard) if inputs is not None else bound)
     raised = max(0, observed - bits)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Greatest number of instruction words.
 PROGRAM_DEPTH_MAX = 4096
+#: Least number of bits of an accumulator.
+ACC_WIDTH_MIN = 20
 
 
 def check(config: NpuConfig) -> None:
@@ -65,7 +67,8 @@ def _check_numbers(config: NpuConfig) -> None:
     )
     _require(config, "wgt_exp_min", "at least -31", config.wgt_exp_min >= -31)
     _require(config, "wgt_exp_max", "at most 8", config.wgt_exp_max <= 8)
-    _require(config, "acc_width", f"in 20..{config.full_bits}", 20 <= config.acc_width <= config.full_bits)
+    _require(config, "acc_width", f"in {ACC_WIDTH_MIN}..{config.full_bits}",
+             ACC_WIDTH_MIN <= config.acc_width <= config.full_bits)  # fmt: skip
     if config.acc_register:
         _require(config, "acc_register", "0 in a serial configuration", not config.serial)
         least, most = max(config.acc_width, config.lane_dot_bits), config.full_bits - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .boards import BOARD_SPECS
 from .config import NpuConfig
 from .formats import HALF_FRAC
+from .limits import ACC_WIDTH_MIN
 
 TINY = NpuConfig(
     name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
@@ -98,7 +99,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         act_exp_min=exponent,
         wgt_exp_min=low,
         wgt_exp_max=high,
-        acc_width=max(20, min(config.acc_width - coarser, bits)),
+        acc_width=max(ACC_WIDTH_MIN, min(config.acc_width - coarser, bits)),
         acc_register=0,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)
