@@ -23,7 +23,7 @@ def by_hand(below, exp):
     return power if not k else (power + (1 << k - 1)) >> k
 
 
-@pytest.mark.parametrize("exp", [-70, -40, -31, -17, -16, -9, -1, 0, 1, 5, 40])
+@pytest.mark.parametrize("exp", [-70, -40, -31, -17, -16, -9, -1, 0, 1, 5, 6, 7, 40, 46, 47, 48, 64, 127])
 def test_exponentials_by_hand_and_close_to_the_function(exp):
     rng = np.random.default_rng(exp + 100)
     below = np.concatenate([[0, 1, 2, (1 << 32) - 1], rng.integers(0, 1 << int(rng.integers(3, 33)), 60)])

@@ -117,6 +117,15 @@ def test_addition_aligns_and_rounds_what_is_finer_only_where_it_must():
     assert wide.exp == 1 and wide.mant.tolist() == [2.0**31 - 1] * 2
 
 
+def test_sums_of_several_tensors_are_exact():
+    """Each fits into float32 with room for one more, all together do not."""
+    most = (1 << 23) - 1
+    parts = [Tensor(np.array([most - k], dtype=np.float32), 0, most) for k in (0, 0, 0, 5)]
+    for count in (2, 3, 4):
+        got = added(parts[:count], TrainingFormat(32))
+        assert got.exp == 0 and int(got.mant[0]) == sum(int(t.mant[0]) for t in parts[:count])
+
+
 def test_intermediates_keep_what_fits_and_round_what_does_not():
     fmt = TrainingFormat(16)
     kept = settled(np.array([32767.0, 3.0]), -7, 1 << 20, fmt)

@@ -65,6 +65,7 @@ def exponentials(below: Ints, exp: int) -> Ints:
     half up.
     """
     scale, coarse, fine = powers()
+    exp = min(exp, LOGIT_LIMIT.bit_length() - 1)  # from there on the least difference is beyond the limit
     whole = LOGIT_LIMIT << -exp if -40 <= exp <= 0 else max(LOGIT_LIMIT >> max(exp, 0), 1) if exp > 0 else 1 << 46
     d = round_shift(np.minimum(below, whole), -(LOGIT_POINT + exp))
     d = np.minimum(d, LOGIT_LIMIT << LOGIT_POINT)

@@ -175,12 +175,10 @@ def added(tensors: list[Tensor], fmt: TrainingFormat) -> Tensor:
     there = [t for t in tensors if t.peak] or tensors[:1]
     if len(there) == 1:
         return there[0]
-    total, peak = None, 0
     parts, grid = _aligned(there)
-    for part, most in parts:
-        total, peak = part if total is None else total + part, peak + most
-    assert total is not None
-    return settled(total, grid, peak, fmt)
+    peak = sum(most for _, most in parts)
+    first, *others = (part.astype(carrier(peak), copy=False) for part, _ in parts)
+    return settled(sum(others, first), grid, peak, fmt)
 
 
 def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = None) -> Tensor:
