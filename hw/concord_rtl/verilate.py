@@ -37,6 +37,11 @@ from concord.spec.presets import PRESETS, preset
 
 from .flow.cache import digest, sources
 
+try:
+    import fcntl
+except ImportError:  # Windows: two processes that need the same library both build it
+    fcntl = None
+
 WRAPPER = Path(__file__).with_suffix(".cpp")
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
@@ -138,6 +143,16 @@ def _pieces(files: list[Path], folder: Path) -> list[Path]:
 
 
 @contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Wait for another process that is at the same; what it has built is there then."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{target.name}.lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
     """A new folder that becomes ``target`` when everything went well, unless another process was faster."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -153,9 +168,11 @@ def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
     """Objects of Verilator's own library, compiled once for all designs."""
     names = ["verilated", "verilated_threads", *(["verilated_vcd_c"] if trace else [])]
     folder = build_folder() / f"support-{digest(Path(__file__), metadata.version('verilator'), compiler, trace)[:16]}"
-    if not folder.exists():
-        with _scratch(folder) as scratch:
-            _objects([root / "include" / f"{name}.cpp" for name in names], scratch, root / "include", compiler, trace)
+    with _alone(folder):
+        if not folder.exists():
+            files = [root / "include" / f"{name}.cpp" for name in names]
+            with _scratch(folder) as scratch:
+                _objects(files, scratch, root / "include", compiler, trace)
     return [str(folder / f"{name}.o") for name in names]
 
 
@@ -165,7 +182,9 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
     key = digest(text, wrapper, Path(__file__), metadata.version("verilator"), compiler, flags)[:24]
     target = build_folder() / key
-    if not target.exists():
+    with _alone(target):
+        if target.exists():
+            return target / LIBRARY
         with announced(f"Compiling the simulation of {top}"), _scratch(target) as folder:
             (folder / "design.v").write_text(text)
             program = str(root / "bin" / ("verilator_bin.exe" if os.name == "nt" else "verilator_bin"))
@@ -205,10 +224,11 @@ def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
 
     origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace)[:24]
     note = build_folder() / f"{origin}.path"
-    if note.exists() and (known := Path(note.read_text())).exists():
-        return known
-    path = build(NpuTop(config), "npu", trace=trace)
-    note.write_text(str(path))
+    with _alone(note):
+        if note.exists() and (known := Path(note.read_text())).exists():
+            return known
+        path = build(NpuTop(config), "npu", trace=trace)
+        note.write_text(str(path))
     return path
 
 

@@ -3,6 +3,9 @@
 
 import random
 import subprocess
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,28 @@ def test_who_asks_again_gets_the_same_path(monkeypatch, tmp_path):
     assert rtl.find_library(TINY) == rtl.find_library(TINY) != first and len(called) == 4
     monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
     assert rtl.find_library(TINY) == rtl.find_library(TINY) and len(called) == 5
+
+
+@pytest.mark.skipif(verilate.fcntl is None, reason="Windows has no locks of this kind")
+def test_two_that_need_the_same_build_it_once(monkeypatch, tmp_path):
+    """A thread has files of its own, and waits as a process does."""
+    called = []
+
+    def command(words, folder, env=None):
+        called.append(words[0])
+        time.sleep(0.1)
+        if verilate.LIBRARY in words:
+            (folder / verilate.LIBRARY).write_text("")
+
+    monkeypatch.setattr(verilate, "_call", command)
+    monkeypatch.setenv("CONCORD_BUILD", str(tmp_path))
+    with ThreadPoolExecutor(3) as pool:
+        texts = ["one design", "one design", "another"]
+        one, again, other = pool.map(lambda text: verilate.compile_verilog(text, "m"), texts)
+    assert one == again != other and one.exists() and other.exists()
+    tools = Counter(Path(program).name.partition("_")[0] for program in called)
+    assert tools.pop("verilator") == 2  # of two designs
+    assert sum(tools.values()) == 2 + 2 + 2  # their C++, their links, and the library of Verilator of two files
 
 
 def test_files_are_shared_out(tmp_path, monkeypatch):
