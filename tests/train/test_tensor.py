@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from concord.golden import training
+from concord.golden.rounding import round_shift
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
+from concord.train import tensor
 from concord.train.noise import Noise, permutation, raw, uniform
-from concord.train.products import exact, total
-from concord.train.tensor import Dyadic, Tensor, added, multiplied, narrow, settled, top_of
+from concord.train.products import Outer, exact, total
+from concord.train.tensor import Dyadic, Tensor, added, multiplied, narrow, nearest_away, settled, top_of
 
 RNG = np.random.default_rng
 
@@ -54,6 +56,53 @@ def test_large_tensors_are_rounded_in_chunks():
     got = narrow(Tensor(values, 0, 1 << 22), TrainingFormat(8))
     want = training.quantize(values.astype(int).reshape(1, -1), [0], TrainingFormat(8))
     assert np.array_equal(got.mant.astype(int).reshape(1, -1), want.mant)
+
+
+@pytest.mark.parametrize("dtype, bits", [("f4", 22), ("f4", 24), ("f8", 32), ("f8", 51)])
+def test_halves_are_rounded_away_and_their_neighbours_are_not_moved(dtype, bits):
+    rng, top = RNG(bits), 1 << bits
+    for right in range(1, 33):
+        halves = (rng.integers(-top >> right, top >> right, 500) << right) + (1 << right - 1)
+        values = np.concatenate([halves - 1, halves, halves + 1, rng.integers(-top, top + 1, 500), [-top, top, 0]])
+        values = np.clip(values, -top, top)
+        assert np.array_equal(values.astype(dtype).astype(np.int64), values)
+        got = nearest_away(values.astype(dtype), right, top, np.float64, 1 << 60)
+        assert np.array_equal(got, round_shift(values, right))
+
+
+def test_numbers_without_arrays_are_those_of_arrays():
+    for top in [*range(1000), *((1 << k) + d for k in range(10, 46) for d in (-1, 0, 1))]:
+        for bits in (2, 8, 16, 32):
+            assert tensor._excess(top, bits) == training.bits_to_drop(top, bits)
+            assert tensor._shifted(top, bits - 4) == round_shift(top, bits - 4)
+
+
+@pytest.mark.parametrize("g_bits, x_bits", [(3, 8), (15, 7), (15, 11), (16, 8), (31, 7), (31, 15), (24, 24)])
+@pytest.mark.parametrize("rows", [3, 700])
+def test_sums_over_rows_are_exact(g_bits, x_bits, rows):
+    rng = RNG(g_bits + rows)
+    ends = [[(1 << bits) - 1] for bits in (g_bits, x_bits)]
+    g, x = (np.clip(corners(rng, bits, (2, rows, 3)), -end[0], end[0])
+            for bits, end in zip((g_bits, x_bits), ends, strict=True))  # fmt: skip
+    g[0], x[0] = ends  # every sum is as large as it can be
+    carriers = [np.float32 if bits <= 24 else np.float64 for bits in (g_bits, x_bits)]
+    sums = Outer(g.astype(carriers[0]), ends[0][0], ends[1][0])
+    for begun in range(0, rows, 256):
+        sums.add(begun, x[:, begun : begun + 256].astype(carriers[1]))
+    got, peak = sums.total()
+    want = g.swapaxes(1, 2).astype(object) @ x.astype(object)
+    assert np.array_equal(got.astype(np.int64), want.astype(np.int64)) and abs(want).max() <= peak
+
+
+def test_halves_of_gradients_are_within_eight_bits():
+    g = np.arange(-(1 << 15) + 1, 1 << 15).reshape(1, -1, 1)
+    low, high = Outer._split(g.astype(np.float32))
+    assert np.array_equal(low + 256 * high, g) and max(abs(low).max(), abs(high).max()) <= 128
+
+
+def test_sums_over_rows_that_might_not_fit_are_refused():
+    with pytest.raises(OverflowError, match="must fit in 63 bits"):
+        Outer(np.zeros((1, 4, 1)), 1 << 30, 1 << 31)
 
 
 @pytest.mark.parametrize("axis, block", [(-1, 4), (1, 3), (-1, 50)])

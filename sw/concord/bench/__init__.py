@@ -17,6 +17,7 @@ from .overflow import measure_overflow
 from .rates import measure_rates
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
+from .training import measure_training
 
 Say = Callable[[str], None]
 #: Parts that need the RTL, by name: what measures them on it.
@@ -31,6 +32,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "functions": measure_functions,
     "overflow": measure_overflow,
     "accumulators": measure_accumulators,
+    "training": measure_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
 }

@@ -141,16 +141,18 @@ def lazy_update(
     moved = round_shift(c, np.maximum(right, -_LEFT_LIMIT)[..., None], accumulator.rounding, noise)
     held = np.clip(a + moved, -accumulator.q_max, accumulator.q_max)
     refused = held != a + moved
-    before = (w << shift) + a
     carry = round_shift(held, shift)
     w_new, a_new = w + carry, held - (carry << shift)
     beyond = np.any(np.abs(w_new) > fmt.q_max, axis=-1)
-    total = (w_new << shift) + a_new
+    vanished = (c != 0) & (moved == 0)
+    if not np.any(beyond):
+        return Updated(w_new, a_new, e_w, held - a, refused, vanished, np.zeros_like(e_w))
+    before, total = (w << shift) + a, (w_new << shift) + a_new
     room = np.minimum(TRAIN_EXP_MAX - e_w, _MOST_GROWTH)[..., None]
     ends = beyond[..., None] & (np.abs(round_shift(round_shift(total, room), shift)) > fmt.q_max)
     total = np.where(ends, np.sign(total) * (fmt.q_max << shift + room), total)
     w_new, a_new, grown = _grow(total, w_new, a_new, beyond, fmt, accumulator)
-    return Updated(w_new, a_new, e_w + grown, total - before, refused | ends, (c != 0) & (moved == 0), grown)
+    return Updated(w_new, a_new, e_w + grown, total - before, refused | ends, vanished, grown)
 
 
 def _grow(

@@ -42,6 +42,9 @@ def round_magnitude(magnitude: Ints, right: ArrayLike, rounding: Rounding, noise
         element.
     """
     shift = np.minimum(np.asarray(right, dtype=np.int64), _RIGHT_LIMIT)
+    if rounding == Rounding.NEAREST_AWAY:
+        drop = np.maximum(shift, 0)
+        return np.asarray(((magnitude << np.maximum(-shift, 0)) + (np.int64(1) << drop >> 1)) >> drop)
     whole = _scale(magnitude, -shift)
     if rounding == Rounding.STOCHASTIC:  # noise is below one unit, so it changes nothing that is exact
         scaled = _scale(magnitude, NOISE_BITS - np.maximum(shift, 0))
@@ -49,7 +52,7 @@ def round_magnitude(magnitude: Ints, right: ArrayLike, rounding: Rounding, noise
         return np.asarray(np.where(shift > 0, noisy, whole))
     unit = np.int64(1) << np.maximum(shift, 0)
     rest = 2 * (magnitude - whole * unit) - unit  # what is shifted out against one half: below, equal or above
-    up = rest >= 0 if rounding == Rounding.NEAREST_AWAY else (rest > 0) | (rest == 0) & (whole & 1 == 1)
+    up = (rest > 0) | (rest == 0) & (whole & 1 == 1)
     return np.asarray(whole + (up & (shift > 0)))
 
 

@@ -7,9 +7,10 @@ order. Arrays keep whatever memory layout they come with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ Array = npt.NDArray[Any]
 
 #: Integers up to these are exact, and so are their sums with one half where rounding needs them.
 SINGLE, DOUBLE = 1 << 24, 1 << 53
+#: Integers up to these can be rounded by ``rint``, see :func:`nearest_away`.
+_RINT_SINGLE, _RINT_LIMIT = SINGLE >> 2, DOUBLE >> 2
 #: Elements that are rounded at once: what the cache holds.
 _CHUNK = 1 << 14
 
@@ -85,16 +88,19 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
     axis : int
         Where the neighbours are that share an exponent, if the format has blocks.
     """
+    if not fmt.block and tensor.peak <= fmt.q_max and TRAIN_EXP_MIN <= tensor.exp <= TRAIN_EXP_MAX:
+        return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
     top = top_of(tensor.mant)
     if fmt.block and top:
         return _narrow_blocks(tensor, top, fmt, noise, axis)
-    exp = tensor.exp + int(bits_to_drop(top, fmt.bits))
+    exp = tensor.exp + _excess(top, fmt.bits)
     exp = min(max(exp, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
     right = exp - tensor.exp if top else 0
     if right == 0 and top <= fmt.q_max:
         return Tensor(tensor.mant.astype(carrier(top), copy=False), exp, top)
-    peak = min(int(round_shift(top, right)) + (fmt.rounding == Rounding.STOCHASTIC), fmt.q_max) if right > -32 else 0
-    if right < 0 or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
+    whole = _shifted(top, right) if right > -32 else 0
+    peak = min(whole + (fmt.rounding == Rounding.STOCHASTIC), fmt.q_max)
+    if right < 0 or top > _RINT_LIMIT or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
         exact = tensor.mant.astype(np.int64)
         bits = noise.take(exact.shape) if noise is not None and fmt.rounding == Rounding.STOCHASTIC else None
         if right < 0:
@@ -102,33 +108,53 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
         rounded = np.clip(round_shift(exact, right, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
         peak = fmt.q_max if right < 0 else peak
         return Tensor(rounded.astype(carrier(peak)), exp, peak)
-    limit = fmt.q_max if int(round_shift(top, right)) > fmt.q_max else None
-    return Tensor(_nearest_away(tensor.mant, right, limit, carrier(peak)), exp, peak)
+    return Tensor(nearest_away(tensor.mant, right, top, carrier(peak), fmt.q_max), exp, peak)
 
 
-def _nearest_away(mant: Array, right: int, limit: int | None, dtype: type[np.generic]) -> Array:
-    """``mant * 2**-right`` to the nearest, chunk by chunk.
+def _excess(top: int, bits: int) -> int:
+    """:func:`concord.golden.training.bits_to_drop` of one number, without an array."""
+    return max((top - 1).bit_length() - (bits - 1), 0) if top else 0
 
-    The product with a power of two is exact. The sum with a half is exact but where a float32 is above 2**24 -
-    2**(right-1) in units of its own; it is then the greatest of a block of at most 2**24, and saturates whatever its
-    last bit is.
+
+def _shifted(top: int, right: int) -> int:
+    """A magnitude times ``2**-right``, to the nearest, away: :func:`round_shift` of one number, without an array."""
+    return top << -right if right <= 0 else top + (1 << right - 1) >> right
+
+
+def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], limit: int) -> Array:
+    """``mant * 2**-right`` to the nearest, halves away, within a limit.
+
+    ``rint`` rounds halves to even. A factor that is one unit in its last place greater moves every number by one or
+    two units in the last place: halves away from zero, and nothing else to a half, since integers up to ``2**51``
+    (``2**22`` in float32) have at least two bits behind the binary point, and so are moved by less than 1.
+
+    Parameters
+    ----------
+    mant : array of float32 or float64
+        Integers.
+    right : int
+        Bits to drop, from 1 on.
+    top : int
+        No magnitude is above this; up to ``2**51``.
+    dtype : type
+        Of the result.
+    limit : int
+        Magnitudes beyond it become it.
     """
+    kind = np.float32 if mant.dtype == np.float32 and top <= _RINT_SINGLE else np.float64
     out = np.empty_like(mant, dtype=dtype)
     if out.strides != tuple(s * out.itemsize // mant.itemsize for s in mant.strides):
         mant = mant.copy(order="K")
         out = np.empty_like(mant, dtype=dtype)
     flat, into = mant.ravel(order="K"), out.ravel(order="K")
-    scale = mant.dtype.type(2.0**-right)
-    half = mant.dtype.type(0.5)
-    work, signs = np.empty(_CHUNK, mant.dtype), np.empty(_CHUNK, mant.dtype)
+    factor, work = kind(2.0**-right) * (1 + np.finfo(kind).eps), np.empty(min(_CHUNK, flat.size), kind)
+    clipped = _shifted(top, right) > limit
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
-        x, s = work[: part.size], signs[: part.size]
-        np.multiply(part, scale, out=x)
-        np.copysign(half, x, out=s)
-        np.add(x, s, out=x)
-        np.trunc(x, out=x)
-        if limit is not None:
+        x = work[: part.size]
+        np.multiply(part, factor, out=x, dtype=kind)
+        np.rint(x, out=x)
+        if clipped:
             np.clip(x, -limit, limit, out=x)
         into[start : start + _CHUNK] = x
     if not np.shares_memory(into, out):
@@ -143,7 +169,7 @@ def _narrow_blocks(tensor: Tensor, top: int, fmt: TrainingFormat, noise: Noise |
     padded = np.pad(whole, [(0, 0)] * (whole.ndim - 1) + [(0, -size % fmt.block)])
     blocks = padded.reshape(*whole.shape[:-1], -1, fmt.block)
     tops = np.abs(blocks).max(axis=-1, keepdims=True)
-    most = int(bits_to_drop(top, fmt.bits))
+    most = _excess(top, fmt.bits)
     most = max(most, TRAIN_EXP_MIN - tensor.exp)
     drop = np.clip(bits_to_drop(tops, fmt.bits), max(most - BLOCK_SPREAD, TRAIN_EXP_MIN - tensor.exp, 0), most)
     if tensor.exp + most > TRAIN_EXP_MAX:
@@ -166,48 +192,60 @@ def settled(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
     return Tensor(found.mant.astype(carrier(found.peak), copy=False), found.exp, found.peak)
 
 
-def added(tensors: list[Tensor], fmt: TrainingFormat) -> Tensor:
+def added(tensors: Sequence[Tensor], fmt: TrainingFormat) -> Tensor:
     """The sum of tensors of one shape, on the least of their exponents.
 
     Where an operand would have more than 46 bits on that grid, the grid is as much coarser; what is finer is rounded
     to the nearest, away from zero. The sum is an intermediate.
     """
-    there = [t for t in tensors if t.peak] or tensors[:1]
-    if len(there) == 1:
-        return there[0]
-    parts, grid = _aligned(there)
-    peak = sum(most for _, most in parts)
-    first, *others = (part.astype(carrier(peak), copy=False) for part, _ in parts)
-    return settled(sum(others, first), grid, peak, fmt)
+    if len(tensors) == 1:
+        return tensors[0]
+    parts, grid, peak = _aligned(tensors, sum)
+    there = [(part, tensor) for part, tensor in zip(parts, tensors, strict=True) if part is not None]
+    if len(there) < 2:
+        return there[0][1] if there else tensors[0]
+    total = there[0][0]
+    for part, _ in there[1:]:
+        total = total + part
+    return settled(total, grid, peak, fmt)
 
 
 def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = None) -> Tensor:
     """Tensors side by side along an axis, or along a new one behind that of the samples; grid as for a sum."""
-    parts, grid = _aligned(tensors)
-    arrays = [part for part, _ in parts]
+    parts, grid, peak = _aligned(tensors, max)
+    arrays = [t.mant if part is None else part for t, part in zip(tensors, parts, strict=True)]
     whole = np.stack(arrays, axis=1) if along is None else np.concatenate(arrays, axis=along)
-    return settled(whole, grid, max(most for _, most in parts), fmt)
+    return settled(whole, grid, peak, fmt)
 
 
-def _aligned(tensors: Sequence[Tensor]) -> tuple[list[tuple[Array, int]], int]:
-    """Tensors on one grid with bounds of their magnitudes, and its exponent; zeros have no say in it."""
+def _aligned(tensors: Sequence[Tensor], bound: Callable[[Iterable[int]], int]) -> tuple[list[Array | None], int, int]:
+    """Tensors on one grid, ``None`` in the place of zeros, which have no say in it; its exponent; and a bound.
+
+    ``bound`` makes one of the bounds of all, and decides the type of the arrays.
+    """
     tops = [top_of(t.mant) for t in tensors]
     there = [(t, top) for t, top in zip(tensors, tops, strict=True) if top]
     if not there:
-        return [(t.mant, 0) for t in tensors], tensors[0].exp
+        return [None] * len(tensors), tensors[0].exp, 0
     grid = min(t.exp for t, _ in there)
     grid = max([grid] + [t.exp + top.bit_length() - 46 for t, top in there])
-    empty = [np.zeros_like(t.mant) for t in tensors]
-    return [
-        _on_grid(t, top, t.exp - grid) if top else (zero, 0) for t, top, zero in zip(tensors, tops, empty, strict=True)
-    ], grid
+    peak = bound([_shifted(top, grid - t.exp) for t, top in there])
+    dtype = carrier(peak)
+    return (
+        [_on_grid(t, top, t.exp - grid, dtype) if top else None for t, top in zip(tensors, tops, strict=True)],
+        grid,
+        peak,
+    )
 
 
-def _on_grid(tensor: Tensor, top: int, left: int) -> tuple[Array, int]:
-    if left >= 0:
-        most = top << left
-        return np.ldexp(tensor.mant.astype(np.float64 if most > SINGLE >> 1 else np.float32), left), most
-    return round_shift(tensor.mant, -left).astype(np.float64), int(round_shift(top, -left))
+def _on_grid(tensor: Tensor, top: int, left: int, dtype: type[np.generic]) -> Array:
+    if left < 0:
+        return round_shift(tensor.mant, -left).astype(dtype)
+    if not left:
+        return tensor.mant.astype(dtype, copy=False)
+    if dtype == np.int64:
+        return np.asarray(tensor.mant.astype(np.int64) << left)
+    return np.multiply(tensor.mant, 2.0**left, dtype=dtype)
 
 
 def multiplied(tensor: Tensor, factor: Dyadic, fmt: TrainingFormat) -> Tensor:
@@ -232,6 +270,7 @@ class Dyadic:
         return Fraction(self.mant) * Fraction(2) ** self.exp
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def nearest(cls, number: Fraction | float | int, bits: int = 16) -> Dyadic:
         """The nearest one with a mantissa of that many bits and a sign, halves away from zero."""
         exact = Fraction(number)

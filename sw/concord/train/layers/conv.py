@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.columns import columns, few_images, turned
 from concord.train.layers.dense import with_bias
 from concord.train.layers.windows import Geometry, head
 from concord.train.parameters import Parameter
-from concord.train.products import exact, total
+from concord.train.products import Outer, exact, total
 from concord.train.tensor import Array, Tensor, carrier, settled
 
 
@@ -81,79 +82,105 @@ class Conv(Layer):
         short = way.gradient(g, self.axis)
         spatial = x.mant.shape[self.axis + 1 :]
         back, peak = (self._tap_back if self._depthwise else self._window_back)(self._last(short), short, w, spatial)
-        inner = np.moveaxis(back[head(self.geometry.inside(spatial))], -1, 1)
+        inside = back if back.shape[1:-1] == tuple(spatial) else back[head(self.geometry.inside(spatial))]
+        inner = np.moveaxis(inside, -1, 1)
         return [settled(inner.reshape(x.mant.shape), short.exp + w.exp, peak, fmt)], changes
 
     # Dense and grouped: one matrix product per group, with the windows as rows ---------------------------
 
     def _matrix(self, w: Tensor) -> Array:
-        """``[group, taps * C / group, O / group]``."""
+        """``[group, *kernel, C / group, O / group]``."""
         o, c, *kernel = w.mant.shape
-        apart = w.mant.reshape(self.group, o // self.group, c, *kernel)
-        return np.moveaxis(apart, (1, 2), (-1, -2)).reshape(self.group, -1, o // self.group)
+        return np.moveaxis(w.mant.reshape(self.group, o // self.group, c, *kernel), (1, 2), (-1, -2))
 
-    def _by_group(self, rows: Array, rows_peak: int, matrix: Array, peak: int) -> tuple[Array, int]:
-        """``[N, group, K]`` times ``[group, K, O]``: ``[N, group * O]``."""
-        if self.group == 1:
-            return exact(np.matmul, rows[:, 0], rows_peak, matrix[0], peak, matrix.shape[1])
-        out, bound = exact(np.matmul, rows.swapaxes(0, 1), rows_peak, matrix, peak, matrix.shape[1])
-        return out.swapaxes(0, 1).reshape(len(rows), -1), bound
+    def _products(
+        self, grid: Array, peak: int, geometry: Geometry, counts: Sequence[int], matrix: Array, w_peak: int
+    ) -> tuple[Array, int]:
+        """What every window of ``[images, *spatial, C]`` gives with ``[group, *kernel, C / group, O / group]``."""
+        depth, outputs = prod(matrix.shape[1:-1]), matrix.shape[-1]
+        bound = depth * peak * w_peak
+        dtype = carrier(bound)
+        flat = matrix.reshape(self.group, depth, outputs).astype(dtype)
+        out = np.empty((len(grid), *counts, self.group, outputs), dtype)
+        for images, rows in columns(grid.astype(dtype, copy=False), geometry, self.group):
+            into = out[images].reshape(rows.shape[1], self.group, outputs)
+            into[...] = exact(np.matmul, rows, peak, flat, w_peak, depth)[0].swapaxes(0, 1)
+        return out.reshape(*out.shape[:-2], -1), bound
 
     def _windows(self, grid: Array, x: Tensor, w: Tensor, counts: Sequence[int]) -> tuple[Array, int, Memory]:
-        split = grid.reshape(*grid.shape[:-1], self.group, -1)
-        taps = prod(self.geometry.kernel)
-        found = np.empty((len(grid), *counts, self.group, taps, split.shape[-1]), dtype=grid.dtype)
-        for t, (_, slices) in enumerate(self.geometry.taps(counts)):
-            found[..., t, :] = split[head(slices)]
-        columns = found.reshape(-1, self.group, taps * split.shape[-1])
-        out, peak = self._by_group(columns, x.peak, self._matrix(w), w.peak)
-        return out.reshape(len(grid), *counts, -1), peak, columns
+        return (*self._products(grid, x.peak, self.geometry, counts, self._matrix(w), w.peak), grid)
 
-    def _window_changes(self, g: Array, whole: Tensor, x: Tensor, columns: Array) -> tuple[Array, int]:
-        rows = g.reshape(len(columns), self.group, -1)
-        left, right = rows.transpose(1, 2, 0), columns.swapaxes(0, 1)
-        if self.group == 1:
-            left, right = rows[:, 0].T, columns[:, 0]
-        found, peak = exact(np.matmul, left, whole.peak, right, x.peak, len(columns))
+    def _window_changes(self, g: Array, whole: Tensor, x: Tensor, grid: Array) -> tuple[Array, int]:
+        count = prod(g.shape[:-1])
+        sums = Outer(g.reshape(count, self.group, -1).swapaxes(0, 1), whole.peak, x.peak)
+        begun = 0
+        for _, rows in columns(grid, self.geometry, self.group):
+            sums.add(begun, rows)
+            begun += rows.shape[1]
+        found, peak = sums.total()
         o, c, *kernel = self.weight.blocks.shape
         return np.ascontiguousarray(np.moveaxis(found.reshape(o, *kernel, c), -1, 1)), peak
 
     def _window_back(self, g: Array, short: Tensor, w: Tensor, spatial: Sequence[int]) -> tuple[Array, int]:
-        """The gradient of the input: every tap adds what it has met to where it was."""
-        matrix, taps, counts = self._matrix(w).swapaxes(1, 2), prod(self.geometry.kernel), g.shape[1:-1]
-        met, peak = self._by_group(g.reshape(-1, self.group, matrix.shape[1]), short.peak, matrix, w.peak)
-        met = met.reshape(len(g), *counts, self.group, taps, -1)
-        peak *= taps
-        dtype = np.result_type(met.dtype, carrier(peak))
-        back = np.zeros((len(g), *self.geometry.sizes(spatial), self.group, met.shape[-1]), dtype)
-        for t, (_, slices) in enumerate(self.geometry.taps(counts)):
-            back[head(slices)] += met[..., t, :]
-        return back.reshape(*back.shape[:-2], -1), peak
+        """The gradient of the input, or of the padded input where strides leave gaps."""
+        matrix, geometry = self._matrix(w).swapaxes(-1, -2), turned(self.geometry)
+        if geometry is None:
+            return self._scattered(g, short, matrix, w, spatial)
+        from_behind = matrix[(slice(None), *[slice(None, None, -1)] * geometry.rank)]
+        first = geometry.padded(np.moveaxis(g, -1, 1))
+        return self._products(np.moveaxis(first, 1, -1), short.peak, geometry, spatial, from_behind, w.peak)
 
-    # Depthwise: tap by tap ------------------------------------------------------------------------------
+    def _scattered(
+        self, g: Array, short: Tensor, matrix: Array, w: Tensor, spatial: Sequence[int]
+    ) -> tuple[Array, int]:
+        """Every tap adds what it has met to where it was."""
+        counts, taps, outputs = g.shape[1:-1], prod(self.geometry.kernel), matrix.shape[-2]
+        bound = short.peak * w.peak * outputs * taps
+        dtype = carrier(bound)
+        flat = np.moveaxis(matrix, -2, 1).reshape(self.group, outputs, -1).astype(dtype)
+        back = np.zeros((len(g), *self.geometry.sizes(spatial), self.group, matrix.shape[-1]), dtype)
+        for image, part in zip(back, g, strict=True):
+            rows = part.reshape(-1, self.group, outputs).swapaxes(0, 1).astype(dtype)
+            met = exact(np.matmul, rows, short.peak, flat, w.peak, outputs)[0].swapaxes(0, 1)
+            met = met.reshape(*counts, self.group, taps, -1)
+            for t, (_, slices) in enumerate(self.geometry.taps(counts)):
+                image[slices] += met[..., t, :].astype(dtype, copy=False)
+        return back.reshape(*back.shape[:-2], -1), bound
+
+    # Depthwise: tap by tap, a few images at a time -----------------------------------------------------
 
     def _taps(self, grid: Array, x: Tensor, w: Tensor, counts: Sequence[int]) -> tuple[Array, int, Memory]:
         peak = x.peak * w.peak * prod(self.geometry.kernel)
-        grid, kernel = grid.astype(carrier(peak), copy=False), w.mant.astype(carrier(peak))
-        out = np.zeros((len(grid), *counts, grid.shape[-1]), grid.dtype)
-        for tap, slices in self.geometry.taps(counts):
-            out += grid[head(slices)] * kernel[_at(tap)]
+        dtype = carrier(peak)
+        kernel, taps = w.mant.astype(dtype), list(self.geometry.taps(counts))
+        out = np.zeros((len(grid), *counts, grid.shape[-1]), dtype)
+        for images in few_images(out):
+            part, into = grid[images].astype(dtype, copy=False), out[images]
+            product = np.empty_like(into)
+            for tap, slices in taps:
+                into += np.multiply(part[head(slices)], kernel[_at(tap)], out=product)
         return out, peak, grid
 
     def _tap_changes(self, g: Array, whole: Tensor, x: Tensor, grid: Array) -> tuple[Array, int]:
-        bound, sums = whole.peak * x.peak, {}
-        last, axes, peak = g.astype(carrier(bound)), tuple(range(g.ndim - 1)), 0
-        for tap, slices in self.geometry.taps(g.shape[1:-1]):
-            sums[tap], peak = total(last * grid[head(slices)].astype(last.dtype), bound, axes)
-        found = np.zeros(self.weight.blocks.shape, next(iter(sums.values())).dtype)
-        for tap, values in sums.items():
-            found[_at(tap)] = values
-        return found, peak
+        bound, taps = whole.peak * x.peak, list(self.geometry.taps(g.shape[1:-1]))
+        dtype = carrier(bound * max(prod(g.shape[:-1]), 1))
+        found = np.zeros(self.weight.blocks.shape, dtype)
+        for images in few_images(g):
+            last, part = g[images].astype(dtype), grid[images].astype(dtype)
+            product, ones = np.empty_like(last), np.ones(prod(last.shape[:-1]), dtype)
+            for tap, slices in taps:
+                np.multiply(last, part[head(slices)], out=product)
+                found[_at(tap)] += ones @ product.reshape(len(ones), -1)
+        return found, bound * max(prod(g.shape[:-1]), 1)
 
     def _tap_back(self, g: Array, short: Tensor, w: Tensor, spatial: Sequence[int]) -> tuple[Array, int]:
         peak = short.peak * w.peak * prod(self.geometry.kernel)
-        last, kernel = g.astype(carrier(peak)), w.mant.astype(carrier(peak))
-        back = np.zeros((len(g), *self.geometry.sizes(spatial), g.shape[-1]), last.dtype)
-        for tap, slices in self.geometry.taps(g.shape[1:-1]):
-            back[head(slices)] += last * kernel[_at(tap)]
+        dtype = carrier(peak)
+        kernel, taps = w.mant.astype(dtype), list(self.geometry.taps(g.shape[1:-1]))
+        back = np.zeros((len(g), *self.geometry.sizes(spatial), g.shape[-1]), dtype)
+        for images in few_images(back):
+            last, into = g[images].astype(dtype), back[images]
+            product = np.empty_like(last)
+            for tap, slices in taps:
+                into[head(slices)] += np.multiply(last, kernel[_at(tap)], out=product)
         return back, peak

@@ -64,7 +64,7 @@ class Relu(Layer):
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g = way.gradient(only(grads))
-        return [g.with_mant(g.mant * (memory > 0))], {}
+        return [g.with_mant(g.mant * np.minimum(memory, 1))], {}
 
 
 class TableFunction(Layer):

@@ -13,7 +13,7 @@ from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
 from concord.train.layers.windows import Geometry, room, tail
-from concord.train.tensor import SINGLE, Array, Dyadic, Tensor, carrier, multiplied, settled
+from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, settled
 
 
 class MaxPool(Layer):
@@ -28,16 +28,20 @@ class MaxPool(Layer):
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
         x = way.activation(xs[0], -1 - self.geometry.rank)
         spatial = x.mant.shape[x.mant.ndim - self.geometry.rank :]
-        counts = self.geometry.counts(spatial)
-        grid = self.geometry.padded(x.mant, -float(SINGLE))
-        met = [grid[tail(slices)] for _, slices in self.geometry.taps(counts)]
-        best = met[0].copy(order="K")
-        chosen = np.zeros_like(best, dtype=np.uint16)
-        for t, values in enumerate(met[1:], 1):
-            if way.training:
-                np.copyto(chosen, t, where=values > best)
-            np.maximum(best, values, out=best)
-        return [x.with_mant(best)], (chosen, spatial)
+        counts, taps = self.geometry.counts(spatial), prod(self.geometry.kernel)
+        # Beside an element stands its tap, the first one highest: the greatest is the first of the greatest.
+        places = 1 << (taps - 1).bit_length()
+        dtype = carrier((x.peak + 2) * places)
+        lowest = -float((x.peak + 1) * places)
+        grid = self.geometry.padded(np.multiply(x.mant, places, dtype=dtype), lowest)
+        best: Array | None = None
+        for t, (_, slices) in enumerate(self.geometry.taps(counts)):
+            met = grid[tail(slices)] + dtype(places - 1 - t)
+            best = met if best is None else np.maximum(best, met, out=best)
+        assert best is not None
+        greatest = np.floor(best * (1 / places))
+        chosen = best - greatest * places
+        return [x.with_mant(greatest.astype(x.mant.dtype, copy=False))], (places - 1 - chosen, spatial)
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g, (chosen, spatial) = only(grads), memory
@@ -45,12 +49,13 @@ class MaxPool(Layer):
         peak = g.peak if apart else g.peak * prod(self.geometry.kernel)
         met = g.mant.astype(carrier(peak), copy=False)
         back = room(self.geometry, met, spatial)
+        zero = met.dtype.type(0)
         for t, (_, slices) in enumerate(self.geometry.taps(met.shape[met.ndim - self.geometry.rank :])):
             place = back[tail(slices)]
             if apart:
-                np.multiply(met, chosen == t, out=place)
+                place[...] = np.where(chosen == t, met, zero)
             else:
-                place += met * (chosen == t)
+                place += np.where(chosen == t, met, zero)
         inner = back[tail(self.geometry.inside(spatial))]
         return [settled(inner, g.exp, peak, way.formats.intermediate)], {}
 

@@ -43,8 +43,12 @@ class Geometry:
     @property
     def apart(self) -> bool:
         """Whether no element is in two windows."""
-        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.attrs["dilations"], strict=True)]
-        return all(step >= span for step, span in zip(self.attrs["strides"], spans, strict=True))
+        return all(step >= span for step, span in zip(self.attrs["strides"], self.spans, strict=True))
+
+    @property
+    def spans(self) -> Shape:
+        """From the first to the last element of a window."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.attrs["dilations"], strict=True))
 
     def sizes(self, spatial: Sequence[int]) -> Shape:
         """Of a padded array."""
@@ -87,4 +91,6 @@ def room(geometry: Geometry, like: Array, spatial: Sequence[int], value: float =
     """A padded array of one value, with its axes in memory in the order of those of ``like``."""
     shape = (*like.shape[: like.ndim - geometry.rank], *geometry.sizes(spatial))
     order = np.argsort([-abs(stride) for stride in like.strides], kind="stable")
-    return np.full([shape[axis] for axis in order], value, like.dtype).transpose(np.argsort(order))
+    sizes = [shape[axis] for axis in order]
+    grown = np.full(sizes, value, like.dtype) if value else np.zeros(sizes, like.dtype)
+    return grown.transpose(np.argsort(order))
