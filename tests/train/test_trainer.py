@@ -287,3 +287,12 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         (tmp_path / "d.npz").write_bytes(changed)
         with pytest.raises(ValueError, match="checkpoint"):
             got.restore(tmp_path / "d.npz")
+
+
+def test_a_checkpoint_of_the_same_bytes_of_another_type_is_refused(tmp_path):
+    signed = replace(few(20), x=few(20).x.astype(np.int8) - np.int8(5))
+    unsigned = replace(signed, x=signed.x.view(np.uint8))
+    trainer(samples=signed, epochs=1).save(tmp_path / "c.npz")
+    trainer(samples=signed, epochs=1).restore(tmp_path / "c.npz")
+    with pytest.raises(ValueError, match="with these settings and data"):
+        trainer(samples=unsigned, epochs=1).restore(tmp_path / "c.npz")

@@ -12,7 +12,7 @@ import numpy as np
 
 from concord.graph.ir import Graph
 from concord.train import checkpoint
-from concord.train.data import Samples
+from concord.train.data import Array, Samples
 from concord.train.layers.base import Pass
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import Network, batch
@@ -190,9 +190,7 @@ class Trainer:
 
     @property
     def _facts(self) -> dict[str, Any]:
-        marks = [
-            hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest() for a in (self.samples.x, self.samples.y)
-        ]
+        marks = [_mark(np.asarray(a)) for a in (self.samples.x, self.samples.y)]
         facts = self.settings.facts | {"data": marks, "scale": self.samples.scale, "zero": self.samples.zero}
         del facts["epochs"]  # a run may be made longer
         return facts | {"random": self.random}
@@ -217,3 +215,9 @@ class Trainer:
     def trained(self) -> Graph:
         """The network with the weights as they are now, ready to be compiled."""
         return self.network.trained()
+
+
+def _mark(array: Array) -> str:
+    """A hash of the numbers: of type, shape and bytes."""
+    head = f"{array.dtype.str} {array.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
