@@ -4,16 +4,6 @@ import numpy as np
 
 from concord.emulator import Emulator, Memories, ReferenceMachine
 from concord.spec.isa import Trap
-from concord.spec.memmap import RegionId
-
-
-def loaded(image):
-    """Memories with an image in them."""
-    memories = Memories(image.config)
-    memories.write(RegionId.PROGRAM, 0, list(image.program))
-    for part in image.segments:
-        memories.write(part.region, part.start, part.words())
-    return memories
 
 
 def run_reference(image, x):
@@ -21,7 +11,7 @@ def run_reference(image, x):
 
     Lanes of outputs that are not sent are zero, as a device gives them.
     """
-    config, (given,), memories = image.config, image.inputs, loaded(image)
+    config, (given,), memories = image.config, image.inputs, Memories.of(image)
     results = {port.name: [] for port in image.outputs}
     for sample in x:
         memories.write(given.region, given.address, given.encode(sample, config))

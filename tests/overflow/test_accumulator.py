@@ -9,11 +9,11 @@ from commands import run, two_products
 from compiled_nets import ROOMY, graph_of, perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.compiler.package import Package
+from concord.emulator import Memories
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.overflow import accumulator, analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
-from concord.overflow.intervals import loaded
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, UP5K, with_accumulator
 
@@ -50,7 +50,7 @@ def test_what_samples_need_and_a_guard(guard):
     assert all(np.array_equal(want[0][name], got[0][name]) for name in want[0]) and not got[1]
     # Exponents of weights are those that there are, and the weights the same numbers.
     numbers = []
-    for memories in (loaded(compiled.image), loaded(found.compiled.image)):
+    for memories in (Memories.of(compiled.image), Memories.of(found.compiled.image)):
         numbers.append(np.ldexp(memories.matrix_mant, memories.matrix_exp[..., None]))
         used = memories.matrix_exp[memories.matrix_mant.any(axis=-1)]
     assert np.array_equal(*numbers)

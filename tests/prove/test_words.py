@@ -8,8 +8,7 @@ import pytest
 import compiled_nets
 from compiled_nets import ROOMY
 from concord.compiler.model import compile_graph
-from concord.derive.flow import memories_of
-from concord.emulator import Emulator
+from concord.emulator import Emulator, Memories
 from concord.image import Image, Port
 from concord.program import trace
 from concord.prove import Subject, prove, twins
@@ -100,4 +99,4 @@ def test_chains_alone_are_the_program(engines):
 
 def test_memories_of_an_image_have_the_program():
     image = Image(TINY, (7, 9))
-    assert memories_of(image).program[:3].tolist() == [7, 9, 0]
+    assert Memories.of(image).program[:3].tolist() == [7, 9, 0]

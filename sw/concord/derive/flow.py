@@ -216,21 +216,12 @@ def symbolic_run(image: Image, inputs: dict[str, Ids], sizes: dict[str, int], pc
     return _Run(image, inputs, sizes, flags).go(pc)
 
 
-def memories_of(image: Image) -> Memories:
-    """Memories with what an image loads."""
-    memories = Memories(image.config)
-    memories.program[: len(image.program)] = np.array(image.program, dtype=np.uint64)
-    for segment in image.segments:
-        memories.write(segment.region, segment.start, segment.words())
-    return memories
-
-
 class _Run:
     """State of a symbolic run."""
 
     def __init__(self, image: Image, inputs: dict[str, Ids], sizes: dict[str, int], flags: bool):
         self.image, self.config = image, image.config
-        self.memories = memories_of(image)
+        self.memories = Memories.of(image)
         self.instances: list[Instance] = []
         self._elements: list[Ids] = []
         self._count = 0

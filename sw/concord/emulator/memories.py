@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.image import Image
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.memmap import Region, RegionId, regions
@@ -51,6 +52,15 @@ class Memories:
         self.slots: NDArray[np.int64] = np.zeros((config.table_slots, len(config.table_slot.fields)), dtype=np.int64)
         self.flags: NDArray[np.uint8] = np.zeros(config.program_depth, dtype=np.uint8)
         self._regions = regions(config)
+
+    @classmethod
+    def of(cls, image: Image) -> Memories:
+        """Memories with what an image loads."""
+        memories = cls(image.config)
+        memories.write(RegionId.PROGRAM, 0, image.program)
+        for segment in image.segments:
+            memories.write(segment.region, segment.start, segment.words())
+        return memories
 
     def slot(self, number: int) -> dict[str, int]:
         """Descriptor of one table."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from concord.compiler.bounds import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.compiler.quantized import exponents_of
+from concord.emulator import Memories
 from concord.graph.ir import Graph
 from concord.host import connect
 from concord.spec.config import NpuConfig
@@ -18,7 +19,6 @@ from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
 
 from .compiled import Ranges, analyse_machine, bounds_of
-from .intervals import loaded
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
 GUARD = 6
@@ -168,7 +168,7 @@ def choose_accumulator(
 
 def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
     """Least and greatest exponent of the blocks of weights that are not zero."""
-    config, memories = compiled.image.config, loaded(compiled.image)
+    config, memories = compiled.image.config, Memories.of(compiled.image)
     used = memories.matrix_exp[memories.matrix_mant.any(axis=-1)]
     return (int(used.min()), int(used.max())) if used.size else (config.wgt_exp_min, config.wgt_exp_max)
 

@@ -114,7 +114,7 @@ class Bounds:
         if missing := sorted({port.name for port in image.inputs} - set(ranges)):
             raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
         self.image, self.config = image, image.config
-        self.memories = loaded(image)
+        self.memories = Memories.of(image)
         self._store = _Store(self.memories)
         self._accesses: dict[Chain, Access] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
@@ -285,15 +285,6 @@ def _times(weights: F64, low: F64, high: F64) -> Ends:
     """Ends of weights ``[L, rows, N]`` times intervals."""
     a, b = weights[..., None] * low, weights[..., None] * high
     return np.minimum(a, b), np.maximum(a, b)
-
-
-def loaded(image: Image) -> Memories:
-    """Memories with an image in them."""
-    memories = Memories(image.config)
-    memories.write(RegionId.PROGRAM, 0, image.program)
-    for segment in image.segments:
-        memories.write(segment.region, segment.start, segment.words())
-    return memories
 
 
 def _narrow(config: NpuConfig, x: Ends, quant: Quant) -> tuple[Ends, Ends]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.asm import disassemble
-from concord.derive.flow import memories_of
+from concord.emulator import Memories
 from concord.host.device import Device
 from concord.image import Image
 from concord.program import Address, Chain, trace
@@ -84,7 +84,7 @@ class Steps:
 
     def __init__(self, emulator: Device, device: Device, image: Image, layer_of: LayerOf):
         self.devices, self.image, self.config, self.layer_of = (emulator, device), image, image.config, layer_of
-        self.program = memories_of(image).program.tolist()
+        self.program = Memories.of(image).program.tolist()
 
     def first(self, sample: Sample, number: int) -> Difference | None:
         """The first word that differs when every chain runs alone; else the first chain behind which memories do.
