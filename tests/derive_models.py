@@ -313,8 +313,37 @@ def host_operators():
     return replace(model, tail=behind)
 
 
+def host_windows():
+    """The host pads in every way, and takes maxima of windows and of axes."""
+    m = Maker(11)
+    model = m.model(m.add(ir.Relu, (2, 5, 4), x=m.input((2, 5, 4))))
+    pads, pool = (0, 0, 1, 2, 0, 0, 3, 1), {"kernel": (3, 2), "strides": (2, 1), "dilations": (1, 2)}
+    table = [
+        ("Softmax", "output/0", "soft", (1, 2, 5, 4), {"axis": 3}),
+        ("Mul", "soft", "scaled", (1, 2, 5, 4), {"constant": m.rng.normal(size=(5, 4))}),
+        *(("Pad", "scaled", mode, (1, 2, 9, 7), {"pads": pads, "mode": mode, "value": 0.0})
+          for mode in ("reflect", "edge", "wrap")),
+        ("Pad", "scaled", "numbers", (1, 3, 5, 6),
+         {"pads": (0, 1, 0, 0, 0, 0, 0, 2), "mode": "constant", "value": -0.3}),
+        ("PadCopy", "scaled", "infinite", (1, 2, 5, 5), {"pads": (0,) * 7 + (1,), "mode": "constant", "value": np.inf}),
+        ("Pad", "scaled", "same", (1, 2, 5, 4), {"pads": (0,) * 8, "mode": "reflect", "value": 0.0}),
+        ("MaxPool", "scaled", "pooled", (1, 2, 2, 2), {**pool, "pads": (0,) * 4}),
+        ("MaxPool", "scaled", "inside", (1, 2, 4, 5), {**pool, "pads": (1, 1, 3, 2)}),
+        ("MaxPool", "scaled", "beyond", (1, 2, 7, 4), {"kernel": (1, 1), "strides": (1, 1), "dilations": (1, 1),
+                                                       "pads": (2, 0, 0, 0)}),
+        ("ReduceMax", "scaled", "rows", (1, 2, 4), {"axes": (2,), "keepdims": False}),
+        ("ReduceMax", "numbers", "greatest", (1, 1, 1, 1), {"axes": (1, 2, 3), "keepdims": True}),
+        ("ReduceMax", "scaled", "none", (1, 2, 5, 4), {"axes": (), "keepdims": False}),
+    ]  # fmt: skip
+    shapes = {"output/0": (1, 2, 5, 4)} | {one[2]: one[3] for one in table}
+    nodes = [Node(op, f"{op} {k}", (given,), (made,), attrs) for k, (op, given, made, _, attrs) in enumerate(table)]
+    behind = Graph("host", nodes, ["output/0"], [one[2] for one in table], shapes, set(shapes))
+    behind.check()
+    return replace(model, tail=behind)
+
+
 #: By name: those with a host's part.
-TAILS = {"tail": tail, "host_operators": host_operators}
+TAILS = {"tail": tail, "host_operators": host_operators, "host_windows": host_windows}
 
 #: By name: what makes a model.
 MODELS = {

@@ -61,6 +61,22 @@ def test_softmax_of_many_lengths(count, backend, tmp_path):
 
 
 @every
+def test_windows_behind_a_softmax(backend, tmp_path):
+    """Compiled, and with the results of the driver."""
+    dense = {"weight": np.random.default_rng(4).normal(0, 2, (24, 6)), "bias": np.zeros(24)}
+    pool = {"kernel": (2, 2), "strides": (1, 2), "dilations": (1, 1), "pads": (1, 0, 1, 1)}
+    nodes = [
+        Node("Dense", "dense", ("x",), ("a",), dense),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("Reshape", "map", ("p",), ("m",), {"shape": (1, 2, 3, 4)}),
+        Node("MaxPool", "pool", ("m",), ("n",), pool),
+        Node("Pad", "pad", ("n",), ("o",), {"pads": (0, 0, 1, 0, 0, 1, 0, 2), "mode": "constant", "value": 0.01}),
+        Node("ReduceMax", "greatest", ("o",), ("y",), {"axes": (1, 3), "keepdims": False}),
+    ]
+    networks(compile_graph(graph_of(nodes, x=(1, 6)), ROOMY).package, backend, tmp_path, 20)
+
+
+@every
 @pytest.mark.parametrize("grid", [None, Grid(-3, -9, 9)])
 def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
     """As the driver does: not rounded to binary16; one that is for the host alone is rounded to its grid."""
@@ -132,6 +148,7 @@ def test_others_are_refused_by_name(tmp_path):
     """Whatever may follow a softmax is derived, or its name is in the message."""
     late = {name for name, one in OPS.items() if one.kind is not Kind.QUANTISED}
     derived = {"Softmax", "Reshape", "Transpose", "Concat", "Slice", "Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip"}
+    derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy"}
     model = TAILS["tail"]()
     for op in sorted(late - derived - {"Function"}):
         node = Node(op, "the last", ("shares",), ("end",), {})

@@ -24,6 +24,7 @@ class Action(Enum):
     CONCAT = "concat"  # ``numbers``: the axis
     SLICE = "slice"  # ``numbers``: axis, start, stop and step; stop -1 is before the first
     SOFTMAX = "softmax"  # ``numbers``: the axis
+    FILL = "fill"  # a tensor of any shape, and a constant that is broadcast to ``shape`` for each of its samples
     ADD = "add"
     SUB = "sub"
     MUL = "mul"
@@ -138,9 +139,87 @@ def _between(make: _Lowering, x: str, low: float, high: float) -> str:
 def _slice(make: _Lowering, node: Node, inputs: list[str]) -> str:
     x, attrs = inputs[0], node.attrs
     for axis, *taken in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
-        shape = list(make.shape(x))
-        shape[axis] = len(range(*taken))
-        x = make.step(Action.SLICE, (x,), tuple(shape), (axis, *taken))
+        x = _taken(make, x, axis, range(*taken))
+    return x
+
+
+def _taken(make: _Lowering, x: str, axis: int, taken: range) -> str:
+    """These indices of an axis."""
+    shape = list(make.shape(x))
+    shape[axis] = len(taken)
+    return make.step(Action.SLICE, (x,), tuple(shape), (axis, taken.start, taken.stop, taken.step))
+
+
+def _filled(make: _Lowering, like: str, shape: Shape, value: float) -> str:
+    """A tensor of one number, with as many samples as another."""
+    return make.step(Action.FILL, (like, np.full((1,) * len(shape), value)), shape)
+
+
+def _joined(make: _Lowering, parts: list[str], axis: int) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(make.shape(parts[0]))
+    shape[axis] = sum(make.shape(part)[axis] for part in parts)
+    return make.step(Action.CONCAT, tuple(parts), tuple(shape), (axis,))
+
+
+def _padded(make: _Lowering, x: str, axis: int, pads: tuple[int, int], value: float) -> str:
+    shape = make.shape(x)
+    sizes = ((*shape[:axis], pad, *shape[axis + 1 :]) for pad in pads)
+    before, after = ([_filled(make, x, size, value)] if size[axis] else [] for size in sizes)
+    return _joined(make, [*before, x, *after], axis)
+
+
+def _pad(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    x, pads, mode = inputs[0], node.attrs["pads"], node.attrs["mode"]
+    rank = len(pads) // 2
+    for axis, widths in enumerate(zip(pads[:rank], pads[rank:], strict=True)):
+        if not any(widths):
+            continue
+        if mode == "constant":
+            x = _padded(make, x, axis, widths, float(node.attrs["value"]))
+        else:
+            order = np.pad(np.arange(make.shape(x)[axis]), widths, mode=mode)
+            x = _joined(make, [_taken(make, x, axis, part) for part in _ranges(order.tolist())], axis)
+    return x
+
+
+def _ranges(order: list[int]) -> list[range]:
+    """Indices as ranges that go up or down by one, one after the other."""
+    found = [range(order[0], order[0] + 1)]
+    for index in order[1:]:
+        last = found[-1]
+        by = index - last[-1]
+        if abs(by) == 1 and (len(last) == 1 or by == last.step):
+            found[-1] = range(last.start, index + by, by)
+        else:
+            found.append(range(index, index + 1))
+    return found
+
+
+def _reduce_max(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    """An element may count twice: parts overlap where their number is odd."""
+    x = inputs[0]
+    for axis in node.attrs["axes"]:
+        while (count := make.shape(x)[axis]) > 1:
+            half = count - count // 2
+            parts = [_taken(make, x, axis, range(start, start + half)) for start in (0, count - half)]
+            x = make.arithmetic(Action.MAX, parts[0], parts[1])
+    return x
+
+
+def _max_pool(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    """Along one axis after the other; padding counts as minus infinity."""
+    x, attrs = inputs[0], node.attrs
+    rank = len(attrs["kernel"])
+    for k, (taps, by, apart) in enumerate(zip(attrs["kernel"], attrs["strides"], attrs["dilations"], strict=True)):
+        axis = len(make.shape(x)) - rank + k
+        x = _padded(make, x, axis, (attrs["pads"][k], attrs["pads"][rank + k]), -np.inf)
+        last = make.shape(x)[axis] - (taps - 1) * apart
+        found, *others = (_taken(make, x, axis, range(tap * apart, tap * apart + last, by)) for tap in range(taps))
+        for other in others:
+            found = make.arithmetic(Action.MAX, found, other)
+        x = found
     return x
 
 
@@ -193,4 +272,8 @@ _LOWERED: dict[str, _Lower] = {
     "Relu": lambda make, node, inputs: make.arithmetic(Action.MAX, inputs[0], np.array(0.0)),
     "Clip": lambda make, node, inputs: _between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
     "Function": _function,
+    "MaxPool": _max_pool,
+    "ReduceMax": _reduce_max,
+    "Pad": _pad,
+    "PadCopy": _pad,
 }

@@ -152,7 +152,9 @@ class _Writer:
         """The function ``behind(values)``, and what it calls: outputs by name from values by name."""
         own = Names()
         names = {name: f"values[{name!r}]" for name in tail.inputs}
-        dialect = Dialect("np.maximum", "np.minimum", "np.concatenate", "transpose", self._tail_constant)
+        dialect = Dialect(
+            "np.maximum", "np.minimum", "np.concatenate", "np.broadcast_to", "transpose", self._tail_constant
+        )
         lines = tail_lines(tail, names, dialect, lambda name: own.new("host", name))
         found = ", ".join(f"{name!r}: {names[name]}" for name in tail.outputs)
         about = '"""What the host computes from the outputs of the NPU, in float64."""'

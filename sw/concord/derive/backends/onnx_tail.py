@@ -57,6 +57,9 @@ def _write(writer: Writer, step: Step, x: list[str]) -> str:
             return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
         case Action.SOFTMAX:
             return _softmax(writer, x[0], step.numbers[0] + 1, step.shape[step.numbers[0]])
+        case Action.FILL:
+            samples = writer.node("Shape", [x[0]], start=0, end=1)
+            return writer.node("Expand", [x[1], writer.node("Concat", [samples, writer.ints([*step.shape])], axis=0)])
     return writer.node(_OPS[step.action], x)
 
 

@@ -25,7 +25,7 @@ class Dialect:
 
     Parameters
     ----------
-    maximum, minimum, join, permute : str
+    maximum, minimum, join, repeat, permute : str
         Its functions; ``permute`` is a method.
     constant : callable
         The text of a constant of this type.
@@ -34,6 +34,7 @@ class Dialect:
     maximum: str
     minimum: str
     join: str
+    repeat: str
     permute: str
     constant: Callable[[npt.ArrayLike, type], str]
 
@@ -92,6 +93,8 @@ def _text(step: Step, x: list[str], dialect: Dialect) -> str:
             return f"{x[0]}[{':, ' * (axis + 1)}{index}]"
         case Action.SOFTMAX:
             return f"host_softmax({x[0]}, {step.numbers[0] + 1})"
+        case Action.FILL:
+            return f"{dialect.repeat}({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, step.shape))}))"
     assert step.action in ARITHMETIC
     sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*"}.get(step.action)
     if sign is not None:
