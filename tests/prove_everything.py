@@ -80,6 +80,8 @@ def run(waiting, jobs, console):
             one = future.result()
             found.append(one)
             progress.advance(bar)
+            if not console.is_terminal and len(found) % _TOGETHER == 0:
+                console.print(f"{len(found)} of {len(waiting)} parts")
             for text in one.differences:
                 progress.console.print(text)
     return found

@@ -126,14 +126,21 @@ def programs(name, first, last):
             inputs = random_inputs(image, 2, seed)
             found.coverage += covered(image, inputs)
             subject = Subject(f"{kind} {seed} for {name}", image)
-            for one in only:
-                try:
-                    found.add(prove(subject, inputs, only=[one]))
-                except ValueError as error:
-                    if one not in DERIVED:
-                        raise
-                    found.left_out.append(f"{subject.name}: {one} refuses it: {error}")
+            try:
+                found.add(prove(subject, inputs, only=only))
+            except ValueError:  # something refuses the program: the others, one by one
+                _one_by_one(found, subject, inputs, only)
     return found
+
+
+def _one_by_one(found, subject, inputs, only):
+    for one in only:
+        try:
+            found.add(prove(subject, inputs, only=[one]))
+        except ValueError as error:
+            if one not in DERIVED:
+                raise
+            found.left_out.append(f"{subject.name}: {one} refuses it: {error}")
 
 
 def missing(coverage, name):

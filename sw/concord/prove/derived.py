@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from concord.compiler.package import Package
 from concord.derive.flow import layer_names
+from concord.derive.ir import Model
 from concord.derive.model import Observed, derive_image, derive_package, observe
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
@@ -60,6 +61,11 @@ class Subject:
     def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
         """Samples as the driver gives them to a device."""
         return dict(inputs) if self.package is None else self.package.arrangement.pack(inputs)
+
+    @cached_property
+    def derived(self) -> Model:
+        """The derived model with its flags, as ``concord derive --flags`` writes it."""
+        return derive_image(self.image, True) if self.package is None else derive_package(self.package, True)
 
     @cached_property
     def observed(self) -> Observed:
@@ -166,9 +172,7 @@ class Derived:
         self.subject, self.places, self.kind = subject, places, kind
         self.comparison = Comparison(name, kind.label, kind.version)
         begin = time.perf_counter()
-        package = subject.package
-        model = derive_image(subject.image, True) if package is None else derive_package(package, True)
-        self._plain = kind.load_flagged(model, folder, "twin")
+        self._plain = kind.load_flagged(subject.derived, folder, "twin")
         self._inside: Step = kind.load(subject.observed.model, folder, "observed")
         self.comparison.seconds += time.perf_counter() - begin
 

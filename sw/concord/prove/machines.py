@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from concord.derive.flow import layer_names
 from concord.host import connect
 from concord.host.device import Device
+from concord.host.rtl import find_library
 from concord.prove.derived import Subject
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import different
@@ -40,9 +42,12 @@ class Machine:
     vectors: int | None = None
 
 
+#: The simulation of a configuration is looked for once: sources do not change while programs are compared.
+_library = cache(find_library)
+
 MACHINES = {
     "reference": Machine("reference machine", ReferenceDevice, 20_000),
-    "rtl": Machine("RTL (Verilator)", lambda config: connect("rtl", config)),
+    "rtl": Machine("RTL (Verilator)", lambda config: connect("rtl", config, library=_library(config))),
 }
 
 
