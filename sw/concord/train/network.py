@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph, Node, Shape
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
 from concord.train.layers.conv import Conv
@@ -97,28 +97,9 @@ class Network:
         if node.op == "Dense":
             weight, bias = self._weights(node, index, -1)
             return Dense(*names, weight, bias)
-        if node.op == "Relu":
-            return Relu(*names)
-        if node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in SLOPES:
-            return TableFunction(*names, attrs["functions"][0][0])
-        if node.op == "MaxPool":
-            return MaxPool(*names, attrs["kernel"], attrs)
-        if node.op == "AveragePool":
-            return AveragePool(*names, node)
-        if node.op == "ReduceMean":
-            return Mean(*names, attrs["axes"], attrs["keepdims"])
-        if node.op in ("Reshape", "Transpose", "Slice"):
-            return Moving(node)
-        if node.op == "Add" and len(node.inputs) == 2:
-            shapes = {self.graph.shapes[name] for name in node.inputs}
-            if len(shapes) == 1:
-                return Add(*names)
-            raise CannotTrain(f"{node.name} (Add of the shapes {sorted(shapes)})")
         if node.op in ("LSTM", "GRU"):
             return self._recurrent(node, index)
-        kind = "Add of a constant" if node.op == "Add" else node.op
-        functions = ", ".join(name for name, _ in attrs.get("functions", ()))
-        raise CannotTrain(f"{node.name} ({kind}{': ' + functions if functions else ''})")
+        return without_weights(node, [self.graph.shapes[name] for name in node.inputs if name])
 
     def _weights(self, node: Node, index: int, axis: int | None) -> tuple[Parameter, Parameter]:
         formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
@@ -257,6 +238,36 @@ class Network:
         between = {node.inputs[0] for node in self.graph.nodes if node.op == "BatchNorm"}
         graph.shapes = {name: shape for name, shape in graph.shapes.items() if name not in between}
         return graph
+
+
+def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:
+    """The layer of a node that has no weights, whose inputs have these shapes.
+
+    Raises
+    ------
+    CannotTrain
+        If there is none.
+    """
+    names, attrs = (node.name, node.inputs, node.outputs), node.attrs
+    if node.op == "Relu":
+        return Relu(*names)
+    if node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in SLOPES:
+        return TableFunction(*names, attrs["functions"][0][0])
+    if node.op == "MaxPool":
+        return MaxPool(*names, attrs["kernel"], attrs)
+    if node.op == "AveragePool":
+        return AveragePool(*names, node)
+    if node.op == "ReduceMean":
+        return Mean(*names, attrs["axes"], attrs["keepdims"])
+    if node.op in ("Reshape", "Transpose", "Slice"):
+        return Moving(node)
+    if node.op == "Add" and len(node.inputs) == 2:
+        if len(set(shapes)) == 1:
+            return Add(*names)
+        raise CannotTrain(f"{node.name} (Add of the shapes {sorted(set(shapes))})")
+    kind = "Add of a constant" if node.op == "Add" else node.op
+    functions = ", ".join(name for name, _ in attrs.get("functions", ()))
+    raise CannotTrain(f"{node.name} ({kind}{': ' + functions if functions else ''})")
 
 
 def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> Tensor:

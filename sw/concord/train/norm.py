@@ -127,7 +127,8 @@ class Norm:
         for (mant, exp), (other, at) in zip(self.mean.numbers, biases, strict=True):
             least = min(exp, at)
             found.append(nearest((mant << exp - least) - (other << at - least), 1, least, RUNNING_BITS))
-        self.mean = Running.of(found)
+        fresh = Running.of(found)
+        self.mean.mant, self.mean.exp = fresh.mant, fresh.exp
 
     @property
     def state(self) -> dict[str, npt.NDArray[Any]]:

@@ -237,13 +237,11 @@ def _normal(short: Array, exps: Sequence[int], roots: Sequence[Number]) -> Tenso
     return Tensor(found.astype(carrier(peak)), exp, peak)
 
 
-def normalised(product: Conv | Dense, node: Node, formats: TrainingFormats, fresh: bool) -> Normalised:
-    """A product with the normalisation of a node behind it.
+def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
+    """What a node has.
 
     Parameters
     ----------
-    product : Conv or Dense
-        Whose result the node reads. A bias is taken over by the running mean.
     node : Node
         ``BatchNorm``.
     formats : TrainingFormats
@@ -271,7 +269,15 @@ def normalised(product: Conv | Dense, node: Node, formats: TrainingFormats, fres
     least = int(gamma.exp.max())
     beta = Parameter.begin(f"{name}.shift", shift, formats.bias, formats.accumulator, zero_exp=least)
     share = Dyadic.nearest(1 - Fraction(momentum).limit_denominator(10**7))
-    norm = Norm(name, gamma, beta, Running.begin(mean), Running.begin(variance), Dyadic.nearest(epsilon), share)
+    return Norm(name, gamma, beta, Running.begin(mean), Running.begin(variance), Dyadic.nearest(epsilon), share)
+
+
+def normalised(product: Conv | Dense, node: Node, formats: TrainingFormats, fresh: bool) -> Normalised:
+    """A product with the normalisation of a node that reads its result (:func:`norm_of`) behind it.
+
+    A bias of the product is taken over by the running mean.
+    """
+    norm = norm_of(node, formats, fresh)
     if product.bias is not None and not fresh:
         norm.begin_behind(product.bias)
     return Normalised(product, norm, node.outputs)

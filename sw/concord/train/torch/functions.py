@@ -1,0 +1,214 @@
+"""Functions of PyTorch on blocks: each is a layer of integer training, or moves elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from concord.graph.ir import Node
+from concord.train.network import without_weights
+from concord.train.torch.blocks import FUNCTIONS, Block, judged
+
+
+def layer(op: str, stem: str, blocks: Sequence[Block], **attrs: Any) -> Block:
+    """A layer without weights on blocks of one pass."""
+    if any(not isinstance(block, Block) for block in blocks) or len({id(block.tape) for block in blocks}) != 1:
+        raise TypeError(f"operands of {stem} must be blocks of one pass through a converted module")
+    tape = blocks[0].tape
+    node = Node(op, stem, tuple(block.name for block in blocks), (stem,), attrs)
+    found = without_weights(node, [tape.shapes[block.name] for block in blocks])
+    ((name, tensor),) = tape.run(op, stem, found, [block.made for block in blocks], attrs)
+    return Block(tape, name, tensor)
+
+
+def expect(what: str, **given: tuple[Any, Any]) -> None:
+    """Raise ``ValueError`` unless every option has the only value there is."""
+    for name, (value, wanted) in given.items():
+        if value != wanted:
+            raise ValueError(f"{name} of {what} must be {wanted!r} in a converted module, not {value!r}")
+
+
+def sizes(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """One number per axis."""
+    return (value,) * rank if isinstance(value, int) else tuple(int(v) for v in value)
+
+
+def window(kernel: Any, stride: Any, padding: Any, dilation: Any, rank: int) -> dict[str, Any]:
+    """Attributes of a window."""
+    pads = sizes(padding, rank)
+    return {
+        "kernel": sizes(kernel, rank), "strides": sizes(kernel if stride in (None, ()) else stride, rank),
+        "pads": (*pads, *pads), "dilations": sizes(dilation, rank),
+    }  # fmt: skip
+
+
+def relu(x: Block, inplace: bool = False) -> Block:
+    """Zero in the place of what is negative."""
+    return layer("Relu", "relu", [x])
+
+
+def tanh(x: Block) -> Block:
+    """The table of tanh."""
+    return layer("Function", "tanh", [x], functions=(("tanh", {}),))
+
+
+def sigmoid(x: Block) -> Block:
+    """The table of sigmoid."""
+    return layer("Function", "sigmoid", [x], functions=(("sigmoid", {}),))
+
+
+def _max_pool(rank: int) -> Any:
+    def pool(
+        x: Block, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Block:  # fmt: skip
+        expect("max_pool", ceil_mode=(ceil_mode, False), return_indices=(return_indices, False))
+        return layer("MaxPool", "max_pool", [x], **window(kernel_size, stride, padding, dilation, rank))
+
+    return pool
+
+
+def _average_pool(rank: int) -> Any:
+    def pool(
+        x: Block, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ) -> Block:  # fmt: skip
+        expect("avg_pool", ceil_mode=(ceil_mode, False), divisor_override=(divisor_override, None))
+        attrs = window(kernel_size, stride, padding, 1, rank)
+        counted = attrs["pads"] if count_include_pad else (0,) * (2 * rank)
+        return layer("AveragePool", "average_pool", [x], counted=counted, **attrs)
+
+    return pool
+
+
+def _adaptive_pool(rank: int) -> Any:
+    def pool(x: Block, output_size: Any) -> Block:
+        expect("adaptive_avg_pool", output_size=(sizes(output_size, rank), (1,) * rank))
+        return mean(x, tuple(range(x.dim() - rank, x.dim())), keepdim=True)
+
+    return pool
+
+
+def mean(x: Block, dim: Any = None, keepdim: bool = False) -> Block:
+    """Averages along axes behind that of the samples."""
+    if dim is None:
+        raise ValueError("dim of mean must be axes behind that of the samples in a converted module, not None")
+    axes = sorted(axis % x.dim() for axis in ((dim,) if isinstance(dim, int) else tuple(dim)))
+    if 0 in axes:
+        raise ValueError("mean must leave the axis of the samples in a converted module")
+    return layer("ReduceMean", "mean", [x], axes=tuple(axes), keepdims=keepdim)
+
+
+def reshape(x: Block, *shape: Any) -> Block:
+    """Elements in another shape, which keeps the axis of the samples."""
+    wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+    if -1 in wanted:
+        wanted[wanted.index(-1)] = prod(x.shape) // max(-prod(wanted), 1)
+    if not wanted or wanted[0] != x.samples or prod(wanted) != prod(x.shape):
+        raise ValueError(f"shapes must keep the axis of {x.samples} samples and all elements, not {list(shape)}")
+    return layer("Reshape", "reshape", [x], shape=(1, *wanted[1:]))
+
+
+def flatten(x: Block, start_dim: int = 0, end_dim: int = -1) -> Block:
+    """One axis in the place of several."""
+    first, last = start_dim % x.dim(), end_dim % x.dim()
+    if first == 0 and last:
+        raise ValueError("flatten must begin behind the axis of the samples in a converted module (start_dim=1)")
+    return reshape(x, *x.shape[:first], prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+
+
+def permute(x: Block, *dims: Any) -> Block:
+    """Axes in another order; that of the samples stays."""
+    order = [axis % x.dim() for axis in (dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)]
+    if sorted(order) != list(range(x.dim())) or order[0]:
+        raise ValueError(f"permutations must leave the axis of the samples in front, not {order}")
+    return layer("Transpose", "permute", [x], perm=tuple(order))
+
+
+def transpose(x: Block, dim0: int, dim1: int) -> Block:
+    """Two axes exchanged."""
+    order = list(range(x.dim()))
+    order[dim0], order[dim1] = order[dim1], order[dim0]
+    return permute(x, order)
+
+
+def squeeze(x: Block, dim: int) -> Block:
+    """Without an axis of length 1."""
+    shape = list(x.shape)
+    return reshape(x, *(n for axis, n in enumerate(shape) if axis != dim % len(shape) or n != 1 or not axis))
+
+
+def unsqueeze(x: Block, dim: int) -> Block:
+    """With another axis of length 1."""
+    shape = list(x.shape)
+    shape.insert(dim % (len(shape) + 1), 1)
+    return reshape(x, *shape)
+
+
+def add(x: Any, other: Any, *, alpha: Any = 1) -> Block:
+    """The sum of two blocks of one shape."""
+    expect("add", alpha=(alpha, 1))
+    return layer("Add", "add", [x, other])
+
+
+def dropout(x: Block, p: float = 0.5, training: bool = True, inplace: bool = False) -> Block:
+    """Nothing: dropout is for evaluation only, or has p = 0."""
+    if training and p:
+        raise ValueError(f"dropout must be in evaluation mode or have p = 0 in a converted module, not p = {p!r}")
+    return x
+
+
+def getitem(x: Block, index: Any) -> Block:
+    """Part of every sample, by numbers and slices."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if ... in items:
+        at = items.index(...)
+        items[at : at + 1] = [slice(None)] * (x.dim() - len(items) + 1)
+    if items[0] != slice(None) or any(not isinstance(item, int | slice) for item in items) or len(items) > x.dim():
+        raise ValueError("an index must leave the axis of the samples, and be numbers and slices in a converted module")
+    whole, kept, rows = list(x.shape), list(x.shape), []
+    for axis, item in enumerate(items[1:], 1):
+        if isinstance(item, int):
+            item = slice(item % whole[axis], item % whole[axis] + 1)
+            kept[axis] = 0
+        start, stop, step = item.indices(whole[axis])
+        if (start, stop, step) != (0, whole[axis], 1):
+            rows.append((axis, start, stop, step))
+    if rows:
+        axes, starts, stops, steps = zip(*rows, strict=True)
+        x = layer("Slice", "slice", [x], axes=axes, starts=starts, stops=stops, steps=steps)
+    if 0 in kept[1:]:
+        x = reshape(x, *(n for n, k in zip(x.shape, kept, strict=True) if k))
+    return x
+
+
+def cross_entropy(
+    x: Block, target: torch.Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> torch.Tensor:  # fmt: skip
+    """The loss of classes, with its gradient in integers."""
+    options = {"weight": (weight, None), "size_average": (size_average, None), "reduce": (reduce, None)}
+    expect("cross_entropy", label_smoothing=(label_smoothing, 0.0), ignore_index=(ignore_index, -100), **options)
+    return judged(x, target, "cross_entropy", reduction)
+
+
+def mse_loss(
+    x: Block, target: torch.Tensor, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+    weight: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    """The mean squared error, with its gradient in integers."""
+    expect("mse_loss", weight=(weight, None), size_average=(size_average, None), reduce=(reduce, None))
+    return judged(x, target, "mse", reduction)
+
+
+FUNCTIONS.update(
+    relu=relu, relu_=relu, tanh=tanh, sigmoid=sigmoid, mean=mean, reshape=reshape, view=reshape, flatten=flatten,
+    permute=permute, transpose=transpose, squeeze=squeeze, unsqueeze=unsqueeze, add=add, add_=add, dropout=dropout,
+    getitem=getitem, cross_entropy=cross_entropy, mse_loss=mse_loss, max_pool1d=_max_pool(1), max_pool2d=_max_pool(2),
+    avg_pool1d=_average_pool(1), avg_pool2d=_average_pool(2), adaptive_avg_pool1d=_adaptive_pool(1),
+    adaptive_avg_pool2d=_adaptive_pool(2),
+    argmax=Block.argmax, detach=Block.detach,
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""What a pass through a converted module has computed, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from concord.graph.ir import Node, Shape
+from concord.graph.ops import OPS
+from concord.spec.training import TrainingFormats
+from concord.train.layers.base import Layer, Pass
+from concord.train.noise import Noise
+from concord.train.parameters import Parameter
+from concord.train.tensor import Tensor, added
+
+#: Place of random numbers, as in :mod:`concord.train.trainer`.
+_NOISE = 3
+
+
+#: A tensor of a pass with its name.
+Made = tuple[str, Tensor]
+
+
+@dataclass
+class Gradients:
+    """What backward passes have left for a parameter.
+
+    Parameters
+    ----------
+    parts : list of Tensor
+        Gradients; the optimiser adds them up.
+    samples : int
+        Every one of them is the gradient of a sum over so many samples.
+    """
+
+    parts: list[Tensor] = field(default_factory=list)
+    samples: int = 0
+
+
+class Session:
+    """What belongs to a converted module beside its weights.
+
+    Parameters
+    ----------
+    formats : TrainingFormats
+        Of everything.
+    seed : int
+        Of noise.
+    """
+
+    def __init__(self, formats: TrainingFormats, seed: int):
+        self.formats, self.seed = formats, seed
+        #: Steps of the optimiser so far; noise depends on them.
+        self.steps = 0
+        self.noise = Noise(seed, (_NOISE, 0))
+        #: By the id of the parameter, in the order of the layers.
+        self.gradients: dict[int, tuple[Parameter, Gradients]] = {}
+
+    def stepped(self, steps: int) -> None:
+        """Note a step of the optimiser."""
+        self.steps, self.noise = steps, Noise(self.seed, (_NOISE, steps))
+
+    def collect(self, parameter: Parameter, change: list[Tensor], samples: int) -> None:
+        """Note a gradient.
+
+        Raises
+        ------
+        ValueError
+            If gradients of other numbers of samples are there.
+        """
+        _, found = self.gradients.setdefault(id(parameter), (parameter, Gradients()))
+        if found.parts and found.samples != samples:
+            raise ValueError(f"gradients that are added up must be of as many samples each ({found.samples}), "
+                             f"not {samples}; call zero_grad() between steps")  # fmt: skip
+        found.parts.extend(change)
+        found.samples = samples
+
+
+@dataclass
+class Record:
+    """A layer that was passed."""
+
+    node: Node
+    layer: Layer
+    memory: Any
+    first: bool
+
+
+class Tape:
+    """One pass: layers in the order in which the module has called them.
+
+    Parameters
+    ----------
+    session : Session
+        Of the module.
+    training : bool
+        Whether the module is being trained.
+    """
+
+    def __init__(self, session: Session, training: bool):
+        self.session, self.training = session, training
+        self.way = Pass(session.formats, session.noise if training else None, training)
+        self.records: list[Record] = []
+        self.shapes: dict[str, Shape] = {}
+        #: Something that needs a gradient, so that a loss has one.
+        self.anchor = torch.zeros((), requires_grad=True)
+        self._names: set[str] = set()
+        self._trained: set[str] = set()
+
+    def name(self, stem: str) -> str:
+        """A name that is not in use."""
+        names = (stem if k == 0 else f"{stem}_{k}" for k in range(len(self._names) + 1))
+        found = next(name for name in names if name not in self._names)
+        self._names.add(found)
+        return found
+
+    def run(
+        self, op: str, stem: str, layer: Layer, inputs: Sequence[Made], attrs: dict[str, Any], count: int = 1
+    ) -> list[tuple[str, Tensor]]:
+        """Compute a layer on tensors with names; results, again with names."""
+        name = self.name(stem)
+        outputs = [name] + [self.name(f"{name}.{k}") for k in range(1, count)]
+        keys = [key for key, _ in inputs]
+        node = Node(op, name, tuple(keys), tuple(outputs), attrs)
+        shapes = OPS[op].shape(node, [self.shapes[key] for key in keys])
+        self.shapes.update(zip(outputs, shapes, strict=False))
+        layer.first = not self._trained.intersection(keys)
+        found, memory = layer.forward([tensor for _, tensor in inputs], self.way)
+        self.records.append(Record(node, layer, memory if self.training else None, layer.first))
+        if layer.parameters or not layer.first:
+            self._trained.update(outputs)
+        return list(zip(outputs, found, strict=False))
+
+    def backward(self, name: str, gradient: Tensor, samples: int) -> None:
+        """Gradients of all parameters from that of a result, as :class:`concord.train.network.Network` has them.
+
+        Raises
+        ------
+        RuntimeError
+            In a pass of evaluation.
+        """
+        if not self.training:
+            raise RuntimeError("a module must be in training mode for backward; call train() before the pass")
+        fmt = self.way.formats.intermediate
+        arriving: dict[str, list[Tensor]] = {name: [gradient]}
+        changes: dict[int, tuple[Parameter, list[Tensor]]] = {}
+        for record in reversed(self.records):
+            grads = [added(arriving.pop(key), fmt) if key in arriving else None for key in record.node.outputs]
+            if all(g is None for g in grads):
+                continue
+            record.layer.first = record.first
+            back, found = record.layer.backward(grads, record.memory, self.way)
+            parameters = record.layer.parameters
+            for key, change in found.items():
+                changes.setdefault(id(parameters[key]), (parameters[key], []))[1].append(change)
+            for key, g in zip(record.node.inputs, back, strict=True):
+                if g is not None:
+                    arriving.setdefault(key, []).append(g)
+        for record in self.records:  # in the order of the layers
+            for parameter in record.layer.parameters.values():
+                if id(parameter) in changes:
+                    self.session.collect(*changes.pop(id(parameter)), samples)
