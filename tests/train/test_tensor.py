@@ -8,8 +8,9 @@ import pytest
 from concord.golden import training
 from concord.golden.rounding import round_shift
 from concord.spec.formats import Rounding
-from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
-from concord.train import tensor
+from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
+from concord.train import described, tensor
+from concord.train.network import batch
 from concord.train.noise import Noise, permutation, raw, uniform
 from concord.train.products import Outer, exact, total
 from concord.train.tensor import Dyadic, Tensor, added, multiplied, narrow, nearest_away, settled, top_of
@@ -173,6 +174,16 @@ def test_sums_of_several_tensors_are_exact():
     for count in (2, 3, 4):
         got = added(parts[:count], TrainingFormat(32))
         assert got.exp == 0 and int(got.mant[0]) == sum(int(t.mant[0]) for t in parts[:count])
+
+
+@pytest.mark.parametrize("bits", [8, 24, 26, 32])
+def test_inputs_are_exact(bits):
+    graph = described([{"op": "flatten"}, {"op": "dense", "outputs": 2}], (1, 2, 3))
+    values = np.random.default_rng(bits).normal(size=(5, 1, 2, 3))
+    fmt = TrainingFormat(bits)
+    found, want = batch(values, graph, TrainingFormats(activation=fmt)), training.quantize_float(values.ravel(), fmt)
+    assert np.array_equal(found.mant.astype(np.int64).ravel(), want.mant) and found.exp == want.exp
+    assert top_of(found.mant) <= found.peak
 
 
 def test_intermediates_keep_what_fits_and_round_what_does_not():
