@@ -48,7 +48,7 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
             raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
         except OSError as error:
             raise click.ClickException(printable(_of_system(error))) from error
-        except (ValueError, TypeError, RuntimeError) as error:
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             raise click.ClickException(printable(str(error) or type(error).__name__)) from error
 
     return guarded

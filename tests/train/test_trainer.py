@@ -296,3 +296,8 @@ def test_a_checkpoint_of_the_same_bytes_of_another_type_is_refused(tmp_path):
     trainer(samples=signed, epochs=1).restore(tmp_path / "c.npz")
     with pytest.raises(ValueError, match="with these settings and data"):
         trainer(samples=unsigned, epochs=1).restore(tmp_path / "c.npz")
+
+
+def test_widths_whose_sums_do_not_fit_are_one_message(tmp_path):
+    done = command(tmp_path, config=CONFIG.replace("[formats]", "[formats]\nactivation = {bits = 32}"))
+    assert done.exit_code == 1 and "must fit in 63 bits" in " ".join(done.output.split())
