@@ -49,6 +49,7 @@ CASES = {
     "mvm two engines": Case("test_mvm", "test_random_jobs", {"config": TWO_ENGINES, "gap": 0.4, "wait": 0.0}),
     "lazy update": Case("test_lazy_update", "test_blocks_that_do_not_grow"),
     "lazy growth": Case("test_lazy_update", "test_growth", {"name": "8/16/32 point 0"}),
+    "updated memory": Case("test_block_updater", "test_a_memory_is_updated_where_it_is"),
     "register slice": Case("test_register_slice", "test_transfers_under_stalls", {"stalls": (0.4, 0.4)}),
     "hazard": Case("test_hazard", "test_no_read_overtakes_a_write", {"seed": 0}),
     "walkers": Case("test_walkers", "test_addresses", {"config": TINY, "stall": 0.5}),

@@ -33,6 +33,7 @@ from .flow.plan import (
 from .flow.tools import ToolError
 from .flow.tuning import tuned, tuning
 from .gates.command import gates
+from .lazy.command import lazy
 from .top import NpuTop
 
 CONSOLE = Console()
@@ -271,6 +272,7 @@ def _fill(plan: Plan, output: Path, partial: bool) -> None:
 
 
 main.add_command(gates)
+main.add_command(lazy)
 
 
 def run() -> None:

@@ -29,7 +29,7 @@ NAN = f"#x{HALF_NAN:04x}"
 _HALF = "(define-fun {name} () (_ FloatingPoint 5 11) ((_ to_fp 5 11) {bits}))\n"
 
 
-def _convert(unit: wiring.Component) -> str:
+def converted(unit: wiring.Component) -> str:
     """A unit as module ``top``, with the names of its members."""
     ports = [Value.cast(getattr(unit, name)) for name in unit.signature.members]
     return rtlil.convert(unit, ports=ports, name="top", emit_src=False)
@@ -218,7 +218,7 @@ _SUMS = {
 
 
 def _make(unit: Callable[[], wiring.Component]) -> str:
-    return _convert(unit())
+    return converted(unit())
 
 
 PROOFS = (

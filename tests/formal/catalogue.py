@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import arith, framing, hazards, streams
+from . import arith, framing, hazards, lazy, streams
 from .proof import Proof
 
-PROOFS: tuple[Proof, ...] = (*streams.PROOFS, *hazards.PROOFS, *framing.PROOFS, *arith.PROOFS)
+PROOFS: tuple[Proof, ...] = (*streams.PROOFS, *hazards.PROOFS, *framing.PROOFS, *arith.PROOFS, *lazy.PROOFS)

@@ -64,5 +64,8 @@ class GrowthLane(wiring.Component):
         acc = register(m, rest, "acc")
         ends = outside(weight, widths.weight.q_max)
         end = Mux(weight[-1], -widths.weight.q_max, widths.weight.q_max)
-        m.d.sync += [self.o_weight.eq(Mux(ends, end, weight)), self.o_acc.eq(Mux(ends, 0, acc))]
+        m.d.comb += [
+            self.o_weight.eq(register(m, Mux(ends, end, weight)[: widths.weight.bits], "o_weight")),
+            self.o_acc.eq(register(m, Mux(ends, 0, acc), "o_acc")),
+        ]
         return m

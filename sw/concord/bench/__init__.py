@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 from .accumulators import measure_accumulators
 from .functions import measure_functions
 from .hardware import RTL_MEASURES, Rtl
+from .lazy import lazy_by_lanes
 from .networks import measure_networks, measure_widths
 from .overflow import measure_overflow
 from .rates import measure_rates
@@ -35,6 +36,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "training": measure_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
+    "lazy": lambda config, results, _: lazy_by_lanes(results),
 }
 #: Names of all parts, in order.
 PARTS = (*ON_RTL, *WITHOUT_RTL)

@@ -1,0 +1,95 @@
+"""One unit by itself on a device: what its paths allow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from amaranth import *
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from rich.console import Console
+
+from concord_boards import Board
+
+from ..dsp import ECP5
+from .bitstream import PREPARE, SYNTHESIS
+from .cache import Stage, digest
+from .report import MHZ, score
+from .tools import Job, run_jobs, tool_version
+
+#: Bits that are joined per cycle on the way to the output.
+GROUP = 4
+
+
+class OnPins(wiring.Component):
+    """A unit between registers, with one input and one output.
+
+    Inputs of the unit are places of a shift register, its outputs are joined in steps of :data:`GROUP` bits by XOR,
+    with a register after each. So nothing of the unit is left out by synthesis, and all paths outside are short.
+
+    Parameters
+    ----------
+    unit : Component
+        The unit.
+
+    Members
+    -------
+    i, o : In(1), Out(1)
+        The pins.
+    """
+
+    def __init__(self, unit: wiring.Component):
+        self.unit = unit
+        super().__init__({"i": In(1), "o": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.unit = self.unit
+        shift, bits = self.i, []
+        for _, member, value in self.unit.signature.flatten(self.unit):
+            signal = Value.cast(value)
+            if member.flow is In:
+                places = Signal(len(signal), reset_less=True)
+                m.d.sync += places.eq(Cat(shift, places))
+                m.d.comb += signal.eq(places)
+                shift = places[-1]
+            else:
+                bits.extend(signal)
+        while len(bits) > 1 or bits[0] is not self.o:
+            groups = [Cat(bits[k : k + GROUP]).xor() for k in range(0, len(bits), GROUP)]
+            bits = [Signal(reset_less=True) for _ in groups] if len(groups) > 1 else [self.o]
+            m.d.sync += [bit.eq(group) for bit, group in zip(bits, groups, strict=True)]
+        return m
+
+
+def clock_of_unit(
+    unit: wiring.Component, board: Board, aim_hz: float, seeds: Sequence[int], folder: Path, console: Console
+) -> float:
+    """MHz that a unit on the pins of an ECP5 reaches after place and route with the best of some seeds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    design, netlist = folder / "unit.il", folder / "unit.json"
+    design.write_text(rtlil.convert(OnPins(unit), platform=ECP5, name="unit", emit_src=False))
+    script = f"read_rtlil {design.name}; {PREPARE}; {SYNTHESIS['ecp5']} -top unit; write_json {netlist.name}"
+    stage, log = Stage([netlist], digest(design, script, tool_version("yosys"))), folder / "synthesis.log"
+    if not stage.fresh:
+        stage.clear()
+        run_jobs(console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
+        stage.keep()
+    reached = []
+    for seed in seeds:
+        report, log = folder / f"seed{seed}.json", folder / f"seed{seed}.log"
+        # Pins are where the placer wants them. The router takes no connection up again that is late.
+        target = ["--freq", f"{aim_hz / MHZ:g}", "--seed", str(seed), "--timing-allow-fail"]
+        args = [*board.place, "--router", "router2", *target, "--lpf-allow-unconstrained", "--json", netlist.name]
+        stage = Stage([report], digest(netlist, args, tool_version("nextpnr-ecp5")))
+        if not stage.fresh:
+            stage.clear()
+            args += ["--report", report.name, "--quiet", "--log", log.name]
+            run_jobs(console, [Job(f"place and route, seed {seed}", "nextpnr-ecp5", args, folder, log)])
+            stage.keep()
+        reached.append(score(json.loads(report.read_text())))
+    return max(reached)

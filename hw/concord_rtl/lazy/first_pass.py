@@ -1,0 +1,128 @@
+"""The update itself, over a memory."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..arith.helpers import delay, register
+from .block_tally import BlockTally
+from .ports import ports
+from .steps import growth_limit, limited_places, raw_places
+from .update_lane import UpdateLane
+from .widths import EXPONENT, LazyWidths
+
+
+class FirstPass(wiring.Component):
+    """Reads words, updates their elements and writes them back; sums up what has come of each block.
+
+    Does not stall. One word per cycle; a word is written ``LATENCY`` cycles after its increments came. The next block
+    may follow at once, as it shares no words with the one before.
+
+    Parameters
+    ----------
+    widths : LazyWidths
+        Formats.
+    lanes, depth, read_latency : int
+        Elements of a word, words of the memory, cycles from an address to its word.
+
+    Members
+    -------
+    step : In(1)
+        A word is to be updated.
+    addr, increments, active, last, exp : In
+        Its address, its updates, the lanes with elements, whether it is the last one of its block, whose exponent this
+        is.
+    raw : In
+        Places by which updates are shifted (:func:`concord_rtl.lazy.steps.raw_places`).
+    read, write : Out
+        Ports of the memory.
+    idle : Out(1)
+        Nothing is under way.
+    done, refused, vanished, need : Out
+        As of :class:`concord_rtl.lazy.block_tally.BlockTally`, after the last word has been written.
+    """
+
+    def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
+        self.widths = widths
+        self.lanes = lanes
+        self.read_latency = read_latency
+        self._most = depth * lanes
+        raw = raw_places(widths, Signal(EXPONENT), Signal(EXPONENT)).shape()
+        super().__init__(
+            {
+                "step": In(1),
+                "addr": In(range(depth)),
+                "increments": In(data.ArrayLayout(widths.increment, lanes)),
+                "active": In(lanes),
+                "last": In(1),
+                "exp": In(EXPONENT),
+                "raw": In(raw),
+                **ports(widths, lanes, depth),
+                "idle": Out(1),
+                "done": Out(1),
+                "refused": Out(range(self._most + 1)),
+                "vanished": Out(range(self._most + 1)),
+                "need": Out(widths.growth_max),
+            }
+        )
+
+    @property
+    def _wait(self):
+        """Cycles by which increments wait for a memory that is slower than they are."""
+        return max(0, self.read_latency - UpdateLane.WAIT)
+
+    @classmethod
+    def latency(cls, widths: LazyWidths, read_latency: int) -> int:
+        """``LATENCY`` with some formats and a memory."""
+        return max(0, read_latency - UpdateLane.WAIT) + UpdateLane.latency(widths)
+
+    @property
+    def LATENCY(self):
+        """Cycles from increments to the write of their word."""
+        return self.latency(self.widths, self.read_latency)
+
+    def elaborate(self, platform):
+        m = Module()
+        flight = Signal(self.LATENCY)
+        m.d.sync += flight.eq(Cat(self.step, flight[:-1]))
+        before_read = self._wait + UpdateLane.WAIT - self.read_latency
+        addr = delay(m, self.addr, before_read, "addr")
+        active = delay(m, self.active, self.LATENCY, "active")
+        m.d.comb += [
+            self.idle.eq(~flight.any()),
+            self.read.addr.eq(addr),
+            self.write.en.eq(active & flight[-1].replicate(self.lanes)),
+            self.write.addr.eq(delay(m, addr, self.LATENCY - before_read, "w_addr")),
+            self.write.exp.eq(delay(m, self.exp, self.LATENCY, "exp")),
+        ]
+        m.submodules.tally = tally = BlockTally(self.lanes, self._most, self.widths.growth_max)
+        m.d.comb += [tally.valid.eq(flight[-1]), tally.last.eq(delay(m, self.last, self.LATENCY, "last"))]
+        self._lanes(m, tally)
+        m.d.comb += [
+            self.done.eq(tally.done),
+            self.refused.eq(tally.o_refused),
+            self.vanished.eq(tally.o_vanished),
+            self.need.eq(tally.o_need),
+        ]
+        return m
+
+    def _lanes(self, m, tally):
+        widths, wait = self.widths, self._wait
+        places = delay(m, register(m, limited_places(widths, self.raw), "places"), wait, "places_late")
+        limit = delay(m, growth_limit(widths, self.exp), wait + UpdateLane.WAIT, "limit")
+        active = delay(m, self.active, wait, "active_early")
+        needs = []
+        for k in range(self.lanes):
+            m.submodules[f"lane{k}"] = lane = UpdateLane(widths)
+            for name in widths.increment.members:
+                m.d.comb += getattr(lane, name).eq(delay(m, self.increments[k][name], wait, f"{name}_{k}"))
+            for name in widths.element.members:
+                m.d.comb += getattr(lane, name).eq(self.read.data[k][name])
+                m.d.comb += self.write.data[k][name].eq(getattr(lane, f"o_{name}"))
+            m.d.comb += [lane.active.eq(active[k]), lane.places.eq(places), lane.limit.eq(limit)]
+            m.d.comb += [tally.refused[k].eq(lane.refused), tally.vanished[k].eq(lane.vanished)]
+            needs.append(lane.need)
+        m.d.comb += tally.need.eq(reduce(or_, needs))
