@@ -25,9 +25,10 @@ from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
 from concord.report.prefixes import cycles, prefixes
-from concord.spec.presets import TINY, with_mantissas
+from concord.spec.presets import TINY
 from onnx_models import onnxruntime_results
 from quantised_nets import network
+from rtl_configs import BY_MANTISSA, FED
 
 
 def check(graph, config, formats=DEFAULT, tolerance=0.1):
@@ -62,14 +63,15 @@ def test_emulator_and_rtl_agree(make):
 @pytest.mark.slow
 def test_windows_in_stages():
     """Means and maxima over 67 positions, of which a window has 63."""
-    check(large_windows(), TINY.replace(narrow_depth=256, wide_depth=128))
+    check(large_windows(), FED)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mant", [3, 5, 9, 12])
+@pytest.mark.parametrize("mant", BY_MANTISSA)
 def test_other_mantissas(mant):
     """An NPU of any width is generated, and computes what the emulator does."""
-    check(residual(), with_mantissas(TINY, mant), tolerance=0.05 + 2.0 ** (1 - mant))
+    assert (BY_MANTISSA[mant].act_mant, BY_MANTISSA[mant].wgt_mant) == (mant, mant)
+    check(residual(), BY_MANTISSA[mant], tolerance=0.05 + 2.0 ** (1 - mant))
 
 
 @pytest.mark.slow

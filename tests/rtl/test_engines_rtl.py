@@ -15,17 +15,17 @@ from device_runs import compare, load
 from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
 from program_gen import random_program
 from reference_runs import assert_machines_agree
+from rtl_configs import FOUR_ENGINES
 
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "0"))
-ENGINES = [2, 4] if SEEDS else [4]
+CONFIGS = [FOUR_ENGINES, *([TINY.replace(engines=2)] if SEEDS else [])]
 
 
-@pytest.fixture(scope="module", params=ENGINES, ids=lambda engines: f"T={engines}")
+@pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: f"T={config.engines}")
 def device(request):
-    config = TINY.replace(engines=request.param)
-    with connect("rtl", config, library=find_library(config)) as device:
+    with connect("rtl", request.param, library=find_library(request.param)) as device:
         yield device
 
 

@@ -12,20 +12,10 @@ from concord.host.paced import PacedTransport
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
 from concord.program.cycles import cycles
-from concord.spec.presets import TINY
 from fed_nets import NETWORKS, batch_of
+from rtl_configs import FED
 
 pytestmark = pytest.mark.slow
-
-CONFIG = TINY.replace(
-    name="tiny-fed",
-    inbox=1024,
-    max_payload=512,
-    narrow_depth=2048,
-    wide_depth=2048,
-    matrix_depth=8192,
-    program_depth=512,
-)
 
 #: Clock cycles of a byte at 3 Mbit/s and 50 MHz.
 BYTE_CYCLES = 167
@@ -35,7 +25,7 @@ REQUESTS = 4
 
 @pytest.fixture(scope="module")
 def device():
-    with LinkedDevice(Link(CountingTransport(find_library(CONFIG))), CONFIG) as device:
+    with LinkedDevice(Link(CountingTransport(find_library(FED))), FED) as device:
         yield device
 
 
@@ -43,9 +33,9 @@ def device():
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_the_same_bits(device, make, kind):
     graph = make()
-    compiled = compile_graph(graph, CONFIG)
+    compiled = compile_graph(graph, FED)
     given = batch_of(graph, 7, kind)
-    with connect("emulator", CONFIG) as emulator:
+    with connect("emulator", FED) as emulator:
         emulator.load(compiled.image)
         want = compiled.run(emulator, given)
     device.load(compiled.image)
@@ -58,9 +48,9 @@ def test_the_same_bits(device, make, kind):
 @pytest.mark.parametrize("name", ["residual", "gru"])
 def test_narrow_results(device, name):
     graph = NETWORKS[name]()
-    compiled = compile_graph(graph, CONFIG, Formats(narrow=tuple(graph.outputs)))
+    compiled = compile_graph(graph, FED, Formats(narrow=tuple(graph.outputs)))
     given = batch_of(graph, 7, "many")
-    with connect("emulator", CONFIG) as emulator:
+    with connect("emulator", FED) as emulator:
         emulator.load(compiled.image)
         want = compiled.run(emulator, given)
     device.load(compiled.image)
@@ -71,7 +61,7 @@ def test_narrow_results(device, name):
 
 
 def test_a_trap_is_told_and_the_next_batch_runs(device):
-    compiled = compile_graph(NETWORKS["perceptron"](), CONFIG)
+    compiled = compile_graph(NETWORKS["perceptron"](), FED)
     given = batch_of(compiled.graph, 3, "codes")
     device.load(compiled.image)
     want = compiled.run(device, given)
@@ -87,8 +77,8 @@ def test_a_trap_is_told_and_the_next_batch_runs(device):
 @pytest.fixture
 def paced():
     """A device on a line at 3 Mbit/s beside a clock of 50 MHz."""
-    transport = PacedTransport(find_library(CONFIG), BYTE_CYCLES)
-    with LinkedDevice(Link(transport), CONFIG) as device:
+    transport = PacedTransport(find_library(FED), BYTE_CYCLES)
+    with LinkedDevice(Link(transport), FED) as device:
         yield device
 
 
@@ -105,25 +95,25 @@ def run_paced(device, compiled, graph, kind, samples):
 def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
     """Transfers go on while the device computes: the link alone limits, as the estimate says."""
     graph = NETWORKS[name]()
-    compiled = compile_graph(graph, CONFIG)
+    compiled = compile_graph(graph, FED)
     line = paced.link.transport
     line.byte_cycles = 0
     paced.load(compiled.image)
     image = compiled.image
     few = tuple(graph.inputs) if kind == "codes" else ()
-    way = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, CONFIG)
+    way = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, FED)
     count = REQUESTS * way.chunk // way.coming
     run_paced(paced, compiled, graph, kind, count)  # with the code book of all numbers
     line.byte_cycles = BYTE_CYCLES
     one = run_paced(paced, compiled, graph, kind, count)
     two = run_paced(paced, compiled, graph, kind, 2 * count)
-    with connect("emulator", CONFIG) as emulator:
+    with connect("emulator", FED) as emulator:
         emulator.load(compiled.image)
         for given, results, _, _ in (one, two):
             for output, values in compiled.run(emulator, given).items():
                 np.testing.assert_array_equal(results[output], values)
     taken, sent = (two[k] - one[k] for k in (2, 3))
     assert sent * BYTE_CYCLES >= least * taken
-    found = fed_traffic(image, way, [cycles(image.program, CONFIG)], BYTE_CYCLES)
+    found = fed_traffic(image, way, [cycles(image.program, FED)], BYTE_CYCLES)
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)

@@ -1,0 +1,20 @@
+"""Configurations of the compiled RTL beside the presets.
+
+Tests share them, as compiling one takes longer than most tests: each differs from ``TINY`` in more than one thing.
+"""
+
+from concord.spec.presets import TINY, with_mantissas
+
+#: With a feeder, memories for networks of some size, and mantissas above a byte.
+FED = with_mantissas(
+    TINY.replace(inbox=1024, max_payload=512, narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512),
+    9,
+).replace(name="tiny-fed")
+
+#: With several tile engines, and mantissas below a byte.
+FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
+
+#: By bits of a mantissa, from the fewest to the most.
+BY_MANTISSA = {
+    config.act_mant: config for config in (with_mantissas(TINY, 3), FOUR_ENGINES, FED, with_mantissas(TINY, 12))
+}
