@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from concord.compiler.model import Compiled
     from concord.compiler.tensor_formats import Formats
     from concord.graph.ir import Graph
+    from concord.overflow.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,8 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "--accumulator",
     metavar="full|auto|BITS",
     help="full: no sum can leave it (default). auto: an NPU like it whose accumulator has what the calibration data "
-    "need and --guard bits more, or what no input can exceed, if that is less. BITS: so many bits. Sums that do not "
+    "need and --guard bits more, or what no input can exceed, if that is less; of a network that was trained for one, "
+    "that one. BITS: so many bits. Sums that do not "
     "fit raise ACC_OVERFLOW; of the calibration data all do.",
 )
 @click.option("--guard", type=click.IntRange(0, 32), help="For auto: bits above what the samples need. Default: 6.")
@@ -210,6 +212,8 @@ def compile_model(
     from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.overflow.accumulator import with_lines
+    from concord.overflow.trained import evidence_path
     from concord.raised import flag_table
     from concord.rates import rates
     from concord.sheet import CapacityError
@@ -226,15 +230,22 @@ def compile_model(
     if ranges and calibrate:
         raise ValueError("--input-range is for networks without --calibrate, whose samples say it")
     plain = Formats(mantissas=widths.layers, inputs=input_ranges(ranges, graph))
+    trained = _trained(model, widths, guard) if bits == 0 else None
     try:
-        compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch)
+        if trained is not None:
+            samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
+            compiled, lines = _for_trained(graph, config, trained, samples, batch)
+        else:
+            compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch)
     except CapacityError as error:
         with Console(stderr=True).status("looking for what would do"):
             lines = remedies(graph, config, plain, batch, error)
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
     if narrow := narrow_outputs(output_formats, compiled.lowered.graph.outputs):
         compiled = with_narrow(graph, compiled, narrow)
-    if bits is not None:
+    if trained is not None:
+        compiled = with_lines(compiled, lines)
+    elif bits is not None:
         samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
         compiled = _narrower(graph, compiled, bits, samples, guard)
     if calibrate is not None:
@@ -250,6 +261,8 @@ def compile_model(
         wide_console().print(flag_table(compiled.raised, "Flags on the calibration data"))
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     bands = f", {compiled.bands.text}" if compiled.bands else ""
+    if bits is None and evidence_path(model).exists():
+        click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     click.echo(f"{target}: {counts}{host}{strips}{bands}")
     found = rates(compiled.image, batch)
     click.echo(found.text)
@@ -279,6 +292,31 @@ def _compiled(
         evidence = choose_formats(graph, config, inputs_of(graph, arrays), mantissas=widths.layers, batch=batch)
     wide_console().print(evidence.table())
     return evidence.chosen.compiled
+
+
+def _trained(model: Path, widths: Widths, guard: int | None) -> Trained | None:
+    """The evidence of training beside a model; ``ValueError`` for options that say something else than it does."""
+    from concord.overflow.trained import evidence_path, read_trained
+
+    if (found := read_trained(model)) is None:
+        return None
+    for name, given in (("mantissa", widths != Widths()), ("guard", guard is not None)):
+        if given:
+            raise ValueError(f"--{name} must be left out: {evidence_path(model)} says what the network was trained for")
+    return found
+
+
+def _for_trained(
+    graph: Graph, config: NpuConfig, trained: Trained, inputs: dict[str, Any] | None, batch: int
+) -> tuple[Compiled, Sequence[str]]:
+    """The network for the accumulator that it was trained for; shows what speaks for it."""
+    from concord.overflow.trained import compile_trained
+
+    with Console(stderr=True).status("counting what the accumulators hold"):
+        found = compile_trained(graph, config, trained, inputs, batch)
+    for line in found.lines:
+        click.echo(f"accumulator: {line}")
+    return found.compiled, found.lines
 
 
 def _narrower(

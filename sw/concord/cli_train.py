@@ -21,6 +21,7 @@ from concord.cli_base import EXISTING, FOLDER, arrays_of, readable, wide_console
 from concord.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
+    from concord.overflow.trained import Trained
     from concord.train import Figures, Trainer
     from concord.train.settings import Plan
 
@@ -58,16 +59,18 @@ def trainer_of(plan: Plan) -> Trainer:
 def train(config: Path, output: Path, resume: bool) -> None:
     """Train a network in block floating point as CONFIG, a TOML file, says.
 
-    Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes. Ctrl-C saves the
-    checkpoint; with --resume nothing is lost.
+    Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes; with [overflow]
+    also network.evidence.json, for `concord compile --accumulator auto`. Ctrl-C saves the checkpoint; with --resume
+    nothing is lost.
     """
+    from concord.overflow.trained import evidence_path
     from concord.train import export_onnx
     from concord.train.settings import read_plan
 
     trainer = trainer_of(read_plan(config))
     output.mkdir(parents=True, exist_ok=True)
     saved, network, history = (output / name for name in ("checkpoint.npz", "network.onnx", "history.json"))
-    for path in (saved, network, history):
+    for path in (saved, network, history, evidence_path(network)):
         check_place(path)
     if resume:
         trainer.restore(saved)
@@ -81,11 +84,18 @@ def train(config: Path, output: Path, resume: bool) -> None:
     if not trainer.finished:
         console.print(f"interrupted; go on with: concord train {config} -o {output} --resume", soft_wrap=True)
         raise click.exceptions.Exit(INTERRUPTED)
-    write_bytes(network, export_onnx(trainer.trained()))
+    found = export_onnx(trainer.trained())
+    write_bytes(network, found)
+    if (evidence := trainer.evidence(found)) is not None:
+        write_text(evidence_path(network), evidence.to_json())
     console.print(summary(trainer.history))
     for line in told(trainer.history[-1]):
         console.print(line, soft_wrap=True)
-    console.print(f"{network}: trained; concord compile {network}", soft_wrap=True)
+    if evidence is not None:
+        for text in said(evidence):
+            console.print(text, soft_wrap=True)
+    auto = " --accumulator auto" if evidence is not None else ""
+    console.print(f"{network}: trained; concord compile {network}{auto}", soft_wrap=True)
 
 
 def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bool]) -> None:
@@ -145,13 +155,30 @@ def line(figures: Figures) -> str:
         parts.append(f"test loss {figures.test_loss:.4f}")
     if figures.test_accuracy is not None:
         parts.append(f"test accuracy {_percent(figures.test_accuracy)}")
+    if figures.overflow is not None:
+        parts.append(f"overflows {figures.overflow.ended:,} of {figures.overflow.sums:,} sums")
+        if figures.overflow.scaled:
+            parts.append(f"ranges {figures.overflow.scaled:+} bits")
     return ", ".join(parts)
 
 
 def summary(history: list[Figures]) -> Table:
     """The first epochs, every few in between, and the last."""
     table = Table(title="Training", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    names = ("epoch", "rate", "loss", "accuracy", "test loss", "test accuracy", "refused", "vanished", "grown")
+    names: tuple[str, ...] = (
+        "epoch",
+        "rate",
+        "loss",
+        "accuracy",
+        "test loss",
+        "test accuracy",
+        "refused",
+        "vanished",
+        "grown",
+    )
+    watched = history[-1].overflow is not None
+    if watched:
+        names += ("overflows",)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
@@ -162,8 +189,36 @@ def summary(history: list[Figures]) -> Table:
             str(f.epoch + 1), f"{f.rate:.6g}", f"{f.loss:.4f}", _percent(f.accuracy),
             "" if f.test_loss is None else f"{f.test_loss:.4f}", _percent(f.test_accuracy),
             _percent(f.counts.refused / counted), _percent(f.counts.vanished / counted), str(f.counts.grown),
+            *((_overflows(f),) if watched else ()),
         )  # fmt: skip
     return table
+
+
+def _overflows(figures: Figures) -> str:
+    """Sums that have left the accumulator while learning, and of the test samples."""
+    ended, test = figures.overflow, figures.test_overflow
+    learned = "" if ended is None else f"{ended.ended:,}"
+    return learned if test is None else f"{learned}, test {test.ended:,}"
+
+
+def said(evidence: Trained) -> list[str]:
+    """What a network that was trained for an accumulator needs, a line each."""
+    most = max(evidence.layers, key=lambda layer: layer.observed)
+    bound = max(evidence.layers, key=lambda layer: layer.bound)
+    beyond = sum(layer.beyond for layer in evidence.layers)
+    seen = f"products, sums and outputs of {evidence.samples} samples need {most.observed} ({most.name})"
+    any_input = f"any input needs at most {bound.bound} ({bound.name})"
+    lines = [f"accumulator of {evidence.accumulator_bits} bits: {seen}, {beyond:,} values leave it; {any_input}"]
+    if beyond:
+        lines.append(
+            'sums that leave the accumulator end: method = "evidence" scales ranges, method = "bound" keeps weights '
+            "where none can"
+        )
+    if evidence.register > evidence.accumulator_bits:
+        lines.append(
+            f'on the one grid of an NPU the layers need {evidence.register} bits: grid = "network" trains for that'
+        )
+    return lines
 
 
 def told(figures: Figures) -> list[str]:

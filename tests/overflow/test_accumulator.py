@@ -116,9 +116,9 @@ def test_results_that_change_are_refused(monkeypatch):
     graph = residual()
     inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
 
-    needs, ranges = accumulator._needs(compiled, inputs, None)
+    needs, ranges = accumulator.needs_of(compiled, inputs, None)
     blind = tuple(accumulator.Need(need.layer, 20, need.bound) for need in needs)
-    monkeypatch.setattr(accumulator, "_needs", lambda *_: (blind, ranges))
+    monkeypatch.setattr(accumulator, "needs_of", lambda *_: (blind, ranges))
     with pytest.raises(
         AccumulatorError, match=r"must leave the samples as they are, not with 20 bits: layers that raise"
     ):

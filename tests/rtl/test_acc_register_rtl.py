@@ -15,6 +15,7 @@ from register_cases import CASES, machine_of
 CONFIGS = {
     "20 bits": TINY.replace(acc_width=20, acc_register=20),
     "24 bits, two engines": TINY.replace(acc_width=24, acc_register=24, engines=2, lanes=4),
+    "12 bits": TINY.replace(act_mant=5, wgt_mant=5, acc_width=12, acc_register=12),
     "30 bits, 28 kept": TINY.replace(acc_width=28, acc_register=30),
 }
 
@@ -35,6 +36,7 @@ def test_sums_at_the_ends(name, depthwise):
     assert compare(machine_of(CONFIGS[name], CASES, depthwise)) == 1 << Flag.ACC_OVERFLOW
 
 
-def test_a_random_program():
-    _, memories = random_program(CONFIGS["20 bits"], random.Random("register 2"), 4)
+@pytest.mark.parametrize("name", ["20 bits", "12 bits"])
+def test_a_random_program(name):
+    _, memories = random_program(CONFIGS[name], random.Random("register 2"), 4)
     assert compare(memories) >> Flag.ACC_OVERFLOW & 1

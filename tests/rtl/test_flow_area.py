@@ -21,12 +21,12 @@ def test_configurations_by_width():
     assert list(area.narrowed(TINY, [99])) == [(62, TINY)]
 
 
-@pytest.mark.parametrize("width", [19, -44])
+@pytest.mark.parametrize("width", [15, -44])
 def test_too_few_bits_are_refused_before_anything_is_built(width, tmp_path):
     found = CliRunner().invoke(
         main, ["area", "--board", "ulx3s-25f", "--accumulators", f"0,{width}", "--build", tmp_path]
     )
-    assert found.exit_code == 1 and f"accumulator must have 0 (all) or at least 20 bits, not {width}" in found.output
+    assert found.exit_code == 1 and f"accumulator must have 0 (all) or at least 16 bits, not {width}" in found.output
     assert not list(tmp_path.iterdir())
 
 

@@ -23,6 +23,7 @@ CONFIGS = [TINY, EIGHT, TWO, FOUR, WHOLE, SERIAL]
 #: Registers that terms alone leave, that sums leave, that only sums of many terms leave.
 NARROW = [
     TINY.replace(name="tiny-20", acc_width=20, acc_register=20),
+    TINY.replace(name="tiny-12", act_mant=5, wgt_mant=5, acc_width=12, acc_register=12),
     TINY.replace(name="tiny-36", acc_width=30, acc_register=36),
     EIGHT.replace(name="eight-44", acc_register=44),
     TWO.replace(name="two-52", acc_width=47, acc_register=52),

@@ -83,6 +83,7 @@ MACHINES = {
     "ecp5-85f, 40 bits": ECP5_85F.replace(
         acc_width=40, acc_register=40, narrow_depth=64, wide_depth=64, matrix_depth=256
     ),
+    "12 bits": TINY.replace(act_mant=5, wgt_mant=5, acc_width=12, acc_register=12),
     "beyond float64": WIDE,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,12 +77,8 @@ class Evidence:
     def lines(self) -> list[str]:
         """What there is to say, for people."""
         config, before = self.compiled.image.config, self.before
-        bits = config.register_bits
-        widths, others = (
-            f"{one.register_bits} bits in units of 2**{-one.acc_frac}, {one.acc_width} kept" for one in (config, before)
-        )
         lines = [
-            f"{config.name}: {widths}; {before.name} has {others}",
+            widths_line(config, before),
             f"exponents of weights {config.wgt_exp_min} to {config.wgt_exp_max}, which are all that this network has",
         ]
         if config.act_exp_min > before.act_exp_min:
@@ -96,17 +92,34 @@ class Evidence:
                 f"{self.samples} samples need {most.observed} bits ({most.layer}), and their results are those of "
                 f"{before.name} bit for bit"
             )
-        bound = max(self.needs, key=lambda need: need.bound)
-        ends = ", ".join(f"{name} in {low:g} to {high:g}" for name, (low, high) in self.ranges.items())
-        if bound.bound <= bits:
-            lines.append(f"no input needs more: at most {bound.bound} bits ({bound.layer}) with {ends}")
-        else:
-            beyond = sum(need.bound > bits for need in self.needs)
-            lines.append(
-                f"an input might need up to {bound.bound} bits ({bound.layer}; more than {bits} in {beyond} of "
-                f"{len(self.needs)} layers) with {ends}: a sum that does not fit is cut off and raises ACC_OVERFLOW"
-            )
-        return lines
+        return [*lines, bound_line(self.needs, config.register_bits, self.ranges)]
+
+
+def widths_line(config: NpuConfig, before: NpuConfig) -> str:
+    """What accumulators two configurations have."""
+    widths, others = (
+        f"{one.register_bits} bits in units of 2**{-one.acc_frac}, {one.acc_width} kept" for one in (config, before)
+    )
+    return f"{config.name}: {widths}; {before.name} has {others}"
+
+
+def bound_line(needs: Sequence[Need], bits: int, ranges: Ranges) -> str:
+    """What any input within ranges might need of an accumulator of some bits."""
+    bound = max(needs, key=lambda need: need.bound)
+    ends = ", ".join(f"{name} in {low:g} to {high:g}" for name, (low, high) in ranges.items())
+    if bound.bound <= bits:
+        return f"no input needs more: at most {bound.bound} bits ({bound.layer}) with {ends}"
+    beyond = sum(need.bound > bits for need in needs)
+    return (
+        f"an input might need up to {bound.bound} bits ({bound.layer}; more than {bits} in {beyond} of "
+        f"{len(needs)} layers) with {ends}: a sum that does not fit is cut off and raises ACC_OVERFLOW"
+    )
+
+
+def with_lines(compiled: Compiled, lines: Sequence[str]) -> Compiled:
+    """A network whose image says where its accumulator comes from."""
+    image = replace(compiled.image, metadata={**compiled.image.metadata, ACCUMULATOR: list(lines)})
+    return replace(compiled, package=replace(compiled.package, image=image))
 
 
 def choose_accumulator(
@@ -142,8 +155,8 @@ def choose_accumulator(
         raise ValueError(f"accumulator must be full for {before.name}: a serial configuration also adds numbers in it")
     weights = _weight_exponents(compiled)
     exact = _again(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
-    given = None if inputs is not None else _ranges(graph, compiled)
-    needs, ranges = _needs(exact, inputs, given)
+    given = None if inputs is not None else ranges_of(graph, compiled)
+    needs, ranges = needs_of(exact, inputs, given)
     observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
     least = max(ACC_WIDTH_MIN, exact.image.config.lane_dot_bits)
     if bits is None:
@@ -158,12 +171,11 @@ def choose_accumulator(
         raise _too_few(needs, bits) if raised else error from error
     count = 0
     if inputs is not None:
-        count = _compared(compiled, chosen, inputs, needs if raised else None, bits)
+        count = compared(compiled, chosen, inputs, needs if raised else None, bits)
     if raised:
-        needs, ranges = _needs(chosen, inputs, given)
+        needs, ranges = needs_of(chosen, inputs, given)
     found = Evidence(chosen, before, needs, count, ranges)
-    image = replace(chosen.image, metadata={**chosen.image.metadata, ACCUMULATOR: found.lines})
-    return replace(found, compiled=replace(chosen, package=replace(chosen.package, image=image)))
+    return replace(found, compiled=with_lines(chosen, found.lines))
 
 
 def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
@@ -180,12 +192,12 @@ def _again(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
     return replace(made, assumptions=compiled.assumptions, raised=compiled.raised)
 
 
-def _ranges(graph: Graph, compiled: Compiled) -> Ranges:
+def ranges_of(graph: Graph, compiled: Compiled) -> Ranges:
     """What bounds hold for without samples: what is given or taken for granted of the inputs."""
     return {name: (one.low, one.high) for name, one in assumed(graph, compiled.package.formats.inputs).items()}
 
 
-def _needs(compiled: Compiled, inputs: Inputs | None, given: Ranges | None) -> tuple[tuple[Need, ...], Ranges]:
+def needs_of(compiled: Compiled, inputs: Inputs | None, given: Ranges | None) -> tuple[tuple[Need, ...], Ranges]:
     """What the layers need, and what the bounds hold for."""
     if inputs is None:
         assert given is not None
@@ -212,7 +224,7 @@ def _too_few(needs: tuple[Need, ...], bits: int) -> AccumulatorError:
     )
 
 
-def _compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tuple[Need, ...] | None, bits: int) -> int:
+def compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tuple[Need, ...] | None, bits: int) -> int:
     """Run all samples with both; returns how many."""
     batch = compiled.package.arrangement.batch
     samples = len(np.asarray(next(iter(inputs.values())))) // batch * batch
@@ -223,7 +235,7 @@ def _compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tupl
             device.load(one.image)
             results.append(device.run(one.package.arrangement.pack(some)))
             flags.append({(record.layer, record.flag) for record in one.package.flags(device)})
-    changed = [name for name, values in results[0].items() if not _same(values, results[1][name])]
+    changed = [name for name, values in results[0].items() if not same_bits(values, results[1][name])]
     new = sorted(layer for layer, flag in flags[1] - flags[0])
     if not changed and not new:
         return samples
@@ -233,7 +245,7 @@ def _compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tupl
     raise AccumulatorError(f"accumulator must leave the samples as they are, not with {bits} bits: {where}")
 
 
-def _same(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
+def same_bits(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
     """The same bits, a NaN like any other."""
     one, other = np.asarray(a), np.asarray(b)
     return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one), np.signbit(other))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Greatest number of instruction words.
 PROGRAM_DEPTH_MAX = 4096
 #: Least number of bits of an accumulator.
-ACC_WIDTH_MIN = 20
+ACC_WIDTH_MIN = 8
 
 
 def check(config: NpuConfig) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from concord.spec.formats import Rounding
 from concord.spec.training import TrainingFormats
 from concord.train.losses import LOSSES
+from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Dyadic
 
 
@@ -33,6 +34,8 @@ class Settings:
         Of random weights, of the order of samples, and of noise.
     formats : TrainingFormats
         Widths, blocks and roundings.
+    overflow : OverflowSettings or None
+        Of an accumulator of few bits; ``None``: sums are exact.
     """
 
     epochs: int = 10
@@ -44,6 +47,7 @@ class Settings:
     loss: str = "cross_entropy"
     seed: int = 1
     formats: TrainingFormats = field(default_factory=TrainingFormats)
+    overflow: OverflowSettings | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
@@ -62,6 +66,8 @@ class Settings:
                 raise ValueError(
                     f"schedule must have epochs from 0 and factors above 0, not {(epoch, float(factor))!r}"
                 )
+        if self.overflow is not None:
+            self.overflow.check(self.formats)
 
     def rate_of(self, epoch: int) -> Fraction:
         """The rate of an epoch, a number of 16 bits."""
@@ -74,6 +80,8 @@ class Settings:
     def facts(self) -> dict[str, Any]:
         """Everything as texts and numbers; for checkpoints."""
         facts = asdict(self)
+        if self.overflow is None:
+            del facts["overflow"]
         for name in ("rate", "momentum", "decay"):
             facts[name] = str(facts[name])
         facts["schedule"] = [[epoch, str(factor)] for epoch, factor in self.schedule]
@@ -130,7 +138,7 @@ def read_plan(path: Path) -> Plan:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
-    _known(contents, ("model", "data", "train", "formats"), str(path))
+    _known(contents, ("model", "data", "train", "formats", "overflow"), str(path))
     model, data = (_table(contents, name, path) for name in ("model", "data"))
     _known(model, ("file", "layers", "input", "start", "batchnorm"), f"{path} [model]")
     _known(data, ("file", "scale", "zero", *_DATA), f"{path} [data]")
@@ -176,7 +184,7 @@ def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None
 
 def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
     given = dict(contents.get("train", {}))
-    names = tuple(f.name for f in fields(Settings) if f.name != "formats")
+    names = tuple(f.name for f in fields(Settings) if f.name not in ("formats", "overflow"))
     _known(given, names, f"{path} [train]")
     try:
         for name in ("rate", "momentum", "decay"):
@@ -184,7 +192,9 @@ def _settings(contents: Mapping[str, Any], path: Path) -> Settings:
                 given[name] = exact(given[name])
         if "schedule" in given:
             given["schedule"] = tuple((int(epoch), exact(factor)) for epoch, factor in given["schedule"])
-        return Settings(**given, formats=read_formats(contents.get("formats", {}), f"{path} [formats]"))
+        formats = read_formats(contents.get("formats", {}), f"{path} [formats]")
+        overflow = OverflowSettings.read(contents["overflow"], "[overflow]") if "overflow" in contents else None
+        return Settings(**given, formats=formats, overflow=overflow)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -11,16 +11,21 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Graph
+from concord.overflow.trained import Trained, mark_of
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
 from concord.train.layers.base import Pass
+from concord.train.layers.conv import Conv
+from concord.train.layers.dense import Dense
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import Network, batch
 from concord.train.noise import Noise, permutation
 from concord.train.optimiser import Optimiser
 from concord.train.parameters import Counts
 from concord.train.settings import Settings
+from concord.train.sites import passed_on, watch_of
 from concord.train.tensor import Dyadic, Tensor
+from concord.train.watch import OverflowCounts, Watch
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
 EVALUATION_BATCH = 256
@@ -44,6 +49,8 @@ class Figures:
         Of the test samples after it.
     counts : Counts
         Of its updates.
+    overflow, test_overflow : OverflowCounts or None
+        Of its sums, and of those of the test samples, with an accumulator of few bits.
     """
 
     epoch: int
@@ -53,6 +60,16 @@ class Figures:
     test_loss: float | None = None
     test_accuracy: float | None = None
     counts: Counts = field(default_factory=Counts)
+    overflow: OverflowCounts | None = None
+    test_overflow: OverflowCounts | None = None
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Figures:
+        """From plain numbers, as :func:`dataclasses.asdict` makes them."""
+        overflows = {
+            key: OverflowCounts(**facts[key]) for key in ("overflow", "test_overflow") if facts.get(key) is not None
+        }
+        return cls(**{**facts, "counts": Counts(**facts["counts"]), **overflows})
 
 
 class Trainer:
@@ -93,12 +110,20 @@ class Trainer:
         if test is not None:
             test.check("test", self.network.graph, self.network.output, self.settings.loss)
         self.samples, self.test, self.random = samples, test, random
+        self.watch: Watch | None = None
+        if self.settings.overflow is not None:
+            network = self.network
+            self.watch = watch_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
+            rows = self._shuffled(0)[: self.settings.batch]
+            self.watch.begin(lambda: self._ahead(self.samples, rows, Pass(self.settings.formats)), len(rows))
         self.optimiser = Optimiser(Dyadic.nearest(self.settings.momentum), self.settings.decay)
         self.history: list[Figures] = []
         self.done = 0  # steps of the epoch that is under way
         self._sums = [0.0, 0]
         self._counts = Counts()
         self._order: Any = None
+        #: Sums of the samples that were judged last, with an accumulator of few bits.
+        self.judged: OverflowCounts | None = None
 
     # Steps --------------------------------------------------------------------------------------------
 
@@ -124,25 +149,39 @@ class Trainer:
         if not seen:
             return ""
         accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
-        return f"loss {self._sums[0] / seen:.4f}{accuracy}"
+        overflows = f", overflows {self.watch.counts.ended:,}" if self.watch is not None else ""
+        return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}"
 
     def gradients(self, rows: Any, way: Pass) -> tuple[dict[str, Tensor], Loss]:
         """Gradients of the sum of the losses of some samples, by parameter."""
-        output, memories = self.network.forward(
-            batch(self.samples.inputs(rows), self.network.graph, self.settings.formats), way
-        )
+        output, memories = self._ahead(self.samples, rows, way)
         loss = LOSSES[self.settings.loss](output, self.samples.y[rows], self.settings.formats)
         return self.network.backward(loss.gradient, memories, way), loss
+
+    def _ahead(self, samples: Samples, rows: Any, way: Pass) -> tuple[Tensor, list[Any]]:
+        """The forward pass of some samples."""
+        values, graph = samples.inputs(rows), self.network.graph
+        if self.watch is None:
+            return self.network.forward(batch(values, graph, self.settings.formats), way)
+        way.watch = self.watch
+        x = self.watch.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
+        return self.network.forward(x, way)
+
+    def _shuffled(self, epoch: int) -> Any:
+        return permutation(self.settings.seed, (_ORDER, epoch), len(self.samples))
 
     def step(self) -> Loss:
         """Learn from the next batch."""
         if self.finished:
             raise ValueError(f"training must have epochs left, and all {self.settings.epochs} are over")
         if self._order is None:
-            self._order = permutation(self.settings.seed, (_ORDER, self.epoch), len(self.samples))
+            self._order = self._shuffled(self.epoch)
         size = self.settings.batch
         rows = self._order[self.done * size : (self.done + 1) * size]
-        noise = Noise(self.settings.seed, (_NOISE, self.epoch * self.steps + self.done))
+        number = self.epoch * self.steps + self.done
+        noise = Noise(self.settings.seed, (_NOISE, number))
+        if self.watch is not None and self.watch.turn(number):
+            self.watch.watch(len(rows))
         way = Pass(self.settings.formats, noise)
         gradients, loss = self.gradients(rows, way)
         rate, parameters = self.settings.rate_of(self.epoch), self.network.parameters
@@ -152,6 +191,8 @@ class Trainer:
                     self.optimiser.step(parameter, gradients[name], len(rows), rate, self.settings.formats, noise)
                 )
         self.network.follow(way)
+        if self.watch is not None:
+            self.watch.stepped()
         self._sums = [self._sums[0] + loss.value, self._sums[1] + (loss.right or 0)]
         self.done += 1
         if self.done == self.steps:
@@ -162,18 +203,29 @@ class Trainer:
         count = len(self.samples)
         figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), self._sums[0] / count)
         figures.accuracy, figures.counts = self._sums[1] / count if classes else None, self._counts
+        if self.watch is not None:
+            figures.overflow = self.watch.epoch_over(self.epoch + 1 == self.settings.epochs)
         if self.test is not None:
             figures.test_loss, figures.test_accuracy = self.judge(self.test)
+            figures.test_overflow = self.judged
         self.history.append(figures)
         self.done, self._sums, self._counts, self._order = 0, [0.0, 0], Counts(), None
 
-    def judge(self, samples: Samples) -> tuple[float, float | None]:
-        """Loss and accuracy on samples, with the forward pass of training, 256 of them at a time."""
+    def judge(self, samples: Samples, bits: int | None = None) -> tuple[float, float | None]:
+        """Loss and accuracy on samples, with the forward pass of training, 256 of them at a time.
+
+        ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
+        """
+        if self.watch is None:
+            return self._judge(samples)
+        with self.watch.apart(bits) as self.judged:
+            return self._judge(samples)
+
+    def _judge(self, samples: Samples) -> tuple[float, float | None]:
         loss, right, classes = 0.0, 0, True
         for start in range(0, len(samples), EVALUATION_BATCH):
             rows = slice(start, start + EVALUATION_BATCH)
-            x = batch(samples.inputs(rows), self.network.graph, self.settings.formats)
-            output, _ = self.network.forward(x, Pass(self.settings.formats, training=False))
+            output, _ = self._ahead(samples, rows, Pass(self.settings.formats, training=False))
             found = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
             loss, right, classes = loss + found.value, right + (found.right or 0), found.right is not None
         return loss / len(samples), right / len(samples) if classes else None
@@ -203,18 +255,61 @@ class Trainer:
             "sums": self._sums,
             "counts": asdict(self._counts),
         }
+        if self.watch is not None:
+            progress["overflow"] = {"state": self.watch.state, "counts": asdict(self.watch.counts)}
         checkpoint.save(path, self.network, self._facts, progress)
 
     def restore(self, path: Path) -> None:
         """Go on where a checkpoint was written, with the same bits as without a break."""
         progress = checkpoint.restore(path, self.network, self._facts)
-        self.history = [Figures(**{**f, "counts": Counts(**f["counts"])}) for f in progress["history"]]
+        self.history = [Figures.of(facts) for facts in progress["history"]]
         self.done, self._sums, self._order = int(progress["done"]), list(progress["sums"]), None
         self._counts = Counts(**progress["counts"])
+        if self.watch is not None:
+            self.watch.resume(progress["overflow"]["state"])
+            self.watch.counts = OverflowCounts(**progress["overflow"]["counts"])
+
+    def evidence(self, network: bytes, most: int = 1024) -> Trained | None:
+        """What speaks for the accumulator that a network was trained for; ``None`` without one of few bits.
+
+        Parameters
+        ----------
+        network : bytes
+            The file that :meth:`trained` was written to.
+        most : int
+            Samples of training that are counted, the first ones, and as many of those to judge by.
+        """
+        if self.watch is None or self.settings.overflow is None:
+            return None
+        count = 0
+        self.watch.watch(1)
+        for samples in (self.samples, *([self.test] if self.test is not None else [])):
+            here = min(most, len(samples))
+            for start in range(0, here, EVALUATION_BATCH):
+                rows = slice(start, min(start + EVALUATION_BATCH, here))
+                with self.watch.apart(whole=rows.stop - rows.start):
+                    self._ahead(samples, rows, Pass(self.settings.formats, training=False))
+            count += here
+        inputs, weights = self.watch.mantissas()
+        exponents = passed_on(self.network.graph, self.watch.exponents())
+        overflow, layers = self.settings.overflow, self.watch.layers()
+        return Trained(
+            mark_of(network), overflow.accumulator_bits, overflow.method, inputs, weights, exponents, count, layers
+        )
 
     def trained(self) -> Graph:
-        """The network with the weights as they are now, ready to be compiled."""
-        return self.network.trained()
+        """The network with the weights as they are now, ready to be compiled.
+
+        With accumulators of few bits a bias is what is added to sums, so on their grid.
+        """
+        graph = self.network.trained()
+        if self.watch is not None:
+            biases = {layer.name: layer.bias for layer in self.network.layers if isinstance(layer, Conv | Dense)}
+            for k, node in enumerate(graph.nodes):
+                bias = biases.get(node.name)
+                if bias is not None:
+                    graph.nodes[k] = node.with_attrs(bias=self.watch.bias(node.name, bias.tensor))
+        return graph
 
 
 def _mark(array: Array) -> str:

@@ -10,6 +10,7 @@ from concord.spec.training import TrainingFormats
 from concord.train.noise import Noise
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, narrow
+from concord.train.watch import Watch
 
 #: What forward keeps for backward.
 Memory = Any
@@ -31,24 +32,34 @@ class Pass:
         Whether statistics of the batch are taken (BatchNorm), and memories are kept.
     seen : dict
         Those statistics, by the name of the normalisation.
+    watch : Watch or None
+        Accumulators of few bits in the place of exact sums.
     """
 
     formats: TrainingFormats
     noise: Noise | None = None
     training: bool = True
     seen: dict[str, Any] = field(default_factory=dict)
+    watch: Watch | None = None
     _narrowed: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def activation(self, x: Tensor, axis: int | None = None) -> Tensor:
         """A tensor as a product, a pooling or a function reads it; all readers get the same one.
 
-        Blocks are along the channels: the given axis, or that of images, or the last one.
+        Blocks are along the channels: the given axis, or that of images, or the last one. With accumulators of few bits
+        only products narrow what they read.
         """
+        if self.watch is not None:
+            return x
         axis = channels(x) if axis is None else axis
         key = id(x), axis
         if key not in self._narrowed:
             self._narrowed[key] = x, narrow(x, self.formats.activation, self.noise, axis)
         return self._narrowed[key][1]
+
+    def operand(self, x: Tensor, site: str, axis: int | None = None) -> Tensor:
+        """The input of a product."""
+        return self.activation(x, axis) if self.watch is None else self.watch.operand(x, site)
 
     def table_input(self, x: Tensor) -> Tensor:
         """An activation as a table reads it: with one exponent, whatever the block of activations is."""

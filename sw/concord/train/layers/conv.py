@@ -14,6 +14,7 @@ from concord.train.layers.dense import with_bias
 from concord.train.layers.windows import Geometry, head
 from concord.train.parameters import Parameter
 from concord.train.products import Outer, exact, total
+from concord.train.register import Products
 from concord.train.tensor import Array, Tensor, carrier, settled
 
 
@@ -56,17 +57,23 @@ class Conv(Layer):
         return np.moveaxis(x.mant.reshape(-1, *x.mant.shape[self.axis :]), 1, -1)
 
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x, w = way.activation(xs[0], self.axis), self.weight.tensor
+        x, w = way.operand(xs[0], self.name, self.axis), self.weight.tensor
         first = np.moveaxis(self._last(x), -1, 1)
         grid = np.moveaxis(self.geometry.padded(first), 1, -1)
         counts = self.geometry.counts(first.shape[2:])
         mant, peak, kept = (self._taps if self._depthwise else self._windows)(grid, x, w, counts)
+        if way.watch is not None:
+            rows = np.concatenate([part.copy() for _, part in columns(grid, self.geometry, self.group)], axis=1)
+            of = Products(rows.swapaxes(0, 1), self._matrix(w).reshape(*rows.shape[::2], -1), w.mant.shape[1])
+            mant = way.watch.sums(self.name, mant.reshape(rows.shape[1], self.group, -1), of).reshape(mant.shape)
         mant = np.moveaxis(mant, -1, 1)
         mant = mant.reshape(*x.mant.shape[: self.axis], *mant.shape[1:])
         fmt, exp = way.formats.intermediate, x.exp + w.exp
-        if self.bias is None:
+        bias = None if self.bias is None else self.bias.tensor.reshaped(-1, *[1] * self.geometry.rank)
+        if way.watch is not None:
+            return [way.watch.half(mant, exp, bias)], (x, kept)
+        if bias is None:
             return [settled(mant, exp, peak, fmt)], (x, kept)
-        bias = self.bias.tensor.reshaped(-1, *[1] * self.geometry.rank)
         return [with_bias(mant, exp, peak, bias, fmt)], (x, kept)
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:

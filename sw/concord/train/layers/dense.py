@@ -11,6 +11,7 @@ from concord.spec.training import TrainingFormat
 from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
 from concord.train.parameters import Parameter
 from concord.train.products import exact, total
+from concord.train.register import Products
 from concord.train.tensor import Array, Tensor, added, carrier, settled
 
 
@@ -46,8 +47,9 @@ class Dense(Layer):
         return {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
 
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0])
-        return [product(x, self.weight.tensor, None if self.bias is None else self.bias.tensor, way)], x
+        x = way.operand(xs[0], self.name)
+        bias = None if self.bias is None else self.bias.tensor
+        return [product(x, self.weight.tensor, bias, way, self.name)], x
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g, x = only(grads), memory
@@ -59,10 +61,14 @@ class Dense(Layer):
         return [input_gradient(way.gradient(g), self.weight.tensor, way)], changes
 
 
-def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass) -> Tensor:
-    """``x W^T + b``, an intermediate."""
+def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass, site: str) -> Tensor:
+    """``x W^T + b``, an intermediate; ``site`` is its name for :class:`concord.train.watch.Watch`."""
     rows = x.mant.reshape(-1, x.mant.shape[-1])
     mant, peak = exact(np.matmul, rows, x.peak, w.mant.T, w.peak, rows.shape[1])
+    if way.watch is not None:
+        of = Products(rows[:, None], w.mant.T[None], rows.shape[1])
+        mant = way.watch.sums(site, mant[:, None], of)
+        return way.watch.half(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
     mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp
     if bias is None:
         return settled(mant, exp, peak, way.formats.intermediate)

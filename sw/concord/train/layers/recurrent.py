@@ -34,6 +34,11 @@ def state_of(x: Tensor) -> Tensor:
     return Tensor(mant.astype(np.float32), -TABLE_POINT, STATE.q_max)
 
 
+def state_operand(x: Tensor, site: str, way: Pass) -> Tensor:
+    """What a product with R reads."""
+    return narrow(x, way.formats.activation, way.noise) if way.watch is None else way.watch.operand(x, site)
+
+
 def piece(x: Tensor, number: int, size: int) -> Tensor:
     """One of the gates along the last axis."""
     return x.with_mant(x.mant[..., number * size : (number + 1) * size])
@@ -96,18 +101,19 @@ class Recurrent(Layer):
         return list(range(steps))[:: -1 if directions(self.node)[d] else 1]
 
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0], -1)
+        x = way.operand(xs[0], f"{self.name}.W0", -1)
         x = x.reshaped(*x.mant.shape[:2], x.mant.shape[-1])
         samples, steps = x.mant.shape[:2]
         every, kept = [], []
         for d, cell in enumerate(self.cells):
-            gates = product(x, cell.weight.tensor, cell.bias.tensor, way)
+            gates = product(x, cell.weight.tensor, cell.bias.tensor, way, f"{self.name}.W{d}")
             h = Tensor(np.zeros((samples, self.size), np.float32), -TABLE_POINT, 0)
+            site = f"{self.name}.R{d}"
             states: list[Any] = [None] * steps
             c: Tensor | None = None
             memories: list[Any] = []
             for t in self._order(d, steps):
-                h, c, memory = self._step(cell, gates.with_mant(gates.mant[:, t]), h, c, way)
+                h, c, memory = self._step(cell, gates.with_mant(gates.mant[:, t]), h, c, way, site)
                 states[t] = h.mant
                 memories.append((t, memory))
             every.append(np.stack(states, axis=1))
@@ -139,7 +145,7 @@ class Recurrent(Layer):
         return [total.reshaped(*total.mant.shape[:2], 1, total.mant.shape[-1])], changes
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         raise NotImplementedError
 
@@ -168,11 +174,11 @@ class LSTM(Recurrent):
     """Gates i, o, f, c as in ONNX, without peepholes: ``c = f c + i g``, ``h = o tanh(c)``."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         top = way.formats.activation.q_max
-        read = narrow(h, way.formats.activation, way.noise)
-        pre = added([gates, product(read, cell.recurrent.tensor, None, way)], way.formats.intermediate)
+        read = state_operand(h, site, way)
+        pre = added([gates, product(read, cell.recurrent.tensor, None, way, site)], way.formats.intermediate)
         short = way.table_input(pre)
         i, o, f = (looked_up("sigmoid", piece(short, k, self.size), top) for k in range(3))
         g = looked_up("tanh", piece(short, 3, self.size), top)
@@ -204,22 +210,22 @@ class GRU(Recurrent):
     """Gates z, r, h as in ONNX: ``h = n + z (h - n)``, n the new state."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         fmt, top, size = way.formats.intermediate, way.formats.activation.q_max, self.size
-        read, weights = narrow(h, way.formats.activation, way.noise), cell.recurrent.tensor
+        read, weights = state_operand(h, site, way), cell.recurrent.tensor
         if self.node.attrs["linear_before_reset"]:
-            found = product(read, weights, None, way)
+            found = product(read, weights, None, way, site)
             z, r = self._gates(gates, found, way)
             bias = cell.hidden_bias
             last = piece(found, 2, size)
             inner = narrow(added([last, spread(bias.tensor, last)] if bias else [last], fmt), STATE)
             pre, reset = added([piece(gates, 2, size), times(r[0], inner, way)], fmt), None
         else:
-            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, way)
+            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, way, site)
             z, r = self._gates(gates, found, way)
-            inner, reset = h, narrow(times(r[0], h, way), way.formats.activation, way.noise)
-            new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, way)
+            inner, reset = h, state_operand(times(r[0], h, way), site, way)
+            new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, way, site)
             pre = added([piece(gates, 2, size), new], fmt)
         n = looked_up("tanh", way.table_input(pre), top)
         apart = Tensor(h.mant - n[0].mant, -TABLE_POINT, 2 * STATE.q_max)
