@@ -3,11 +3,14 @@
 // Only what may have changed is computed: functions in the order of their depth, registers at the ticks of their clocks.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 class Circuit {
