@@ -15,6 +15,7 @@ from .hardware import RTL_MEASURES, Rtl
 from .lazy import lazy_by_lanes
 from .networks import measure_networks, measure_widths
 from .overflow import measure_overflow
+from .overflow_training import measure_overflow_training
 from .rates import measure_rates
 from .results import Figure, Results
 from .software import emulator_speed, synthesis
@@ -34,6 +35,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "overflow": measure_overflow,
     "accumulators": measure_accumulators,
     "training": measure_training,
+    "overflow_training": measure_overflow_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "lazy": lambda config, results, _: lazy_by_lanes(results),
