@@ -37,7 +37,7 @@ class Run:
         self.results, self.done, self.steps, self.exps = [], [], [], {}
         self.time = self.last_write = 0
         self.pipe = [self.memory[0]] * read_latency
-        simulate(self.dut, self.memory_bench, self.commands, self.updates, self.outcomes, cycles=100_000)
+        simulate(self.dut, self.memory_bench, self.commands, self.updates, self.outcomes)
 
     def anything(self):
         weight, acc = self.widths.weight.bits, self.widths.accumulator.bits
