@@ -170,4 +170,5 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert asked[0] == (choose(MUTANTS, "link", 5, 3), 2, False) and asked[1][1:] == (1, True)
     with pytest.raises(SystemExit):
         main(["--only", "nothing"])
-    assert "'tests', 'train'] or part of a path, not 'nothing'" in capsys.readouterr().err
+    areas = sorted({mutant.area for mutant in MUTANTS})
+    assert f"{areas} or part of a path, not 'nothing'" in capsys.readouterr().err
