@@ -9,15 +9,15 @@ from compiled_nets import ROOMY
 from concord.asm import assemble
 from concord.cli import main
 from concord.compiler.model import compile_graph
-from concord.derive import evaluate
+from concord.derive import evaluate, ir
 from concord.derive.backends import numpy_prelude
-from concord.derive.flags import by_layer
+from concord.derive.flags import by_layer, raisable
 from concord.derive.model import derive_image, derive_package
 from concord.image import Image, Port
-from concord.spec.formats import HALF_MAX, NOISE_BITS, Flag
+from concord.spec.formats import HALF_MAX, NOISE_BITS, ExponentMode, Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from derive_models import MODELS, at_limits, flagged, limits, samples
+from derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
 from derived_backends import CONFIGS, emulated_flags, every, needs_torch, on_numpy
 from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
 from program_gen import random_program
@@ -64,6 +64,34 @@ def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
     from concord.derive.backends import torch_functions
 
     assert (torch_functions.HALF_MAX, torch_functions.NOISE_PARTS) == (HALF_MAX, 1 << NOISE_BITS)
+
+
+@pytest.mark.parametrize(
+    ("settled", "greatest", "raised"),
+    [
+        ((False, True), 8.5, False),  # -8.5 rounds to -8, the first entry
+        ((False, True), 8.75, True),
+        ((True, False), 7.25, False),
+        ((True, False), 7.5, True),  # rounds to 8, behind the last entry
+        ((True, True), 60000.0, False),
+    ],
+)
+def test_tables_that_may_be_left(settled, greatest, raised):
+    """Where the greatest input is beyond the last entry at an end that is open, not before."""
+    m = Maker()
+    entries = np.zeros(16, np.uint16)
+    m.add(ir.Table, (2,), x=m.input((2,)), entries=entries, low=-8, high=7, scale=0, settled=settled)
+    assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ((Flag.TABLE_CLAMPED,) if raised else ())
+
+
+@pytest.mark.parametrize(("greatest", "raised"), [(FORM.q_max * 4.0, False), (FORM.q_max * 4.0 + 0.25, True)])
+def test_static_exponents_that_may_saturate(greatest, raised):
+    m = Maker()
+    x = m.input((4,))
+    m.quantise(x, (4,), mode=ExponentMode.STATIC, exp=2)
+    assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ((Flag.SATURATED,) if raised else ())
+    m.quantise(x, (4,))
+    assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ()
 
 
 @every
