@@ -176,6 +176,21 @@ def loops():
     return m.model(final, stack)
 
 
+def alone():
+    """Turns read nothing of their own, and only the last one is left."""
+    m = Maker(12)
+    start, outside, state = m.input((3,)), m.input((3,)), m.value((3,))
+    before, m.nodes = m.nodes, []
+    total = m.add(ir.Binary, (3,), operator=ir.Operator.ADD, a=state, b=outside)
+    body, m.nodes = ir.Body(tuple(m.nodes)), before
+    final = m.value((3,))
+    m.nodes.append(
+        ir.Loop(output=final, layer="turns", count=5, body=body, carried=(ir.Carried(start, state, total, final),),
+                scanned=(), stacked=())
+    )  # fmt: skip
+    return m.model(final)
+
+
 def carried():
     """A turn gives the next one a constant, and what it was given itself."""
     m = Maker(11)
@@ -348,7 +363,7 @@ TAILS = {"tail": tail, "host_operators": host_operators, "host_windows": host_wi
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
-    "carried": carried, "groups": groups, "names": names,
+    "alone": alone, "carried": carried, "groups": groups, "names": names,
 }  # fmt: skip
 
 

@@ -9,14 +9,16 @@ from click.testing import CliRunner
 
 import compiled_nets
 from compiled_nets import ROOMY
+from concord.builder import ProgramBuilder
 from concord.cli import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
-from concord.emulator import ReferenceMachine, kernels
+from concord.emulator import Memories, ReferenceMachine, kernels
 from concord.golden import half
 from concord.host import connect
 from concord.prove import Subject, machines, prove, twins
 from concord.prove.page import render
+from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from derived_twins import NO_TORCH, image_of_memories, program_rng
@@ -195,6 +197,18 @@ def test_a_flag_that_is_missing(name, monkeypatch):
     (one,) = prove(subject, samples=4, only=[name]).comparisons
     assert one.count.different > 0 and one.first.place.startswith("flag ")
     assert (one.first.emulator, one.first.other) == ("raised", "not raised")
+
+
+def test_nans_that_signal_are_compared_without_a_warning():
+    builder = ProgramBuilder()
+    builder.v_rd(Mem.WIDE, 20)
+    builder.v_wr(Mem.WIDE, 40)
+    builder.halt()
+    memories = Memories(TINY)
+    memories.wide[20] = 0x7C01
+    memories.program[: len(builder.words())] = builder.words()
+    proof = prove(Subject("copy", image_of_memories(builder.words(), memories)), samples=2, only=["numpy", "reference"])
+    assert all(one.count.values and not one.count.different for one in proof.comparisons)
 
 
 def test_a_bit_of_the_reference_machine(residual, monkeypatch):

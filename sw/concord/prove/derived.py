@@ -197,7 +197,8 @@ class Derived:
 
     def _values(self, found: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
         runs = found.shape[1]
-        wrong = different(found, want[:, :runs].astype(np.float64))
+        with np.errstate(invalid="ignore"):  # NaNs that signal
+            wrong = different(found, want[:, :runs].astype(np.float64))
         by_layer = np.bincount(self.places.layer, wrong.sum(axis=1), len(self.places.layers)).astype(int)
         sizes = np.bincount(self.places.layer, minlength=len(self.places.layers)) * runs
         for name, size, count in zip(self.places.layers, sizes.tolist(), by_layer.tolist(), strict=True):

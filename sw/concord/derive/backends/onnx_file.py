@@ -329,6 +329,10 @@ class _Emitter(Movers):
         sources = [self.name(one.source) for one in node.scanned]
         both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
         params = [self.name(one.param) for one in both]
+        axes = [int(one.source.batched) for one in node.scanned]
+        if not sources:  # a Scan has as many turns as what it reads
+            sources, axes = [w.constant(np.zeros(node.count), np.float32)], [0]
+            params.append(w.fresh("turn"))
         constants = [one.param for one in node.scanned if not one.source.batched]
         outside, self.hits = self.hits, Hits(w)
         with w.inside() as body:
@@ -344,6 +348,7 @@ class _Emitter(Movers):
         outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
         raised = {key: w.fresh("raised") for key in hits}
         outputs += [self.name(one.output) for one in node.stacked] + list(raised.values())
+        stacked_axes = [1] * (len(node.stacked) + len(hits))
         graph = helper.make_graph(
             body.nodes,
             node.layer or "turn",
@@ -354,8 +359,8 @@ class _Emitter(Movers):
             helper.make_node(
                 "Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph,
                 num_scan_inputs=len(sources),
-                scan_input_axes=[int(one.source.batched) for one in node.scanned],
-                scan_output_axes=[1] * (len(node.stacked) + len(hits)),
+                scan_input_axes=axes,
+                scan_output_axes=stacked_axes or None,
             )
         )  # fmt: skip
         for key, stacked in raised.items():
