@@ -321,9 +321,10 @@ def test_digits_are_learned_and_the_npu_holds_the_folded_weights():
     accuracy = got.fit()[-1].test_accuracy
     assert accuracy > 0.88
     compiled = compile_graph(import_model(export_onnx(got.trained())), PRESETS["ecp5-85f"])
-    for node in compiled.graph.nodes:
-        if node.op == "Dense" and node.attrs["weight"].ndim == 2:
-            assert np.array_equal(rounded_matrix(node.attrs["weight"], compiled.image.config), node.attrs["weight"])
+    for node in got.trained().nodes:
+        if node.op == "Dense" or (node.op == "Conv" and node.attrs["group"] == 1):
+            weight = np.moveaxis(node.attrs["weight"], 1, -1)
+            assert np.array_equal(rounded_matrix(weight, compiled.image.config), weight)
     assert abs((on_emulator(compiled, test).argmax(axis=1) == test.y).mean() - accuracy) < 0.02
 
 

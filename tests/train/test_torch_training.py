@@ -382,6 +382,14 @@ def test_gradients_add_up_until_they_are_forgotten():
     with pytest.raises(ValueError, match="must be of as many samples each"):
         F.cross_entropy(model(x[:4]), y[:4]).backward()
     optimiser.zero_grad()
+    once = deepcopy(model)
+    F.cross_entropy(once(x), y).backward()
+    F.cross_entropy(model(x), y).backward()
+    F.cross_entropy(model(x), y).backward()
+    optimiser.step()
+    SGD(once, lr=0.2).step()  # twice the rate, which shares its mantissa
+    assert parameters(once) == parameters(model)
+    optimiser.zero_grad()
     F.cross_entropy(model(x[:4]), y[:4], reduction="sum").backward()
     assert next(iter(model.concord_session.gradients.values()))[1].samples == 1
     model.eval()
