@@ -12,7 +12,7 @@ from torch import nn
 from concord.golden.training import quantize_float
 from concord.spec.training import TrainingFormats
 from concord.train.network import CannotTrain
-from concord.train.tensor import Tensor
+from concord.train.tensor import Tensor, carrier
 from concord.train.torch.blocks import Block
 from concord.train.torch.modules import BatchNorm, Integers, batch_norm, convolution, linear, recurrent
 from concord.train.torch.tape import Session, Tape
@@ -125,7 +125,7 @@ class _Entrance:
         values = x.detach().cpu().numpy().astype("float64")
         fmt = self.session.formats.activation
         found = quantize_float(values.reshape(-1), fmt)
-        mant = found.mant.reshape(len(values), 1, *values.shape[1:]).astype("float32")
+        mant = found.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
         name = tape.name("x")
         tape.shapes[name] = (1, *values.shape[1:])
         return Block(tape, name, Tensor(mant, int(found.exp), fmt.q_max))
