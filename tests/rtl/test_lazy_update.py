@@ -232,6 +232,8 @@ def test_formats_that_cannot_be():
         LazyWidths(TrainingFormat(16), AccumulatorFormat(32))
     with pytest.raises(ValueError, match="intermediate must have one exponent"):
         LazyWidths(change=TrainingFormat(32, 16))
+    with pytest.raises(ValueError, match="accumulator must have growth = True"):
+        LazyWidths(accumulator=AccumulatorFormat(growth=False))
     for name in ("weight", "accumulator", "change"):
         with pytest.raises(TypeError, match=f"{name} must be a .*Format, not 8"):
             LazyWidths(**{name: 8})

@@ -165,6 +165,14 @@ def test_only_the_block_that_overflows_grows():
     assert got.exp.tolist() == [-6, -7] and got.weight.tolist() == [[64], [126]]
 
 
+def test_without_growth_a_weight_stays_at_the_end_of_its_range():
+    fixed = AccumulatorFormat(growth=False)
+    got = lazy_update([[127, 3], [-127, 1]], [[0, 1], [0, 0]], [-7, -7], [[32767, 2], [-32767, 1]], -22, W8, fixed)
+    assert got.exp.tolist() == [-7, -7] and got.grown.tolist() == [0, 0]
+    assert got.weight.tolist() == [[127, 3], [-127, 1]] and got.acc.tolist() == [[0, 3], [0, 1]]
+    assert got.refused.tolist() == [[True, False]] * 2 and got.accepted.tolist() == [[0, 2], [0, 1]]
+
+
 @pytest.mark.parametrize("room", [0, 1, 3])
 def test_weights_saturate_at_the_greatest_exponent(room):
     direct = AccumulatorFormat(16, 0)
@@ -278,6 +286,7 @@ def test_noise_decides_where_rounding_is_stochastic():
         (lambda: TrainingFormat(8, -1), "block must be 0"),
         (lambda: TrainingFormat(8, 0, 7), "rounding must be one of"),
         (lambda: AccumulatorFormat(16, 16), "point must be in 0..15, not 16"),
+        (lambda: AccumulatorFormat(growth=1), "growth must be true or false, not 1"),
         (lambda: TrainingFormats(intermediate=TrainingFormat(32, 4)), "intermediate must have one exponent"),
         (lambda: TrainingFormats(weight=TrainingFormat(32)), "at most 46 bits together"),
     ],

@@ -32,7 +32,7 @@ class LazyWidths:
     Raises
     ------
     ValueError
-        If training does not have these formats together.
+        If training does not have these formats together, or blocks do not grow.
     TypeError
         If one is no format.
     """
@@ -46,6 +46,8 @@ class LazyWidths:
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         TrainingFormats(weight=self.weight, accumulator=self.accumulator, intermediate=self.change)
+        if not self.accumulator.growth:
+            raise ValueError("accumulator must have growth = True: the hardware has no other rule for large weights")
 
     @property
     def shift(self) -> int:

@@ -17,6 +17,11 @@ Integers = npt.NDArray[np.int64]
 
 INK, MUTED, GRID = "#1b2733", "#66737f", "#dfe5ea"
 BLUE, TEAL, AMBER, RED = "#1f6fb2", "#2a9d8f", "#e9a23b", "#c8553d"
+#: Style of curves, for ``matplotlib.pyplot.rc_context``.
+CURVES: dict[Any, Any] = {
+    "font.size": 10, "text.color": INK, "axes.edgecolor": GRID, "xtick.color": MUTED, "ytick.color": MUTED,
+    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from concord.cli_train import told
 from concord.compiler.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.compare import Comparison, compare
-from concord.demo.report import AMBER, BLUE, GRID, INK, MUTED, TEAL
+from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
 from concord.files import write_bytes
 from concord.frontend import import_model
@@ -164,11 +164,7 @@ def draw(outcome: Outcome, path: Path) -> None:
             ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
         )),
     )  # fmt: skip
-    style: dict[Any, Any] = {
-        "font.size": 10, "text.color": INK, "axes.edgecolor": GRID, "xtick.color": MUTED, "ytick.color": MUTED,
-        "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False,
-    }  # fmt: skip
-    with plt.rc_context(style):
+    with plt.rc_context(CURVES):
         figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained", facecolor="white")
         title = f"Digits CNN, weights of 8 bits, no float copy: {100 * outcome.accuracy:.2f} % on the NPU"
         figure.suptitle(title, weight="bold", x=0.01, ha="left")

@@ -19,6 +19,8 @@ growth
 greatest exponent
     Where a block cannot grow as far, weights beyond the end are ``+-(2**(bits-1) - 1)`` with ``A = 0`` at the greatest
     exponent, and that counts as refused.
+without growth
+    With ``accumulator.growth = False`` every exponent is the greatest one: weights beyond the end stay there.
 """
 
 from __future__ import annotations
@@ -148,7 +150,7 @@ def lazy_update(
     if not np.any(beyond):
         return Updated(w_new, a_new, e_w, held - a, refused, vanished, np.zeros_like(e_w))
     before, total = (w << shift) + a, (w_new << shift) + a_new
-    room = np.minimum(TRAIN_EXP_MAX - e_w, _MOST_GROWTH)[..., None]
+    room = np.minimum(TRAIN_EXP_MAX - e_w, _MOST_GROWTH if accumulator.growth else 0)[..., None]
     ends = beyond[..., None] & (np.abs(round_shift(round_shift(total, room), shift)) > fmt.q_max)
     total = np.where(ends, np.sign(total) * (fmt.q_max << shift + room), total)
     w_new, a_new, grown = _grow(total, w_new, a_new, beyond, fmt, accumulator)

@@ -69,14 +69,19 @@ class AccumulatorFormat:
         as in the source. 0: there is no accumulator, updates are rounded to the weights.
     rounding : Rounding
         How an update is rounded to the last bit of the accumulator.
+    growth : bool
+        Whether the exponents of a block grow with its weights. If not, a weight stays at the end of its range.
     """
 
     bits: int = 16
     point: int | None = None
     rounding: Rounding = Rounding.NEAREST_AWAY
+    growth: bool = True
 
     def __post_init__(self) -> None:
         TrainingFormat(self.bits, 0, self.rounding)
+        if not isinstance(self.growth, bool):
+            raise ValueError(f"growth must be true or false, not {self.growth!r}")
         if self.point is not None and not 0 <= self.point < self.bits:
             raise ValueError(f"point must be in 0..{self.bits - 1}, not {self.point!r}")
 

@@ -212,7 +212,11 @@ def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:
     _known(table, tuple(TrainingFormats.names()), where)
     for name, value in table.items():
         given = {"bits": value} if isinstance(value, int) else dict(value)
-        _known(given, ("bits", "point", "rounding") if name == "accumulator" else ("bits", "block", "rounding"), where)
+        _known(
+            given,
+            ("bits", "point", "rounding", "growth") if name == "accumulator" else ("bits", "block", "rounding"),
+            where,
+        )
         if "rounding" in given:
             names = {rounding.name.lower(): rounding for rounding in Rounding}
             if given["rounding"] not in names:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from concord.graph.ir import Graph
 from concord.overflow.trained import Trained, mark_of
@@ -70,6 +71,11 @@ class Figures:
             key: OverflowCounts(**facts[key]) for key in ("overflow", "test_overflow") if facts.get(key) is not None
         }
         return cls(**{**facts, "counts": Counts(**facts["counts"]), **overflows})
+
+
+def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
+    """The order of samples in an epoch."""
+    return permutation(seed, (_ORDER, epoch), count)
 
 
 class Trainer:
@@ -168,7 +174,7 @@ class Trainer:
         return self.network.forward(x, way)
 
     def _shuffled(self, epoch: int) -> Any:
-        return permutation(self.settings.seed, (_ORDER, epoch), len(self.samples))
+        return order_of(self.settings.seed, epoch, len(self.samples))
 
     def step(self) -> Loss:
         """Learn from the next batch."""

@@ -1,0 +1,225 @@
+"""Trained networks in narrow formats: rounded, and trained on in the format.
+
+There are few samples with labels, so every one is judged once: in each of several folds, another part is what is judged
+by, and the network of the fold has never seen it. What is learned are the outputs that the float network has, before
+the Softmax, so that samples without a label serve, too.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from concord.bench.tasks import TASKS, Labels, folder
+from concord.frontend import import_model
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph
+from concord.spec.presets import ECP5_85F
+from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
+from concord.train import Samples, Settings, Trainer
+from concord.train.noise import permutation
+
+from .data import Missing, Split, arrays
+from .store import CHOICE, Result, Run, Store, curve_of
+
+#: Blocks as the NPU has them.
+_BLOCK = ECP5_85F.native
+#: Seed and place of the numbers that make the folds.
+_FOLDS = 20, (9, 2)
+
+
+def widths(weight: int, activation: int) -> TrainingFormats:
+    """Formats with blocks of the size of the NPU's vectors; biases have 16 bits."""
+    return TrainingFormats(
+        weight=TrainingFormat(weight, _BLOCK),
+        bias=TrainingFormat(16),
+        activation=TrainingFormat(activation, _BLOCK),
+        accumulator=AccumulatorFormat(growth=False),
+    )
+
+
+@dataclass(frozen=True)
+class Width:
+    """A format, with training in it or without.
+
+    Parameters
+    ----------
+    name, title : str
+        For results and for people.
+    formats : TrainingFormats or None
+        ``None``: the float network.
+    trained : bool
+        Whether the network is trained in the format, after it was rounded to it.
+    """
+
+    name: str
+    title: str
+    formats: TrainingFormats | None
+    trained: bool = False
+
+
+def _both(weight: int, activation: int) -> tuple[Width, Width]:
+    name, formats = f"w{weight}a{activation}", widths(weight, activation)
+    return Width(name, f"{name}, rounded", formats), Width(f"{name}-trained", f"{name}, trained in it", formats, True)
+
+
+FLOAT = Width("float", "float32, as it is", None)
+EIGHT = Width("w8a8", "w8a8, rounded", widths(8, 8))
+WIDTHS = (FLOAT, EIGHT, *_both(5, 8), *_both(6, 6), *_both(5, 5))
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """A trained network that is trained on in narrow formats.
+
+    Parameters
+    ----------
+    model : str
+        Name of its task in :data:`concord.bench.tasks.TASKS`.
+    title, about : str
+        For the page.
+    settings : Settings
+        Everything but rate, seed and formats; the loss is that of the outputs.
+    rates : tuple of Fraction
+        Of them the one is taken that is best for calibration samples, which have no labels and are in no fold.
+    variants : tuple of Width
+        Formats.
+    folds : int
+        Parts that the samples with labels are divided into.
+    """
+
+    model: str
+    title: str
+    about: str
+    settings: Settings
+    rates: tuple[Fraction, ...]
+    variants: tuple[Width, ...] = WIDTHS
+    folds: int = 5
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        return f"tune-{self.model}"
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs in their order: a format after the other, its rate first; folds count from 1."""
+        folds = range(1, self.folds + 1)
+        return [
+            Run(self.name, width.name, fold) for width in self.variants for fold in (*[CHOICE] * width.trained, *folds)
+        ]
+
+    def split(self, fold: int) -> Split:
+        """The samples of a fold, or of the choice: labels where something is judged, else outputs of the network."""
+        inputs, labels, targets, more, theirs = self._samples
+        if fold == CHOICE:
+            count = 2 * len(more) // 3
+            learned, left = (Samples(more[rows], theirs[rows]) for rows in (slice(0, count), slice(count, None)))
+            return Split(learned, left, left)
+        parts = np.array_split(permutation(*_FOLDS, len(inputs)), self.folds)
+        judged = parts.pop(fold - 1)
+        others = np.concatenate(parts)
+        train = Samples(np.concatenate([inputs[others], more]), np.concatenate([targets[others], theirs]))
+        return Split(train, Samples(more, theirs), Samples(inputs[judged], labels[judged]))
+
+    @cached_property
+    def _samples(self) -> tuple[Floats, Labels, Floats, Floats, Floats]:
+        """Inputs, labels and outputs of the float network; inputs and outputs of what has no labels."""
+        task = next(task for task in TASKS if task.model == self.model)
+        found = arrays(task.data)
+        inputs, more = (
+            np.ldexp(task.inputs(found, found[key].astype(np.float64)), -self._unit)
+            for key in (task.samples, task.calibration)
+        )
+        labels = np.asarray(task.labels(found)).astype(np.int64)
+        return inputs, labels, self._outputs(inputs), more, self._outputs(more)
+
+    @cached_property
+    def _unit(self) -> int:
+        """Inputs are divided by this power of two, and the first weights multiplied by it, so that no gradient is large
+        because inputs are; results are the same."""
+        task = next(task for task in TASKS if task.model == self.model)
+        found = arrays(task.data)
+        return int(np.ceil(np.log2(np.abs(task.inputs(found, found[task.calibration].astype(np.float64))).max())))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The float network for such inputs, without a Softmax at its end."""
+        where = folder()
+        if where is None:
+            raise Missing("CONCORD_DATA does not name a folder with networks")
+        graph = import_model(where / "models" / f"{self.model}.onnx")
+        if graph.nodes[-1].op == "Softmax":
+            graph.outputs = [graph.nodes[-1].inputs[0]]
+            del graph.nodes[-1]
+        for k, node in enumerate(graph.nodes):
+            if graph.inputs[0] in node.inputs:
+                if node.op not in ("Conv", "Dense"):
+                    raise ValueError(f"{node.name} must be a Conv or a Dense to read scaled inputs, not {node.op}")
+                graph.nodes[k] = node.with_attrs(weight=np.ldexp(node.attrs["weight"], self._unit))
+        return graph
+
+    def _outputs(self, x: Floats) -> Floats:
+        found = execute.run(self.graph, {self.graph.inputs[0]: x})[self.graph.outputs[0]]
+        return found.reshape(len(x), -1)
+
+    def _width(self, run: Run) -> Width:
+        return next(width for width in self.variants if width.name == run.variant)
+
+    def facts(self, run: Run) -> dict[str, Any]:
+        """Everything that decides a run beside the code and the rate that was chosen."""
+        width = self._width(run)
+        facts = {"formats": width.formats and asdict(width.formats), "data": self.split(run.seed).facts}
+        if not width.trained:
+            return facts
+        settings = self.settings.facts
+        del settings["rate"], settings["seed"], settings["formats"]
+        rates = {"rates": [str(rate) for rate in self.rates]} if run.seed == CHOICE else {}
+        return facts | settings | rates
+
+    def there(self, run: Run, store: Store) -> bool:
+        """Whether the result of a run is there, with the rate that is chosen now."""
+        found = store.has(run, self.facts(run))
+        if not found or run.seed == CHOICE or not self._width(run).trained:
+            return found
+        return store.results[run].rate == self._chosen(run, store)
+
+    def _chosen(self, run: Run, store: Store) -> str:
+        return store.results[Run(self.name, run.variant, CHOICE)].rate
+
+    def do(self, run: Run, store: Store) -> Result:
+        """Do a run: try all rates, or judge a fold; the rates must have been chosen."""
+        start, split, width = time.process_time(), self.split(run.seed), self._width(run)
+        result = Result(*run, facts=self.facts(run))
+        if width.formats is None:
+            right = self._outputs(split.test.x).argmax(axis=1) == split.test.y
+            result = replace(result, test=float(right.mean()), samples=len(right))
+        elif run.seed == CHOICE:
+            trainers = {rate: self._trained(width.formats, run.seed, rate, split) for rate in self.rates}
+            losses = {rate: trainer.judge(split.validation)[0] for rate, trainer in trainers.items()}
+            best = min(losses, key=lambda rate: losses[rate])
+            candidates = {str(rate): [None, round(loss, 5)] for rate, loss in losses.items()}
+            result = replace(result, rate=str(best), candidates=candidates)
+        else:
+            rate = Fraction(self._chosen(run, store)) if width.trained else None
+            trainer = self._trained(width.formats, run.seed, rate, split)
+            judge = Trainer(trainer.trained(), split.test, Settings(formats=width.formats))
+            result = replace(
+                result, rate="" if rate is None else str(rate), test=judge.judge(split.test)[1],
+                samples=len(split.test), curve=curve_of(trainer.history),
+                counts=[asdict(f.counts) for f in trainer.history],
+            )  # fmt: skip
+        return replace(result, seconds=round(time.process_time() - start, 2))
+
+    def _trained(self, formats: TrainingFormats, fold: int, rate: Fraction | None, split: Split) -> Trainer:
+        """The network in the formats, trained in them at a rate, or only rounded."""
+        settings = replace(self.settings, loss="mse", seed=fold, formats=formats, rate=rate or self.settings.rate)
+        trainer = Trainer(self.graph, split.train, settings)
+        if rate is not None:
+            trainer.fit()
+        return trainer

@@ -1,0 +1,193 @@
+"""The reference: a network trained by PyTorch in float32, from the same weights and with the same samples in each step.
+
+Needs the ``torch`` extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Graph, Node
+from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
+from concord.train import Figures, Samples, Settings
+from concord.train.network import Network
+from concord.train.trainer import EVALUATION_BATCH, order_of
+
+#: Formats in which the weights at the start are those of float32: 31 bits behind the greatest one.
+_FINE = TrainingFormats(
+    weight=TrainingFormat(32), bias=TrainingFormat(32), accumulator=AccumulatorFormat(bits=8, point=0)
+)
+
+
+def initial(graph: Graph, seed: int) -> Graph:
+    """The graph with the random weights that training begins with, before they are rounded to a format."""
+    return Network(graph, _FINE, seed).trained()
+
+
+class FloatTrainer:
+    """Trains in float32 with SGD and momentum of PyTorch.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network with the weights to start from.
+    samples, settings, test
+        As for :class:`concord.train.Trainer`; formats are not used.
+
+    Raises
+    ------
+    ValueError
+        If an operator has no float32 counterpart here, or the loss is not ``cross_entropy``.
+    """
+
+    def __init__(self, graph: Graph, samples: Samples, settings: Settings, test: Samples | None = None):
+        import torch
+
+        if settings.loss != "cross_entropy":
+            raise ValueError(f"loss must be cross_entropy, not {settings.loss!r}")
+        if unknown := sorted({node.op for node in graph.nodes} - set(_OPS)):
+            raise ValueError(f"operators must be among {', '.join(_OPS)}, not {', '.join(unknown)}")
+        torch.manual_seed(settings.seed)  # nothing is drawn; a layer that did would be repeatable
+        self.graph, self.samples, self.settings, self.test = graph, samples, settings, test
+        self.history: list[Figures] = []
+        self.parameters: dict[str, dict[str, Any]] = {}
+        for node in graph.nodes:
+            arrays = _trained_arrays(node)
+            self.parameters[node.name] = {
+                key: torch.tensor(value.astype(np.float32), requires_grad=True) for key, value in arrays.items()
+            }
+        flat = [p for found in self.parameters.values() for p in found.values()]
+        self.optimiser = torch.optim.SGD(
+            flat, lr=float(settings.rate), momentum=float(settings.momentum), weight_decay=0.0
+        )
+
+    def forward(self, x: np.ndarray[Any, np.dtype[np.float64]]) -> Any:
+        """Logits ``[samples, classes]`` of samples as the network reads them."""
+        import torch
+
+        name = self.graph.inputs[0]
+        values: dict[str, Any] = {name: torch.tensor(x.astype(np.float32)).reshape(len(x), *self.graph.shapes[name])}
+        for node in self.graph.nodes:
+            given = [values[name] for name in node.inputs if name]
+            found = _OPS[node.op](node, self.parameters[node.name], *given)
+            values |= {name: tensor for name, tensor in zip(node.outputs, found, strict=False) if name}
+        return values[self.graph.outputs[0]].reshape(len(x), -1)
+
+    def fit(self) -> list[Figures]:
+        """Take all steps."""
+        import torch
+
+        size = self.settings.batch
+        for epoch in range(self.settings.epochs):
+            rate = float(self.settings.rate_of(epoch))
+            for group in self.optimiser.param_groups:
+                group["lr"] = rate
+            order, total, right = order_of(self.settings.seed, epoch, len(self.samples)), 0.0, 0
+            for start in range(0, len(order), size):
+                rows = order[start : start + size]
+                labels = torch.tensor(self.samples.y[rows].astype(np.int64))
+                output = self.forward(self.samples.inputs(rows))
+                loss = torch.nn.functional.cross_entropy(output, labels)
+                self.optimiser.zero_grad()
+                loss.backward()
+                self.optimiser.step()
+                total += float(loss.detach()) * len(rows)
+                right += int((output.argmax(1) == labels).sum())
+            figures = Figures(epoch, rate, total / len(order), right / len(order))
+            if self.test is not None:
+                figures.test_loss, figures.test_accuracy = self.judge(self.test)
+            self.history.append(figures)
+        return self.history
+
+    def judge(self, samples: Samples) -> tuple[float, float]:
+        """Loss and accuracy on samples."""
+        import torch
+
+        total, right = 0.0, 0
+        with torch.no_grad():
+            for start in range(0, len(samples), EVALUATION_BATCH):
+                rows = slice(start, start + EVALUATION_BATCH)
+                labels = torch.tensor(samples.y[rows].astype(np.int64))
+                output = self.forward(samples.inputs(rows))
+                total += float(torch.nn.functional.cross_entropy(output, labels, reduction="sum"))
+                right += int((output.argmax(1) == labels).sum())
+        return total / len(samples), right / len(samples)
+
+
+# Operators -------------------------------------------------------------------------------------------------
+
+
+def _trained_arrays(node: Node) -> dict[str, Any]:
+    """What is trained of a node; the two biases of an LSTM are one, as in block floating point."""
+    if node.op == "LSTM":
+        return {"W": node.attrs["W"][0], "R": node.attrs["R"][0], "B": sum(np.split(node.attrs["B"][0], 2))}
+    return {key: node.attrs[key] for key in ("weight", "bias") if key in node.attrs}
+
+
+def _images(x: Any) -> Any:
+    """``[samples, batch, C, H, W]`` as images."""
+    return x.reshape(-1, *x.shape[2:])
+
+
+def _padded(x: Any, node: Node, fill: float = 0.0) -> Any:
+    from torch.nn import functional
+
+    top, left, bottom, right = node.attrs["pads"]
+    return functional.pad(x, (left, right, top, bottom), value=fill)
+
+
+def _conv(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    from torch.nn import functional
+
+    strides, dilations = node.attrs["strides"], node.attrs["dilations"]
+    y = functional.conv2d(
+        _padded(_images(x), node), p["weight"], p["bias"], tuple(strides), 0, tuple(dilations), node.attrs["group"]
+    )
+    return (y.reshape(len(x), -1, *y.shape[1:]),)
+
+
+def _max_pool(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    from torch.nn import functional
+
+    padded = _padded(_images(x), node, -np.inf)
+    y = functional.max_pool2d(padded, tuple(node.attrs["kernel"]), tuple(node.attrs["strides"]))
+    return (y.reshape(len(x), -1, *y.shape[1:]),)
+
+
+def _mean(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    return (x.mean(dim=[axis + 1 for axis in node.attrs["axes"]], keepdim=bool(node.attrs["keepdims"])),)
+
+
+def _dense(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
+    return (x @ p["weight"].T + p["bias"],)
+
+
+def _lstm(node: Node, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
+    """Y and the last h, one direction, from states of zeros; gates are in the order of ONNX."""
+    import torch
+
+    samples, steps, batch, _ = x.shape
+    h = x.new_zeros(samples, batch, node.attrs["hidden_size"])
+    c, found = h, []
+    for k in range(steps):
+        gates = x[:, k] @ p["W"].T + h @ p["R"].T + p["B"]
+        i, o, f, g = gates.chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        found.append(h)
+    return torch.stack(found, 1)[:, :, None], h[:, None]
+
+
+_OPS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "Add": lambda node, p, a, b: (a + b,),
+    "Conv": _conv,
+    "Dense": _dense,
+    "LSTM": _lstm,
+    "MaxPool": _max_pool,
+    "ReduceMean": _mean,
+    "Relu": lambda node, p, x: (x.relu(),),
+    "Reshape": lambda node, p, x: (x.reshape(len(x), *node.attrs["shape"]),),
+}

@@ -1,0 +1,120 @@
+"""Results that are there: one JSON file, written whole after every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from concord.files import write_text
+from concord.train import Figures
+
+#: The seed, or the number in the place of a fold, of runs that choose a rate.
+CHOICE = 0
+
+
+class Run(NamedTuple):
+    """One result that is to be there.
+
+    Parameters
+    ----------
+    experiment, variant : str
+        Names.
+    seed : int
+        Of weights, order of samples and noise, or the fold.
+    """
+
+    experiment: str
+    variant: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run.
+
+    Parameters
+    ----------
+    experiment, variant, seed
+        As of :class:`Run`.
+    facts : dict
+        Everything that decides the run beside the code: a result with others is not used.
+    rate : str
+        Of the first epoch, as a fraction; empty if nothing was trained.
+    validation, test : float or None
+        Accuracies at the end; ``test`` is ``None`` if the run was only there to choose a rate.
+    samples : int
+        Judged in ``test``.
+    candidates : dict
+        By rate, accuracy (if there are labels) and loss on the validation part, which have decided.
+    curve : list of dict
+        By epoch: loss and accuracy of training, and on the validation part.
+    counts : list of dict
+        By epoch: updates, and those refused, vanished and grown; empty for float32.
+    seconds : float
+        Of processor time, one thread.
+    """
+
+    experiment: str
+    variant: str
+    seed: int
+    facts: dict[str, Any]
+    rate: str = ""
+    validation: float | None = None
+    test: float | None = None
+    samples: int = 0
+    candidates: dict[str, list[float | None]] = field(default_factory=dict)
+    curve: list[dict[str, float | None]] = field(default_factory=list)
+    counts: list[dict[str, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def curve_of(history: Sequence[Figures]) -> list[dict[str, float | None]]:
+    """Figures of epochs as they are kept."""
+    names = ("loss", "accuracy", "test_loss", "test_accuracy")
+    return [{name: None if (value := getattr(f, name)) is None else round(value, 5) for name in names} for f in history]
+
+
+class Store:
+    """Results of runs, in a file.
+
+    Parameters
+    ----------
+    path : Path
+        Of the JSON file; it need not be there yet.
+
+    Raises
+    ------
+    ValueError
+        If the file is no such store.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.results: dict[Run, Result] = {}
+        if path.exists():
+            try:
+                found = [Result(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["results"]]
+            except (ValueError, TypeError, KeyError) as error:
+                raise ValueError(f"{path} must be a file of results, and is not: {error}") from error
+            self.results = {Run(r.experiment, r.variant, r.seed): r for r in found}
+
+    def has(self, run: Run, facts: dict[str, Any]) -> bool:
+        """Whether a result is there that was got with these facts."""
+        found = self.results.get(run)
+        return found is not None and json.loads(json.dumps(facts)) == found.facts
+
+    def add(self, result: Result) -> None:
+        """Keep a result, on the disk, too."""
+        kept = json.loads(json.dumps(asdict(result)))
+        self.results[Run(result.experiment, result.variant, result.seed)] = Result(**kept)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, self.text)
+
+    @property
+    def text(self) -> str:
+        """The file: a line per result."""
+        lines = ",\n".join(json.dumps(asdict(self.results[run])) for run in sorted(self.results))
+        return f'{{"results": [\n{lines}\n]}}\n'
