@@ -27,6 +27,8 @@ class Board:
         Resources of the LEDs for done, trapped and busy; fewer where the board has fewer, the last ones being dropped.
     place : tuple of str
         Options that tell nextpnr the device.
+    blocked_rows : int
+        With the configuration that fills the board, one of so many rows of logic stays empty; 0: none.
     """
 
     name: str
@@ -37,3 +39,4 @@ class Board:
     oscillator_hz: int
     leds: tuple[tuple[str, int], ...]
     place: tuple[str, ...]
+    blocked_rows: int = 0

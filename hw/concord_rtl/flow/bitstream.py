@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from . import blockages
 from .cache import Stage, digest
 from .clocking import NET
 from .report import MHZ, score
@@ -99,12 +100,15 @@ class Flow:
         Where everything is put.
     console : Console
         Where progress is shown.
+    blocked_rows : int
+        One of so many rows of logic stays empty, see :mod:`concord_rtl.flow.blockages`; 0: none.
     """
 
-    def __init__(self, board: Any, folder: Path, console: Console):
+    def __init__(self, board: Any, folder: Path, console: Console, *, blocked_rows: int = 0):
         self.board = board
         self.folder = folder
         self.console = console
+        self.blocked_rows = blocked_rows
 
     def file(self, suffix: str) -> Path:
         """Path of a file of the design."""
@@ -121,7 +125,7 @@ class Flow:
         return self.file("routed.json")
 
     def _routed_stage(self) -> Stage:
-        return Stage([self.routed, self.placed], digest(self.file("json")))
+        return Stage([self.routed, self.placed], digest(self.file("json"), self.blocked_rows))
 
     @property
     def is_routed(self) -> bool:
@@ -178,6 +182,7 @@ class Flow:
         :class:`ToolError` if there is none in the end.
         """
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+        self._block()
         reports: dict[int, dict[str, Any]] = {}
         best, aim, waiting = None, goal.aim_hz, list(seeds)
         limits: dict[int, float] = {}
@@ -209,6 +214,29 @@ class Flow:
         if not reports:
             raise ToolError(f"none of the seeds {', '.join(map(str, seeds))} could be routed; try other --seeds")
         return reports
+
+    @property
+    def _to_place(self) -> Path:
+        """The netlist for nextpnr: with blockages, if there are any."""
+        return self.file("blocked.json" if self.blocked_rows else "json")
+
+    @property
+    def _blocked_sites(self) -> list[str]:
+        """Sites of LUTs that stay empty."""
+        if not self.blocked_rows:
+            return []
+        return blockages.blocked_sites(self.board.platform.device, self.blocked_rows)
+
+    def _block(self) -> None:
+        """Add placement blockages to the netlist."""
+        if not self.blocked_rows:
+            return
+        stage = Stage([self._to_place], digest(self.file("json"), self.blocked_rows, tool_version("nextpnr-ecp5")))
+        if stage.fresh:
+            return
+        stage.clear()
+        blockages.block(self.file("json"), self._to_place, NAME, self._blocked_sites)
+        stage.keep()
 
     def _worth_another_try(
         self, limits: dict[int, float], reports: dict[int, dict[str, Any]], best: int | None
@@ -268,6 +296,8 @@ class Flow:
                     endless.write_text(f"{stage.key} {missed} {limit or 0:g}")
                 continue
             found = json.loads(stage.outputs[1].read_text())
+            if self.blocked_rows:
+                found["utilization"]["TRELLIS_COMB"]["used"] -= len(self._blocked_sites)
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
         return stages, late, limits
@@ -282,8 +312,8 @@ class Flow:
         fixed = [*self.board.place, *ROUTER[family], *target]
         tool = f"nextpnr-{family}"
         constraints = self._constraints(hz, seed) if tunable else self.file(pins)
-        key = digest(self.file("json"), constraints, fixed, tool_version(tool))
-        files = ["--json", self.file("json"), pins_option, constraints, option, outputs[0], "--report", outputs[1]]
+        key = digest(self._to_place, constraints, fixed, tool_version(tool))
+        files = ["--json", self._to_place, pins_option, constraints, option, outputs[0], "--report", outputs[1]]
         files += ["--write", outputs[2]]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
 

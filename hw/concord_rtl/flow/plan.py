@@ -113,7 +113,9 @@ class Plan:
         self.config = config or _config(self.board, preset_name, image)
         own = self.config.name == self.board.preset
         folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
-        self.flow = Flow(self.board, folder, console)
+        fills = preset_of(self.config.name) == self.board.preset
+        blocked_rows = self.board.blocked_rows if fills else 0
+        self.flow = Flow(self.board, folder, console, blocked_rows=blocked_rows)
         try:
             self.given: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
