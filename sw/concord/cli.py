@@ -34,10 +34,12 @@ from concord.cli_derive import derive
 from concord.cli_gates import gates
 from concord.cli_inspect import inspect
 from concord.cli_overflow import overflow
+from concord.cli_parallel import several, workers_options
 from concord.cli_prove import prove
 from concord.cli_report import report
 from concord.cli_train import train
 from concord.compiler.package import Package
+from concord.emulator.shared import emulated
 from concord.files import check_place, replacing, write_text
 from concord.host import LinkedDevice, connect
 from concord.host.tensors import check_batch
@@ -134,8 +136,11 @@ def _emit(text: str, output: Path | None) -> None:
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
 @click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
 @click.option("--strict", is_flag=True, help=f"Write no results if a flag is raised; exit status {STRICT_STATUS} then.")
+@workers_options
 @readable
-def run(network: Path, inputs: Path, output: Path, on: str, strict: bool) -> None:
+def run(
+    network: Path, inputs: Path, output: Path, on: str, strict: bool, workers: int | None, cluster: str | None
+) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs.
 
     Ends with the flags that were raised: where values were cut off or overflowed, and what helps.
@@ -148,12 +153,19 @@ def run(network: Path, inputs: Path, output: Path, on: str, strict: bool) -> Non
     given = arrays_of(inputs)
     ports = given if package is None else package.arrangement.pack(given)
     batch = check_batch(loaded.inputs, ports)[0]
-    with connect(on, loaded.config) as device:
-        device.load(loaded)
-        results = run_batch(device, batch, Console(stderr=True))
-        if isinstance(device, LinkedDevice):
-            click.echo(f"inputs travelled {device.way}")
-        records = raised(loaded, device.flags())
+    if on != "emulator" and (workers, cluster) != (None, None):
+        raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
+    with several(workers, cluster) as engine:
+        if engine is not None:
+            results, flags = emulated(engine, loaded, batch)
+        else:
+            with connect(on, loaded.config) as device:
+                device.load(loaded)
+                results = run_batch(device, batch, Console(stderr=True))
+                if isinstance(device, LinkedDevice):
+                    click.echo(f"inputs travelled {device.way}")
+                flags = device.flags()
+        records = raised(loaded, flags)
     if package is not None:
         results = package.finish(given, results)
     records += not_finite(results)

@@ -18,10 +18,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from concord.cli_base import EXISTING, FOLDER, arrays_of, readable, wide_console
+from concord.cli_parallel import several, workers_options
 from concord.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
     from concord.overflow.trained import Trained
+    from concord.parallel import Engine
     from concord.train import Figures, Trainer
     from concord.train.settings import Plan
 
@@ -31,7 +33,7 @@ INTERRUPTED = 130
 _PERIOD = 30.0
 
 
-def trainer_of(plan: Plan) -> Trainer:
+def trainer_of(plan: Plan, engine: Engine | None = None) -> Trainer:
     """A trainer for what a file describes; ``ValueError`` if it cannot be."""
     from concord.frontend import import_model
     from concord.train import Samples, Trainer, described
@@ -48,26 +50,32 @@ def trainer_of(plan: Plan) -> Trainer:
         for x, y in (("x", "y"), ("test_x", "test_y"))
         if names[x] in arrays and names[y] in arrays
     ]
-    return Trainer(graph, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random)
+    return Trainer(graph, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random, engine)
 
 
 @click.command()
 @click.argument("config", type=EXISTING)
 @click.option("-o", "--output", type=FOLDER, required=True, help="Folder for checkpoint, network and history.")
 @click.option("--resume", is_flag=True, help="Go on where the checkpoint in the folder was written.")
+@workers_options
 @readable
-def train(config: Path, output: Path, resume: bool) -> None:
+def train(config: Path, output: Path, resume: bool, workers: int | None, cluster: str | None) -> None:
     """Train a network in block floating point as CONFIG, a TOML file, says.
 
     Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes; with [overflow]
     also network.evidence.json, for `concord compile --accumulator auto`. Ctrl-C saves the checkpoint; with --resume
-    nothing is lost.
+    nothing is lost. Workers share the shards of a batch ([train] shards); the bits are the same for any number of them.
     """
+    with several(workers, cluster) as engine:
+        _train(config, output, resume, engine)
+
+
+def _train(config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
     from concord.overflow.trained import evidence_path
     from concord.train import export_onnx
     from concord.train.settings import read_plan
 
-    trainer = trainer_of(read_plan(config))
+    trainer = trainer_of(read_plan(config), engine)
     output.mkdir(parents=True, exist_ok=True)
     saved, network, history = (output / name for name in ("checkpoint.npz", "network.onnx", "history.json"))
     for path in (saved, network, history, evidence_path(network)):
@@ -77,6 +85,8 @@ def train(config: Path, output: Path, resume: bool) -> None:
     elif saved.exists():
         raise ValueError(f"{saved} is there already; give --resume to go on, or another folder")
     console = wide_console()
+    if engine is not None and trainer.settings.shards == 1:
+        console.print("shards is 1: one worker at a time computes a step; [train] shards = 4 lets four share it")
     with _interruption() as pressed:
         run(trainer, saved, console, pressed)
     trainer.save(saved)

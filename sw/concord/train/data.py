@@ -41,6 +41,10 @@ class Samples:
         """What the network reads of some samples."""
         return np.asarray((self.x[rows].astype(np.float64) - self.zero) * self.scale)
 
+    def part(self, rows: Array | slice) -> Samples:
+        """Some of the samples."""
+        return Samples(np.asarray(self.x)[rows], np.asarray(self.y)[rows], self.scale, self.zero)
+
     def check(self, what: str, graph: Graph, output: str, loss: str) -> None:
         """Raise ``ValueError`` unless a network can read and judge them."""
         name, x, y = graph.inputs[0], np.asarray(self.x), np.asarray(self.y)

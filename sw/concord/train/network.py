@@ -188,10 +188,10 @@ class Network:
         """Every normalisation by its name."""
         return {layer.norm.name: layer.norm for layer in self.layers if isinstance(layer, Normalised)}
 
-    def follow(self, way: Pass) -> None:
-        """Let running statistics follow those of a pass."""
+    def follow(self, seen: Mapping[str, Any]) -> None:
+        """Let running statistics follow those of a pass, by the name of the normalisation."""
         norms = self.norms
-        for name, statistics in way.seen.items():
+        for name, statistics in seen.items():
             norms[name].follow(statistics)
 
     def forward(self, x: Tensor, way: Pass) -> tuple[Tensor, list[Any]]:

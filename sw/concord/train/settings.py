@@ -30,6 +30,9 @@ class Settings:
         From this epoch on, counted from 0, the rate is that many times what it was before.
     loss : str
         ``cross_entropy`` or ``mse``.
+    shards : int
+        Parts of a batch that are computed by themselves, each with exponents and statistics of its own; as many
+        workers can share a step.
     seed : int
         Of random weights, of the order of samples, and of noise.
     formats : TrainingFormats
@@ -46,11 +49,12 @@ class Settings:
     schedule: tuple[tuple[int, Fraction], ...] = ()
     loss: str = "cross_entropy"
     seed: int = 1
+    shards: int = 1
     formats: TrainingFormats = field(default_factory=TrainingFormats)
     overflow: OverflowSettings | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0)):
+        for name, least in (("epochs", 1), ("batch", 1), ("seed", 0), ("shards", 1)):
             value = getattr(self, name)
             if type(value) is not int or value < least or value >= 1 << 62:
                 raise ValueError(f"{name} must be a whole number from {least} on, not {value!r}")

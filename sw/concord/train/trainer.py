@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from concord.graph.ir import Graph
 from concord.overflow.trained import Trained, mark_of
+from concord.parallel import Engine
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
 from concord.train.layers.base import Pass
@@ -24,6 +25,7 @@ from concord.train.noise import Noise, permutation
 from concord.train.optimiser import Optimiser
 from concord.train.parameters import Counts
 from concord.train.settings import Settings
+from concord.train.shards import Passes, Shard, computed, judged, split, together
 from concord.train.sites import passed_on, watch_of
 from concord.train.tensor import Dyadic, Tensor
 from concord.train.watch import OverflowCounts, Watch
@@ -93,6 +95,8 @@ class Trainer:
         To judge by; never learned from.
     random : bool
         Whether weights are random at the start, or those of the graph.
+    engine : Engine or None
+        Who computes shards of batches, and judges; ``None``: this process. The bits are the same.
 
     Raises
     ------
@@ -109,15 +113,21 @@ class Trainer:
         settings: Settings | None = None,
         test: Samples | None = None,
         random: bool = False,
+        engine: Engine | None = None,
     ):
         self.settings = settings or Settings()
         self.network = Network(graph, self.settings.formats, self.settings.seed if random else None)
         samples.check("training", self.network.graph, self.network.output, self.settings.loss)
         if test is not None:
             test.check("test", self.network.graph, self.network.output, self.settings.loss)
+        self.passes = Passes(self.network, engine)
         self.samples, self.test, self.random = samples, test, random
         self.watch: Watch | None = None
         if self.settings.overflow is not None:
+            if engine is not None or self.settings.shards > 1:
+                raise ValueError(
+                    "training with [overflow] must have shards = 1 and no --workers: its counts are of one pass"
+                )
             network = self.network
             self.watch = watch_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
             rows = self._shuffled(0)[: self.settings.batch]
@@ -176,7 +186,16 @@ class Trainer:
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
-    def step(self) -> Loss:
+    def _shards(self, rows: Any, noise: Noise) -> list[Shard]:
+        """What comes of the shards of a batch; accumulators of few bits count what they see in one pass."""
+        if self.watch is not None:
+            way = Pass(self.settings.formats, noise)
+            gradients, loss = self.gradients(rows, way)
+            return [Shard(gradients, loss, way.seen, noise.calls)]
+        fixed, parts = (self.settings.formats, self.settings.loss, noise), split(rows, self.settings.shards)
+        return self.passes.each(computed, [(self.samples.part(some), *fixed, k) for k, some in enumerate(parts)])
+
+    def step(self) -> None:
         """Learn from the next batch."""
         if self.finished:
             raise ValueError(f"training must have epochs left, and all {self.settings.epochs} are over")
@@ -188,22 +207,23 @@ class Trainer:
         noise = Noise(self.settings.seed, (_NOISE, number))
         if self.watch is not None and self.watch.turn(number):
             self.watch.watch(len(rows))
-        way = Pass(self.settings.formats, noise)
-        gradients, loss = self.gradients(rows, way)
+        shards = self._shards(rows, noise)
+        gradients = together(shards, self.settings.formats)
+        noise.calls = shards[0].calls  # one shard is a batch without shards
         rate, parameters = self.settings.rate_of(self.epoch), self.network.parameters
         for name, parameter in parameters.items():
             if name in gradients:
                 self._counts.add(
                     self.optimiser.step(parameter, gradients[name], len(rows), rate, self.settings.formats, noise)
                 )
-        self.network.follow(way)
+        for shard in shards:
+            self.network.follow(shard.seen)
+            self._sums = [self._sums[0] + shard.loss.value, self._sums[1] + (shard.loss.right or 0)]
         if self.watch is not None:
             self.watch.stepped()
-        self._sums = [self._sums[0] + loss.value, self._sums[1] + (loss.right or 0)]
         self.done += 1
         if self.done == self.steps:
-            self._close(loss.right is not None)
-        return loss
+            self._close(shards[0].loss.right is not None)
 
     def _close(self, classes: bool) -> None:
         count = len(self.samples)
@@ -223,7 +243,11 @@ class Trainer:
         ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
         """
         if self.watch is None:
-            return self._judge(samples)
+            parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
+            fixed = self.settings.formats, self.settings.loss
+            found = self.passes.each(judged, [(samples.part(rows), *fixed) for rows in parts])
+            loss, right = sum(value for value, _ in found), sum(right or 0 for _, right in found)
+            return loss / len(samples), right / len(samples) if found[0][1] is not None else None
         with self.watch.apart(bits) as self.judged:
             return self._judge(samples)
 

@@ -1,0 +1,126 @@
+"""Shards of a batch: each is computed as a batch of its own, and their gradients are added exactly.
+
+What comes of a shard depends on its samples, the parameters and its place alone, and the sum of integers does not
+depend on their order. So it does not matter who computes a shard, and when.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from concord.graph.ir import Graph
+from concord.parallel import Engine
+from concord.spec.training import TrainingFormats
+from concord.train.data import Samples
+from concord.train.layers.base import Pass
+from concord.train.losses import LOSSES, Loss
+from concord.train.network import Network, batch
+from concord.train.noise import Noise
+from concord.train.tensor import Tensor, added
+
+#: Calls for noise of shard k begin at k times this.
+_CALLS = 1 << 32
+#: A network has the parameters of one task at a time; workers of a cluster may have several threads.
+_TURN = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What comes of a shard.
+
+    Parameters
+    ----------
+    gradients : dict
+        Of the sum of the losses of its samples, by parameter.
+    loss : Loss
+        Of its samples.
+    seen : dict
+        Statistics of normalisations.
+    calls : int
+        Where the numbers of the noise have ended.
+    """
+
+    gradients: dict[str, Tensor]
+    loss: Loss
+    seen: dict[str, Any]
+    calls: int
+
+
+def split(rows: Any, shards: int) -> list[Any]:
+    """Neighbours in the order of the batch: the first shards have one sample more where it does not divide evenly."""
+    return [part for part in np.array_split(rows, shards) if len(part)]
+
+
+def computed(
+    network: Network, samples: Samples, formats: TrainingFormats, loss: str, noise: Noise, number: int
+) -> Shard:
+    """Forward and backward of one shard; ``noise`` is that of the step."""
+    own = Noise(noise.seed, noise.place)
+    own.calls = number * _CALLS
+    way = Pass(formats, own)
+    output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), way)
+    found = LOSSES[loss](output, samples.y, formats)
+    return Shard(network.backward(found.gradient, memories, way), found, way.seen, own.calls)
+
+
+def judged(network: Network, samples: Samples, formats: TrainingFormats, loss: str) -> tuple[float, int | None]:
+    """Loss and right samples of one batch, with the forward pass of training."""
+    x = batch(samples.inputs(slice(None)), network.graph, formats)
+    output, _ = network.forward(x, Pass(formats, training=False))
+    found = LOSSES[loss](output, samples.y, formats)
+    return found.value, found.right
+
+
+def together(shards: Sequence[Shard], formats: TrainingFormats) -> dict[str, Tensor]:
+    """Gradients of all samples: sums as of any tensors, on the least exponent of the shards."""
+    names = shards[0].gradients
+    return {name: added([shard.gradients[name] for shard in shards], formats.intermediate) for name in names}
+
+
+def state(network: Network) -> dict[str, Any]:
+    """What a pass reads of a network that is trained."""
+    parameters = {name: (p.weight, p.acc, p.exp) for name, p in network.parameters.items()}
+    return {"parameters": parameters, "norms": {name: norm.state for name, norm in network.norms.items()}}
+
+
+def _with(network: Network, numbers: Mapping[str, Any], compute: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """A task: take the parameters, and compute."""
+    with _TURN:
+        parameters, norms = network.parameters, network.norms
+        for name, (weight, acc, exp) in numbers["parameters"].items():
+            parameters[name].replace(weight, acc, exp)
+        for name, arrays in numbers["norms"].items():
+            norms[name].state = arrays
+        return compute(network, *args)
+
+
+class Passes:
+    """Passes of a network over shards and batches, here or on the workers of an engine.
+
+    Parameters
+    ----------
+    network : Network
+        That is trained here.
+    engine : Engine or None
+        ``None``: everything is computed here, one after the other.
+    """
+
+    def __init__(self, network: Network, engine: Engine | None = None):
+        self.network, self.engine = network, engine
+        self._copy = None if engine is None else engine.made(_rebuilt, network.graph, network.formats)
+
+    def each(self, compute: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+        """``compute(network, *args)`` for all calls, in their order."""
+        if self.engine is None:
+            return [compute(self.network, *args) for args in calls]
+        numbers = state(self.network)
+        return self.engine.each(_with, [(self._copy, numbers, compute, args) for args in calls])
+
+
+def _rebuilt(graph: Graph, formats: TrainingFormats) -> Network:
+    return Network(graph, formats)
