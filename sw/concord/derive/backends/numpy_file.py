@@ -347,7 +347,7 @@ class _Writer:
                 return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={axis})"
             case ir.Windows():
                 fill = float(half.decode(node.fill))
-                last = "" if fill == 0 else f", {'-np.inf' if fill == -np.inf else repr(fill)}"
+                last = "" if node.fill == ir.ZERO else f", {'-np.inf' if fill == -np.inf else repr(fill)}"
                 shape = node.output.shape[:2]
                 sizes = f"{shape}, {node.kernel}, {node.stride}, {node.origin}, {node.dilation}"
                 return f"windows({self._name(node.x)}, {sizes}{last})"
