@@ -74,6 +74,8 @@ def test_reports_do_not_count_blockages(tmp_path, monkeypatch):
     assert flow.is_routed
     # Without blockages it is another result.
     assert not Flow(flow.board, tmp_path, flow.console).is_routed
+    flow.routed.unlink()
+    assert not flow.is_routed
 
 
 @pytest.mark.slow
