@@ -95,10 +95,16 @@ def movers():
     window = m.add(
         ir.Windows, (2, 3, 2, 3, 5), x=x, kernel=(2, 3), stride=(2, 2), origin=(-1, -2), dilation=(1, 2), fill=0xFC00
     )
+    beside = [
+        m.add(
+            ir.Windows, (2, 3, 1, 1, 5), x=x, kernel=(1, 1), stride=(2, 2), origin=(-1, -2), dilation=(1, 1), fill=fill
+        )
+        for fill in (0x0000, 0x8000, 0x7C00, 0x7E00, 0x3555)
+    ]
     greatest = m.add(ir.Maximum, (2, 3, 2, 5), x=window, axis=3)
     same = m.add(ir.Gather, (60,), xs=(x,), index=np.arange(60))
     mixed = m.add(ir.Gather, (2, 3), xs=(constant, y), index=np.array([[9, 0, 3], [4, -1, 2]]), fill=fill[:1])
-    return m.model(gathered, joined, window, greatest, same, mixed)
+    return m.model(*beside, gathered, joined, window, greatest, same, mixed)
 
 
 def arithmetic():

@@ -347,7 +347,8 @@ class _Writer:
                 return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={axis})"
             case ir.Windows():
                 fill = float(half.decode(node.fill))
-                last = "" if node.fill == ir.ZERO else f", {'-np.inf' if fill == -np.inf else repr(fill)}"
+                text = repr(fill) if np.isfinite(fill) else f"float({str(fill)!r})"
+                last = "" if node.fill == ir.ZERO else f", {text}"
                 shape = node.output.shape[:2]
                 sizes = f"{shape}, {node.kernel}, {node.stride}, {node.origin}, {node.dilation}"
                 return f"windows({self._name(node.x)}, {sizes}{last})"
