@@ -386,7 +386,7 @@ def test_damaged_evidence(text):
 def test_evidence_is_written_and_read():
     one = Trained("a", 12, "bound", 5, 4, {"x": -3}, 7, (TrainedLayer("l", -3, -2, 9, 11, 0),))
     assert Trained.from_json(one.to_json()) == one
-    two = replace(one, layers=(*one.layers, TrainedLayer("m", -1, -4, 9, 11, 0)))
+    two = replace(one, layers=(*one.layers, TrainedLayer("m", -1, -4, 9, 11, 0), TrainedLayer("n", -3, -4, 9, 11, 0)))
     assert (one.register, two.register, two.weights, two.least) == (12, 14, (-4, -2), -3)
     with pytest.raises(ValueError, match="a number is none"):
         Trained.from_json(one.to_json().replace('"x": -3', '"x": "y"'))
