@@ -14,8 +14,9 @@ from concord.bench.evidence.store import CHOICE, Run, Store
 from concord.graph import execute
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
+from derived_twins import NO_TORCH
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason=NO_TORCH)
 NETWORKS = {
     "mlp": MLP, "residual": RESIDUAL, "depthwise": DEPTHWISE, "lstm": lambda: lstm(8),
     "mean": lambda: described(

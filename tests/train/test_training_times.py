@@ -8,6 +8,7 @@ from concord.bench.tasks import TASKS, folder, load
 from concord.bench.training import NETWORKS, in_turns, measure_training
 from concord.graph import execute
 from concord.spec.presets import TINY
+from derived_twins import NO_TORCH
 from trained import needs_data
 
 
@@ -27,7 +28,7 @@ def test_without_data_the_figures_say_so(monkeypatch):
 @needs_data
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_float_network_of_torch_is_the_graph(name):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason=NO_TORCH)
     from concord.bench.float_twin import FloatTwin
 
     (task,) = (task for task in TASKS if task.model == name)
