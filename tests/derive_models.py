@@ -182,6 +182,34 @@ def loops():
     return m.model(final, stack)
 
 
+def zeros():
+    """Zeros of both signs, to which a zero is added, or from which one is taken off: also in turns."""
+    m = Maker(13)
+    x = m.input((5, 4))
+    least = m.add(ir.Constant, (1,), batched=False, data=np.array([0x0001], np.uint16))
+    x = m.add(ir.Binary, (5, 4), operator=ir.Operator.MUL, a=x, b=least)
+    found = []
+
+    def sums(x, shape):
+        for bits in (0x0000, 0x8000):
+            zero = m.add(ir.Constant, shape, batched=False, data=np.full(shape, bits, np.uint16))
+            for one in (ir.Operator.ADD, ir.Operator.SUB):
+                yield from (m.add(ir.Binary, x.shape, operator=one, a=a, b=b) for a, b in ((x, zero), (zero, x)))
+
+    for shape in ((1,), (1, 1), (4,)):
+        found += sums(x, shape)
+    start, state, entry = m.constant((4,)), m.value((4,)), m.value((4,))
+    before, m.nodes = m.nodes, []
+    inside = list(sums(entry, (1,)))
+    body, m.nodes = ir.Body(tuple(m.nodes)), before
+    final, *stacks = [m.value((4,)), *(m.value((5, 4)) for _ in inside)]
+    m.nodes.append(
+        ir.Loop(output=final, layer="turns", count=5, body=body, carried=(ir.Carried(start, state, inside[0], final),),
+                scanned=(ir.Scanned(x, entry),), stacked=tuple(map(ir.Stacked, inside, stacks)))
+    )  # fmt: skip
+    return m.model(*found, final, *stacks)
+
+
 def alone():
     """Turns read nothing of their own, and only the last one is left."""
     m = Maker(12)
@@ -369,7 +397,7 @@ TAILS = {"tail": tail, "host_operators": host_operators, "host_windows": host_wi
 #: By name: what makes a model.
 MODELS = {
     "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
-    "alone": alone, "carried": carried, "groups": groups, "names": names,
+    "alone": alone, "carried": carried, "groups": groups, "names": names, "zeros": zeros,
 }  # fmt: skip
 
 

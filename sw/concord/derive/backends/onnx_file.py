@@ -55,6 +55,7 @@ class _Emitter(Movers):
         reserved = {*model.names.values(), *(model.tail.shapes if model.tail else ())}
         super().__init__(Writer(reserved))
         self.model, self.hits = model, Hits(self.writer)
+        self._constants: dict[ir.Value, ir.Bits] = {}
         for value in _values(model.body):
             if value.name in reserved:
                 self.names[value] = self.writer.fresh(value.name)
@@ -161,6 +162,7 @@ class _Emitter(Movers):
     def _emit(self, node: ir.Node) -> None:
         match node:
             case ir.Constant():
+                self._constants[node.output] = node.data
                 self.names[node.output] = self.writer.constant(singles(node.data), np.float32, node.output.name)
             case ir.Prepare():
                 self._prepare(node)
@@ -298,7 +300,24 @@ class _Emitter(Movers):
     def _binary(self, node: ir.Binary) -> None:
         rank = len(node.output.shape)
         operands = [self.aligned(value, rank) for value in (node.a, node.b)]
-        self.writer.call(_CALLS[node.operator], operands, self.name(node.output))
+        call = _CALLS[node.operator]
+        if (place := self._left_out(node)) is not None:
+            zero, minus = operands[place], self.writer.node("Neg", [operands[1 - place]])
+            zero = self.writer.node("Neg", [zero]) if node.operator is ir.Operator.SUB else zero
+            call, operands = "HalfSub", [zero, minus]
+        self.writer.call(call, operands, self.name(node.output))
+
+    def _left_out(self, node: ir.Binary) -> int | None:
+        """Which operand ONNX Runtime would leave out, and with it the +0 that it makes of a -0.
+
+        It takes ``x + 0`` and ``x - -0`` for x where the constant has one element; ``0 - -x`` is what they are.
+        """
+        lost = {ir.Operator.ADD: ((0, 0x0000), (1, 0x0000)), ir.Operator.SUB: ((1, 0x8000),)}
+        for place, bits in lost.get(node.operator, ()):
+            data = self._constants.get((node.a, node.b)[place])
+            if data is not None and data.size == 1 and data.item() == bits:
+                return place
+        return None
 
     def _maximum(self, node: ir.Maximum) -> None:
         """Halves of the axis with each other, until one element is left."""

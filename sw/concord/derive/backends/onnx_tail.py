@@ -31,7 +31,8 @@ def write_tail(writer: Writer, tail: Graph, given: dict[str, str]) -> dict[str, 
     made = [name for name in tail.outputs if name in computed]  # others are outputs of the NPU
     for name in made:
         found = _reshape(writer, names[name], tuple(tail.sample_shape(name)))
-        writer.node("Add", [found, writer.constant(0.0, np.float64)], name)
+        # Not found + 0, which ONNX Runtime may leave out.
+        writer.node("Sub", [writer.constant(0.0, np.float64), writer.node("Neg", [found])], name)
     return {name: tuple(tail.sample_shape(name)) for name in made}
 
 
