@@ -333,6 +333,7 @@ def host_operators():
     x, y = m.input((3, 4)), m.input((4,), grid=(-3, -90, 100), centre=0.375)
     model = m.model(m.add(ir.Relu, (3, 4), x=x), y)
     pick = {"axes": (1, 2), "starts": (2, 0), "stops": (-1, 4), "steps": (-1, 2)}
+    norm = {"epsilon": 1e-5, "scale": m.rng.normal(size=(3, 1))}
     table = [
         ("Softmax", ("output/0",), "soft", (1, 3, 4), {"axis": 2}),
         ("Softmax", ("soft",), "columns", (1, 3, 4), {"axis": 1}),
@@ -352,6 +353,11 @@ def host_operators():
         ("Function", ("line",), "gate", (1, 3, 4), {"functions": [("identity", {}), ("hardsigmoid", {"alpha": 0.3})]}),
         ("Function", ("line",), "rest", (1, 3, 4), {"functions": [("relu", {})]}),
         ("Reshape", ("gate",), "flat", (1, 12), {"shape": (1, 12)}),
+        ("LogSoftmax", ("output/0",), "logs", (1, 3, 4), {"axis": 2}),
+        ("LogSoftmax", ("away",), "log rows", (1, 3, 4), {"axis": 1}),
+        ("Function", ("away",), "log", (1, 3, 4), {"functions": [("log", {})]}),
+        ("Normalise", ("away",), "normal", (1, 3, 4), norm | {"axes": (2,), "centred": True}),
+        ("Normalise", ("both",), "all", (1, 3, 4), norm | {"axes": (1, 2), "centred": False}),
     ]
     shapes = {"output/0": (1, 3, 4), "output/1": (4,), "input:1": (4,)} | {one[2]: one[3] for one in table}
     nodes = [Node(op, f"{op} {k}", given, (made,), attrs) for k, (op, given, made, _, attrs) in enumerate(table)]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from concord.hostmath import host_log
+
 Floats = npt.NDArray[np.float64]
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -95,7 +97,7 @@ FLOAT_FUNCTIONS: dict[str, Callable[..., Floats]] = {
     "softplus": lambda x: np.logaddexp(0.0, x),
     "sqrt": lambda x: np.sqrt(np.maximum(x, 0.0)),
     "rsqrt": _where_positive(lambda x: 1.0 / np.sqrt(x), np.inf),
-    "log": _where_positive(np.log, -np.inf),
+    "log": lambda x: np.asarray(host_log(x)),
 }
 
 

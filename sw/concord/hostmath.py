@@ -1,8 +1,9 @@
-"""What the host computes behind the NPU beyond single operations: softmax, with the same bits everywhere.
+"""What the host computes behind the NPU beyond single operations, with the same bits everywhere.
 
-It is made of operations that IEEE 754 defines to the last bit, in a stated order: no exponential function of a library,
-whose last bit depends on the library and the processor, and no sum in an order of its own. So derived software in
-NumPy, PyTorch and ONNX has the bits of the driver. The text behind the mark is also part of derived NumPy files.
+It is made of operations that IEEE 754 defines to the last bit, in a stated order: no exponential function and no
+logarithm of a library, whose last bits depend on the library and the processor, and no sum in an order of its own. So
+derived software in NumPy, PyTorch and ONNX has the bits of the driver. The text behind the mark is also part of derived
+NumPy files.
 """
 
 # mypy: ignore-errors
@@ -13,6 +14,8 @@ import numpy as np
 
 #: Coefficients of the exponential function in powers of r, from the highest one down.
 EXP_COEFFICIENTS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
+#: Coefficients of the logarithm in powers of z, from the highest one down: those of the series of artanh, doubled.
+LOG_COEFFICIENTS = tuple(2.0 / n for n in range(23, 1, -2))
 
 # --- arithmetic of the host ---
 
@@ -20,6 +23,8 @@ EXP_COEFFICIENTS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
 #: Below the first number the exponential function is 0, above the second one it is infinite.
 EXP_RANGE = -746.0, 710.0
+#: Mantissas of a logarithm are between it and twice it.
+ROOT_HALF = 0.7071067811865476
 
 
 def host_exp(x: np.ndarray) -> np.ndarray:
@@ -38,6 +43,29 @@ def host_exp(x: np.ndarray) -> np.ndarray:
     return np.ldexp(p, np.where(np.isnan(k), 0.0, k).astype(np.int32))
 
 
+def host_log(x: np.ndarray) -> np.ndarray:
+    """The natural logarithm in float64, within one unit in the last place; minus infinity for zero and below.
+
+    With ``x = 2**k * (1 + f)``, 1 + f between the roots of 1/2 and 2, and ``s = f / (2 + f)``, it is
+    ``k * ln 2 + f - (f * f / 2 - s * (f * f / 2 + r))``; r is the rest of the series of artanh in ``z = s * s``, by
+    Horner's rule. NaN gives NaN.
+    """
+    usual = (x > 0) & (x < np.inf)
+    m, k = np.frexp(np.where(usual, x, 1.0))
+    below = m < ROOT_HALF
+    f = np.where(below, m + m, m) - 1.0
+    k = k - below.astype(np.float64)
+    s = f / (f + 2.0)
+    z = s * s
+    r = np.full_like(z, LOG_COEFFICIENTS[0])
+    for coefficient in LOG_COEFFICIENTS[1:]:
+        r *= z
+        r += coefficient
+    h = f * 0.5 * f
+    y = k * LN2_HIGH - ((h - (s * (h + r * z) + k * LN2_LOW)) - f)
+    return np.where(usual, y, np.where(x <= 0, -np.inf, x))
+
+
 def host_sum(x: np.ndarray, axis: int) -> np.ndarray:
     """Sums along an axis, which stays: the halves are added, then the halves of that, a last odd element as it is."""
     x = np.moveaxis(x, axis, 0)
@@ -51,3 +79,18 @@ def host_softmax(x: np.ndarray, axis: int) -> np.ndarray:
     """Shares of exponential functions, of the differences from the greatest element."""
     powers = host_exp(x - x.max(axis=axis, keepdims=True))
     return powers / host_sum(powers, axis)
+
+
+def host_log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """The logarithm of the softmax: differences from the greatest element, less that of the sum of their powers."""
+    below = x - x.max(axis=axis, keepdims=True)
+    return below - host_log(host_sum(host_exp(below), axis))
+
+
+def host_mean(x: np.ndarray, axes: tuple) -> np.ndarray:
+    """Sums along one axis after the other, which stay, divided by the number of elements."""
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+        x = host_sum(x, axis)
+    return x / count

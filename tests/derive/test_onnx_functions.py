@@ -11,7 +11,7 @@ from onnx import helper
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
 from concord.derive.backends.onnx_host_functions import POWERS
-from concord.hostmath import host_exp
+from concord.hostmath import host_exp, host_log
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 
@@ -26,7 +26,8 @@ LEVELS = {
 def run_nodes(nodes, inputs, functions, arrays, level):
     """The only output, y, of a graph."""
     types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL)
-    types |= {"AnyOfSample": onnx.TensorProto.INT32, "HostExp": onnx.TensorProto.DOUBLE}
+    types |= {"AnyOfSample": onnx.TensorProto.INT32}
+    types |= dict.fromkeys(("HostExp", "HostLog"), onnx.TensorProto.DOUBLE)
     called = nodes[-1].op_type
     axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
     outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]
@@ -63,7 +64,7 @@ def test_function(name, level):
 
 
 def test_all_functions_are_proven():
-    assert set(FUNCTIONS) == {*PRIMITIVES, *CONDITIONS, "SumOfTwo", "SumOfThree", "AnyOfSample", "HostExp"}
+    assert set(FUNCTIONS) == {*PRIMITIVES, *CONDITIONS, "SumOfTwo", "SumOfThree", "AnyOfSample", "HostExp", "HostLog"}
 
 
 @pytest.mark.parametrize("level", ["none", "all"])
@@ -79,8 +80,36 @@ def test_any_of_sample(shape):
     assert runner("all")("AnyOfSample", {}, where).tolist() == [0, 1, 0]
 
 
-def test_the_exponential_function_of_the_host():
+def same_doubles(found, want):
+    numbers = ~np.isnan(want)
+    np.testing.assert_array_equal(found.view(np.int64)[numbers], want.view(np.int64)[numbers])
+    assert np.isnan(found[~numbers]).all()
 
+
+def test_the_logarithm_of_the_host():
+    """At both sides of every step of its reduction, subnormal numbers included."""
+    rng = np.random.default_rng(4)
+    powers = np.ldexp(1.0, np.arange(-1074, 1024))
+    roots = np.sqrt(0.5) * powers[20:]
+    x = np.concatenate([powers, roots, np.exp(rng.uniform(-744, 709, 4000)), rng.uniform(0.6, 1.6, 4000)])
+    odd = [0.0, -0.0, -1.0, -np.inf, np.inf, np.nan, 5e-324, np.finfo(np.float64).max]
+    x = np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, np.inf), rng.integers(1, 2**52, 99) * 5e-324, odd])
+    for level in ("none", "all"):
+        same_doubles(runner(level)("HostLog", {}, x), host_log(x))
+
+
+def test_square_roots_are_those_of_ieee_754():
+    rng = np.random.default_rng(5)
+    y = rng.uniform(0.5, 2.0, 20_000) * np.ldexp(1.0, rng.integers(-400, 400, 20_000))
+    x = np.concatenate([y, y * y, y * y + y * np.spacing(y)])
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])]
+    nodes = [helper.make_node("Sqrt", ["x"], ["r"]), helper.make_node("HostLog", ["r"], ["y"], domain=DOMAIN)]
+    for level in ("none", "all"):
+        found = run_nodes(nodes, given, onnx_functions.needed(["HostLog"]), [x], level)
+        same_doubles(found, host_log(np.sqrt(x)))
+
+
+def test_the_exponential_function_of_the_host():
     rng = np.random.default_rng(3)
     ties = (np.arange(-1080, 1030) + 0.5) * np.log(2.0)
     odd = [0.0, -0.0, -np.inf, np.inf, np.nan, -745.14, -744.5, 709.79, 5e-324, 1e308]
@@ -89,8 +118,7 @@ def test_the_exponential_function_of_the_host():
         want = host_exp(x)
     for level in ("none", "all"):
         found = runner(level)("HostExp", {}, x, POWERS)
-        np.testing.assert_array_equal(found.view(np.int64)[~np.isnan(want)], want.view(np.int64)[~np.isnan(want)])
-        assert np.isnan(found[np.isnan(want)]).all()
+        same_doubles(found, want)
 
 
 @pytest.mark.parametrize("name", ["SumOfTwo", "SumOfThree"])

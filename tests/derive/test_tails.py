@@ -16,6 +16,7 @@ from concord.compiler.package import Grid
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
 from concord.derive.model import derive_package
+from concord.derive.names import RESERVED
 from concord.derive.tail import steps
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
@@ -57,6 +58,38 @@ def test_softmax_of_many_lengths(count, backend, tmp_path):
     nodes = [
         Node("Dense", "dense", ("x",), ("a",), dense),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+    ]
+    networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
+
+
+@every
+@pytest.mark.parametrize("count", [1, 5, 12])
+def test_logarithms_of_a_softmax(count, backend, tmp_path):
+    """In one operator, and as the logarithm of shares, of which some are nothing."""
+    rng = np.random.default_rng(count)
+    dense = {"weight": rng.normal(0, 30, (count, 6)), "bias": rng.normal(0, 99, count)}
+    nodes = [
+        Node("Dense", "dense", ("x",), ("a",), dense),
+        Node("LogSoftmax", "log_softmax", ("a",), ("y",), {"axis": 1}),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("Function", "the_log", ("p",), ("z",), {"functions": [("log", {})]}),
+    ]
+    graph = graph_of(nodes, x=(1, 6))
+    graph = replace(graph, outputs=["y", "z"])
+    networks(compile_graph(graph, TINY).package, backend, tmp_path, 40)
+
+
+@every
+@pytest.mark.parametrize("axes, centred", [((2,), True), ((1, 2), False), ((1,), True)])
+def test_normalisations_behind_a_softmax(axes, centred, backend, tmp_path):
+    rng = np.random.default_rng(len(axes))
+    dense = {"weight": rng.normal(0, 2, (15, 6)), "bias": rng.normal(0, 2, 15)}
+    norm = {"axes": axes, "centred": centred, "epsilon": 1e-6, "scale": rng.normal(size=5)}
+    nodes = [
+        Node("Dense", "dense", ("x",), ("a",), dense),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("Reshape", "map", ("p",), ("m",), {"shape": (1, 3, 5)}),
+        Node("Normalise", "norm", ("m",), ("y",), norm),
     ]
     networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
 
@@ -125,7 +158,8 @@ def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_pa
         "words",
     }
     own |= set(re.findall(r"^def ([a-z]\w*)", "".join(texts), re.MULTILINE))
-    assert {"host_exp", "add", "half_add", "note"} < own
+    assert {"host_exp", "host_log", "add", "half_add", "note"} < own
+    assert {name for name in own if name.startswith("host_")} <= RESERVED  # local variables are "host", then a name
     dense = {"weight": rng.normal(size=(4, 4)), "bias": rng.normal(size=4)}
     nodes = [Node("Dense", name, ("half",), (name,), dense) for name in sorted(own - {"half"})]
     nodes.append(Node("Softmax", "softmax", ("add",), ("shares",), {"axis": 1}))
@@ -151,7 +185,7 @@ def test_others_are_refused_by_name(tmp_path):
     """Whatever may follow a softmax is derived, or its name is in the message."""
     late = {name for name, one in OPS.items() if one.kind is not Kind.QUANTISED}
     derived = {"Softmax", "Reshape", "Transpose", "Concat", "Slice", "Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip"}
-    derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy"}
+    derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise"}
     model = TAILS["tail"]()
     for op in sorted(late - derived - {"Function"}):
         node = Node(op, "the last", ("shares",), ("end",), {})
@@ -163,8 +197,8 @@ def test_others_are_refused_by_name(tmp_path):
     nodes = [
         Node("Dense", "dense", ("x",), ("a",), dense),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Function", "the log", ("p",), ("y",), {"functions": [("log", {})]}),
+        Node("Function", "the last", ("p",), ("y",), {"functions": [("log", {}), ("tanh", {})]}),
     ]
     package = compile_graph(graph_of(nodes, x=(1, 6)), TINY).package
-    with pytest.raises(ValueError, match=r"operator Function log \(the log\)"):
+    with pytest.raises(ValueError, match=r"operator Function tanh \(the last\)"):
         derive_package(package)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from concord import hostmath
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 from derived_twins import NO_TORCH
@@ -59,3 +61,23 @@ def test_sums_of_three():
 def test_broken_functions_are_noticed(name, broken):
     with pytest.raises(AssertionError):
         prove(name, lambda _, attributes, *arrays: broken(*map(torch.from_numpy, arrays), **attributes).numpy())
+
+
+def of_all_sizes():
+    """Positive doubles: powers of two and their roots, what is beside them, squares and middles between squares."""
+    rng = np.random.default_rng(6)
+    powers = np.ldexp(1.0, np.arange(-960, 1000))
+    y = rng.uniform(0.5, 2.0, 5000) * np.ldexp(1.0, rng.integers(-400, 400, 5000))
+    x = np.concatenate([powers, np.sqrt(0.5) * powers, y, y * y, y * y + y * np.spacing(y)])
+    return np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, np.inf), [0.0, np.inf, np.nan]])
+
+
+@pytest.mark.parametrize("name", ["host_root", "host_log"])
+def test_functions_of_the_host(name):
+    """PyTorch's own square root is not that of IEEE 754."""
+    from concord.derive.backends import torch_host
+
+    x = of_all_sizes()
+    want = {"host_root": np.sqrt, "host_log": hostmath.host_log}[name](x)
+    found = getattr(torch_host, name)(torch.from_numpy(x)).numpy()
+    np.testing.assert_array_equal(found, want)

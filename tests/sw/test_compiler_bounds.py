@@ -38,6 +38,7 @@ def network():
         Node("ReduceMean", "mean", ("m",), ("a",), {"axes": (2, 3), "keepdims": False}),
         Node("Dense", "fc", ("a",), ("d",), {"weight": RNG.normal(size=(3, 4)), "bias": RNG.normal(size=3)}),
         Node("Softmax", "softmax", ("d",), ("y",), {"axis": 1}),
+        Node("LogSoftmax", "logs", ("d",), ("l",), {"axis": 1}),
     ]  # fmt: skip
     return graph_of(nodes, x=(1, 2, 4, 4))
 
@@ -54,7 +55,7 @@ def test_nothing_is_beyond_the_worst_case(given):
         slack = 1e-9 * np.abs(x).max()
         assert found[name].worst[0] - slack <= x.min() and x.max() <= found[name].worst[1] + slack
         assert found[name].worst[0] <= found[name].low <= found[name].high <= found[name].worst[1]
-    assert found["y"].worst == (0.0, 1.0) and found["q"].worst[0] >= 0
+    assert found["y"].worst == (0.0, 1.0) and found["l"].worst[1] == 0.0 and found["q"].worst[0] >= 0
 
 
 def test_statistics_are_those_of_samples():

@@ -145,5 +145,6 @@ def test_dropout_that_drops_nothing(ratio):
 
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("axis", [None, 1, 2, -1])
-def test_softmax(opset, axis):
-    agrees(unary("Softmax", opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax(op, opset, axis):
+    agrees(unary(op, opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))

@@ -6,7 +6,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.hostmath import EXP_COEFFICIENTS, LN2_HIGH, LN2_LOW, host_exp, host_softmax, host_sum
+from concord.hostmath import (
+    EXP_COEFFICIENTS,
+    LN2_HIGH,
+    LN2_LOW,
+    host_exp,
+    host_log,
+    host_log_softmax,
+    host_mean,
+    host_softmax,
+    host_sum,
+)
 
 
 def exact(x):
@@ -39,6 +49,56 @@ def test_its_ends():
         found = host_exp(x)
     np.testing.assert_array_equal(found, [0.0, 0.0, 0.0, np.inf, np.inf, np.inf, np.nan])
     assert not np.signbit(found[:3]).any()
+
+
+def positive():
+    """Numbers of all sizes, near 1, at the ends of mantissas, subnormal ones, and the greatest."""
+    rng = np.random.default_rng(2)
+    powers = np.ldexp(1.0, np.arange(-1074, 1024, 30))
+    roots = np.sqrt(0.5) * powers[3:]
+    near = 1 + rng.normal(size=200) * 10.0 ** rng.integers(-16, 0, 200)
+    x = np.concatenate([near, np.exp(rng.uniform(-744, 709, 100)), rng.uniform(0.6, 1.6, 300), powers, roots])
+    x = np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, np.inf), [np.finfo(np.float64).max]])
+    return x[x > 0]
+
+
+def test_the_logarithm_is_within_one_ulp():
+    x = positive()
+    worst = 0
+    with localcontext() as context:
+        context.prec = 60
+        for a, y in zip(x, host_log(x), strict=True):
+            want = Fraction(Decimal(float(a)).ln())
+            worst = max(worst, abs(Fraction(float(y)) - want) / Fraction(float(np.spacing(abs(y)))))
+    assert 0.5 < worst < 1
+    assert host_log(np.array([1.0]))[0] == 0.0
+
+
+def test_its_own_ends():
+    x = np.array([0.0, -0.0, -5e-324, -1.0, -np.inf, np.inf, np.nan])
+    np.testing.assert_array_equal(host_log(x), [-np.inf] * 5 + [np.inf, np.nan])
+
+
+def test_the_logarithm_of_shares_keeps_what_shares_lose():
+    """A share that is no number of float64 still has a logarithm; and a batch changes no bit."""
+    x = np.array([[0.0, -800.0, -1e6], [3.0, 3.0, 3.0]])
+    found = host_log_softmax(x, 1)
+    np.testing.assert_array_equal(found[0], [0.0, -800.0, -1e6])
+    np.testing.assert_allclose(found[1], -np.log(3.0), rtol=1e-15)
+    x = np.random.default_rng(4).normal(size=(33, 7, 5)) * 20
+    whole = host_log_softmax(x, 1)
+    for k in range(33):
+        np.testing.assert_array_equal(host_log_softmax(np.asfortranarray(x[k : k + 1]), 1)[0], whole[k])
+    np.testing.assert_allclose(np.exp(whole), host_softmax(x, 1), rtol=1e-13)
+
+
+@pytest.mark.parametrize("axes", [(1,), (2, 3), (1, 2, 3), ()])
+def test_means_do_not_depend_on_the_batch(axes):
+    x = np.random.default_rng(5).normal(size=(9, 3, 5, 7))
+    whole = host_mean(x, axes)
+    np.testing.assert_allclose(whole, x.mean(axis=axes, keepdims=True), rtol=1e-12, atol=1e-15)
+    for k in range(9):
+        np.testing.assert_array_equal(host_mean(np.asfortranarray(x[k : k + 1]), axes)[0], whole[k])
 
 
 def test_its_constants():

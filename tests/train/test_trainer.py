@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from concord.cli import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.graph.ir import Node
 from concord.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
@@ -146,6 +147,23 @@ def test_trained_weights_survive_export_and_a_new_start():
     for name, parameter in got.network.parameters.items():
         other = again.network.parameters[name]
         assert np.array_equal(other.values, parameter.values) or parameter.weight.max() == 0
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_a_softmax_at_the_end_belongs_to_the_loss(op):
+    """It changes no bit of what is learned, and it is in the file."""
+    plain = described(MLP, (1, 8, 8))
+    (last,) = plain.outputs
+    end = Node(op, "end", (last,), ("shares",), {"axis": 1})
+    shapes = plain.shapes | {"shares": plain.shapes[last]}
+    graph = replace(
+        plain, nodes=[*plain.nodes, end], outputs=["shares"], shapes=shapes, batched=plain.batched | {"shares"}
+    )
+    found = [Trainer(one, few(8), Settings(epochs=1), None, random=True) for one in (plain, graph)]
+    for one in found:
+        one.fit()
+    assert bits(found[0].network) == bits(found[1].network)
+    assert import_model(export_onnx(found[1].trained())).nodes[-1].op == op
 
 
 def test_schedules_and_rates_are_numbers_of_sixteen_bits():

@@ -303,6 +303,14 @@ def _softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [(np.zeros(shape), np.ones(shape))]
 
 
+def _log_softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """The greatest element is at most the logarithm of their number below the logarithm of the sum."""
+    assert ends[0] is not None
+    low, high = ends[0]
+    axis = node.attrs["axis"] + 1
+    return [(low - high.max(axis=axis, keepdims=True) - np.log(high.shape[axis]), np.zeros_like(high))]
+
+
 def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """All of what is divided may be one element."""
     shape = graph.shapes[node.outputs[0]]
@@ -326,5 +334,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Clip", "Function"), _unary),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "AveragePool", "Expand", "Apart"), _moving),
     "Softmax": _softmax,
+    "LogSoftmax": _log_softmax,
     "Normalise": _normalise,
 }

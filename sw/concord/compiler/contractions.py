@@ -118,7 +118,7 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
 
 
 def softmax(lowering: Lowering, node: Node) -> list[Node]:
-    """Maximum, difference, exponential, sum, reciprocal, product."""
+    """Maximum, difference, exponential, sum, reciprocal, product; for LogSoftmax logarithm and difference instead."""
     (x,), axis = node.inputs, node.attrs["axis"]
     if (moved := apart(lowering, node, x, (axis,))) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
@@ -138,16 +138,19 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
 
     least = -_NEGLIGIBLE - math.log(size)
     top = add("ReduceMax", "maximum", compared, **reduced, masked=True)
-    below = add("Sub", "difference", x, top)
+    below = difference = add("Sub", "difference", x, top)
     if not found.inside and not found.walk.full:
         # Their exponentials would be large, and the others lose bits in the same block.
         made.append(masked(lowering, node, below))
         (below,) = made[-1].outputs
     power = add("Function", "exp", below, functions=(("exp", {}),), domain=(least, 0.0))
     total = add("ReduceSum", "sum", power, **reduced)
-    inverse = add("Function", "reciprocal", total, functions=(("reciprocal", {}),), domain=(1.0, float(max(size, 2))))
-    return [*made, Node("Mul", node.name, (power, inverse), node.outputs)]
+    last = "log" if node.op == "LogSoftmax" else "reciprocal"
+    factor = add("Function", last, total, functions=((last, {}),), domain=(1.0, float(max(size, 2))))
+    if node.op == "LogSoftmax":
+        return [*made, Node("Sub", node.name, (difference, factor), node.outputs)]
+    return [*made, Node("Mul", node.name, (power, factor), node.outputs)]
 
 
 HANDLERS["Expand"] = expand
-EXPANSIONS |= {"MatMul": matmul, "Softmax": softmax}
+EXPANSIONS |= {"MatMul": matmul, "Softmax": softmax, "LogSoftmax": softmax}

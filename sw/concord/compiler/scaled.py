@@ -102,7 +102,9 @@ def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tupl
     powers = {str(node.attrs["functions"]) for node in named if _open(node, formats)}
     others = {str(node.attrs["functions"]) for node in named} - powers
     others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
-    extra = sum("exp" in name for name in others) + 2 * any(node.op == "Softmax" for node in graph.nodes)
+    extra = sum("exp" in name for name in others) + 2 * len(
+        {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
+    )
     taken = len(others) + extra
     count = max((config.table_slots - taken) // max(len(powers), 1), 0)
     return count, config.table_depth // (taken + max(count * len(powers), 1))

@@ -1,4 +1,4 @@
-"""What the host does behind the NPU: a final softmax and what follows it."""
+"""What the host does behind the NPU: a final softmax, or its logarithm, and what follows it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from concord.graph.ir import Graph
 from concord.graph.ops import OPS, Kind
 
 #: Operators that the host may take over at the end of a network.
-HOST_OPS = ("Softmax",)
+HOST_OPS = ("Softmax", "LogSoftmax")
 
 
 def split(graph: Graph) -> tuple[Graph, Graph | None]:
     """The part of a graph for the NPU, and the part that the host computes from its outputs, if there is one.
 
-    A node is for the host if no product reads what it computes, and it is a softmax or follows one.
+    A node is for the host if no product reads what it computes, and it is one of :data:`HOST_OPS` or follows one.
     """
     host: set[str] = set()
     late: set[str] = set()  # nodes with a product behind them

@@ -9,8 +9,9 @@ from collections.abc import Collection
 
 #: What derived files call their own functions and modules.
 RESERVED = frozenset(
-    "add behind compute depthwise dot finite flags gather half host_exp host_softmax host_sum inputs larger largest "
-    "load mul note np onnx path quantise raised relu run shapes smaller sub t table torch w windows words".split()
+    "add behind compute depthwise dot finite flags gather half host_exp host_log host_log_softmax host_mean host_root "
+    "host_softmax host_sum inputs larger largest load mul note np onnx path quantise raised relu run shapes smaller "
+    "sub t table torch w windows words".split()
 )
 
 

@@ -1,7 +1,7 @@
 """What the host computes behind the NPU, as steps that every backend has with the same bits.
 
-Steps are single operations of IEEE 754 in float64, movers, and the softmax of :mod:`concord.hostmath`. So their results
-do not depend on how many samples are computed together, and zeros that are results are +0, as in
+Steps are single operations of IEEE 754 in float64, movers, and the functions of :mod:`concord.hostmath`. So their
+results do not depend on how many samples are computed together, and zeros that are results are +0, as in
 :meth:`concord.compiler.package.Package.behind`.
 """
 
@@ -24,16 +24,21 @@ class Action(Enum):
     CONCAT = "concat"  # ``numbers``: the axis
     SLICE = "slice"  # ``numbers``: axis, start, stop and step; stop -1 is before the first
     SOFTMAX = "softmax"  # ``numbers``: the axis
+    LOG_SOFTMAX = "log softmax"  # ``numbers``: the axis
+    SUM = "sum"  # ``numbers``: the axis, which stays, and its length
+    LOG = "log"
+    ROOT = "root"
     FILL = "fill"  # a tensor of any shape, and a constant that is broadcast to ``shape`` for each of its samples
     ADD = "add"
     SUB = "sub"
     MUL = "mul"
+    DIV = "div"
     MAX = "max"
     MIN = "min"
 
 
 #: The actions that have two operands of one rank, which broadcast.
-ARITHMETIC = (Action.ADD, Action.SUB, Action.MUL, Action.MAX, Action.MIN)
+ARITHMETIC = (Action.ADD, Action.SUB, Action.MUL, Action.DIV, Action.MAX, Action.MIN)
 #: A tensor by name, or a constant without an axis of samples.
 Operand = str | Floats
 
@@ -241,6 +246,30 @@ def _function(make: _Lowering, node: Node, inputs: list[str]) -> str:
     return x
 
 
+def _unary(make: _Lowering, action: Action, x: str) -> str:
+    return make.step(action, (x,), make.shape(x))
+
+
+def _mean(make: _Lowering, x: str, axes: tuple[int, ...]) -> str:
+    """As :func:`concord.hostmath.host_mean`."""
+    count = 1
+    for axis in axes:
+        shape = list(make.shape(x))
+        length, shape[axis] = shape[axis], 1
+        count *= length
+        x = make.step(Action.SUM, (x,), tuple(shape), (axis, length))
+    return make.arithmetic(Action.DIV, x, np.array(float(count)))
+
+
+def _normalised(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    x, attrs = inputs[0], node.attrs
+    if attrs["centred"]:
+        x = make.arithmetic(Action.SUB, x, _mean(make, x, attrs["axes"]))
+    square = _mean(make, make.arithmetic(Action.MUL, x, x), attrs["axes"])
+    spread = _unary(make, Action.ROOT, make.arithmetic(Action.ADD, square, np.array(float(attrs["epsilon"]))))
+    return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, x, spread), np.asarray(attrs["scale"], np.float64))
+
+
 def _linear(make: _Lowering, x: str, slope: float = 1.0, offset: float = 0.0) -> str:
     scaled = make.arithmetic(Action.MUL, np.array(float(slope)), x)
     return make.arithmetic(Action.ADD, scaled, np.array(float(offset)))
@@ -257,9 +286,12 @@ _FUNCTIONS: dict[str, Callable[..., str]] = {
     "relu": lambda make, x: make.arithmetic(Action.MAX, x, np.array(0.0)),
     "linear": _linear,
     "hardsigmoid": _hard_sigmoid,
+    "log": lambda make, x: _unary(make, Action.LOG, x),
 }
 _LOWERED: dict[str, _Lower] = {
     "Softmax": _same(Action.SOFTMAX, "axis"),
+    "LogSoftmax": _same(Action.LOG_SOFTMAX, "axis"),
+    "Normalise": _normalised,
     "Reshape": lambda make, node, inputs: inputs[0],
     "Transpose": _same(Action.TRANSPOSE, "perm"),
     "Concat": _same(Action.CONCAT, "axis"),

@@ -1,4 +1,4 @@
-"""Functions of one element, and Softmax."""
+"""Functions of one element, Softmax and LogSoftmax."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def clip(ctx: Context, node: OnnxNode) -> str:
 
 
 def softmax(ctx: Context, node: OnnxNode) -> str:
-    """Softmax; before opset 13 over all axes from one on."""
+    """Softmax, or LogSoftmax; before opset 13 over all axes from one on."""
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
     (axis,) = ctx.axes([node.attrs.get("axis", -1 if ctx.opset >= 13 else 1)], len(shape))
     if ctx.opset >= 13 or math.prod(shape[axis + 1 :]) == 1:
-        return ctx.emit(node, "Softmax", [x], axis=axis)
+        return ctx.emit(node, node.op, [x], axis=axis)
     flat = ctx.emit(node, "Reshape", [x], shape=(math.prod(shape[:axis]), math.prod(shape[axis:])))
-    return ctx.emit(node, "Reshape", [ctx.emit(node, "Softmax", [flat], axis=1)], shape=shape)
+    return ctx.emit(node, "Reshape", [ctx.emit(node, node.op, [flat], axis=1)], shape=shape)
 
 
 def same(ctx: Context, node: OnnxNode) -> str:
@@ -170,6 +170,7 @@ HANDLERS: dict[str, Handler] = {
     "PRelu": prelu,
     "Clip": clip,
     "Softmax": softmax,
+    "LogSoftmax": softmax,
     "Identity": same,
     "Dropout": dropout,
     "Cast": cast,

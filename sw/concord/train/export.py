@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Graph, Node
+from concord.train.network import OF_THE_LOSS
 
 #: Opset of the files, and the version of the format that goes with it.
 OPSET, IR_VERSION = 17, 10
@@ -113,8 +114,8 @@ class _Writer:
             self.node(
                 node.op, node, [x, *weights], hidden_size=attrs["hidden_size"], direction=attrs["direction"], **more
             )
-        elif node.op == "Softmax":
-            self.node("Softmax", node, [x], axis=attrs["axis"])
+        elif node.op in OF_THE_LOSS:
+            self.node(node.op, node, [x], axis=attrs["axis"])
         elif node.op in ("Relu", "Add"):
             self.node(node.op, node, node.inputs)
         else:

@@ -27,8 +27,11 @@ from concord.train.tensor import Tensor, added, carrier
 #: Operators with layers, for messages.
 TRAINABLE = (
     "Add, AveragePool, BatchNormalization behind a Conv or Dense, Conv, Dense (Gemm), GRU, LSTM, MaxPool, ReduceMean, "
-    "Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, and a Softmax at the end"
+    "Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, and a Softmax or LogSoftmax at the end"
 )
+
+#: Operators that belong to the loss where they are the last one.
+OF_THE_LOSS = ("Softmax", "LogSoftmax")
 
 
 class CannotTrain(ValueError):
@@ -41,7 +44,7 @@ class Network:
     Parameters
     ----------
     graph : Graph
-        With one output. A Softmax at its end belongs to the loss.
+        With one output. A Softmax or LogSoftmax at its end belongs to the loss.
     formats : TrainingFormats
         Of parameters.
     seed : int or None
@@ -66,7 +69,7 @@ class Network:
         problems: list[str] = []
         self.layers: list[Layer] = []
         for index, node in enumerate(graph.nodes):
-            if node.op == "Softmax" and node.outputs[0] == self.output:
+            if node.op in OF_THE_LOSS and node.outputs[0] == self.output:
                 self.output = node.inputs[0]
                 continue
             try:

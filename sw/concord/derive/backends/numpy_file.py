@@ -153,7 +153,7 @@ class _Writer:
         own = Names()
         names = {name: f"values[{name!r}]" for name in tail.inputs}
         dialect = Dialect(
-            "np.maximum", "np.minimum", "np.concatenate", "np.broadcast_to", "transpose", self._tail_constant
+            "np.maximum", "np.minimum", "np.sqrt", "np.concatenate", "np.broadcast_to", "transpose", self._tail_constant
         )
         lines = tail_lines(tail, names, dialect, lambda name: own.new("host", name))
         found = ", ".join(f"{name!r}: {names[name]}" for name in tail.outputs)

@@ -31,7 +31,7 @@ BlockQuantizeStochastic, StaticQuantizeStochastic
 CanonicalNaN
     Wide with the pattern of the canonical NaN for every NaN.
 
-Those of sticky flags are in :mod:`.onnx_flag_functions`, that of the host in :mod:`.onnx_host_functions`.
+Those of sticky flags are in :mod:`.onnx_flag_functions`, those of the host in :mod:`.onnx_host_functions`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""The exponential function of the host (:mod:`concord.hostmath`) as an ONNX function: part of :mod:`.onnx_functions`.
+"""The exponential function and the logarithm of the host (:mod:`concord.hostmath`): part of :mod:`.onnx_functions`.
 
 HostExp
     The function of DOUBLE, with the bits of :func:`concord.hostmath.host_exp`. ``powers`` are :data:`POWERS`: the
     result is multiplied by two of them, the first product is exact.
+HostLog
+    The logarithm of DOUBLE, with the bits of :func:`concord.hostmath.host_log`. No operator of ONNX splits a number
+    into mantissa and exponent, so powers of two take it to the range from 1 to 2 in steps, which are exact.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from concord.hostmath import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E
+from concord.hostmath import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
 
 #: Halves of the exponents of two that occur, and these powers of two.
 _HALVES = np.arange(-540, 515)
@@ -20,12 +25,32 @@ def _constant(name: str, value: float) -> str:
     return f"{name} = Constant <value = double {{{value!r}}}> ()\n"
 
 
-def _horner() -> str:
-    lines = _constant("p0", EXP_COEFFICIENTS[0])
-    for number, coefficient in enumerate(EXP_COEFFICIENTS[1:], 1):
+def _horner(coefficients: tuple[float, ...], x: str) -> str:
+    lines = _constant("p0", coefficients[0])
+    for number, coefficient in enumerate(coefficients[1:], 1):
         lines += _constant(f"c{number}", coefficient)
-        lines += f"t{number} = Mul (p{number - 1}, r)\np{number} = Add (t{number}, c{number})\n"
+        lines += f"t{number} = Mul (p{number - 1}, {x})\np{number} = Add (t{number}, c{number})\n"
     return lines
+
+
+def _steps() -> str:
+    """``m0`` and ``k0`` to the last ``m`` and ``k``: numbers from 1 up to 2, and what they were divided by."""
+    # A subnormal number becomes a normal one first. Below a limit: a factor, and the limit; then above it.
+    down = [(-1022, 54), *((1 - (1 << n), 1 << n) for n in reversed(range(10)))]
+    up = [(1 << n, -(1 << n)) for n in reversed(range(10))]
+    lines = ""
+    for number, (limit, shift) in enumerate([*down, *up]):
+        lines += _constant(f"l{number}", 2.0**limit) + _constant(f"f{number}", 2.0**shift)
+        lines += _constant(f"n{number}", float(-shift))
+        compare = "Less" if shift > 0 else "GreaterOrEqual"
+        lines += f"""
+            w{number} = {compare} (m{number}, l{number})
+            a{number} = Where (w{number}, f{number}, one)
+            b{number} = Where (w{number}, n{number}, zero)
+            m{number + 1} = Mul (m{number}, a{number})
+            k{number + 1} = Add (k{number}, b{number})
+        """
+    return lines + f"m = Identity (m{len(down + up)})\nk = Identity (k{len(down + up)})\n"
 
 
 _EXP = (
@@ -47,7 +72,7 @@ _EXP = (
     most = Sub (limited, high)
     r = Sub (most, low)
     """
-    + _horner()
+    + _horner(EXP_COEFFICIENTS, "r")
     + f"""
     nan = IsNaN (k)
     whole = Where (nan, zero, k)
@@ -65,4 +90,52 @@ _EXP = (
     """
 )
 
-HOST_TEXTS = {"HostExp": ("(x, powers) => (y)", _EXP)}
+_LOG = (
+    _constant("zero", 0.0)
+    + _constant("one", 1.0)
+    + _constant("two", 2.0)
+    + _constant("one_half", 0.5)
+    + _constant("root", 2.0 * ROOT_HALF)
+    + _constant("infinity", math.inf)
+    + _constant("least", -math.inf)
+    + _constant("ln2_high", LN2_HIGH)
+    + _constant("ln2_low", LN2_LOW)
+    + """
+    positive = Greater (x, zero)
+    finite = Less (x, infinity)
+    usual = And (positive, finite)
+    m0 = Where (usual, x, one)
+    k0 = Mul (m0, zero)
+    """
+    + _steps()
+    + """
+    above = GreaterOrEqual (m, root)
+    factor = Where (above, one_half, one)
+    more = Where (above, one, zero)
+    mantissa = Mul (m, factor)
+    exponent = Add (k, more)
+    f = Sub (mantissa, one)
+    wide = Add (f, two)
+    s = Div (f, wide)
+    z = Mul (s, s)
+    """
+    + _horner(LOG_COEFFICIENTS, "z")
+    + f"""
+    halved = Mul (f, one_half)
+    h = Mul (halved, f)
+    rest = Mul (p{len(LOG_COEFFICIENTS) - 1}, z)
+    inner = Add (h, rest)
+    scaled = Mul (s, inner)
+    high = Mul (exponent, ln2_high)
+    low = Mul (exponent, ln2_low)
+    added = Add (scaled, low)
+    less = Sub (h, added)
+    taken = Sub (less, f)
+    found = Sub (high, taken)
+    below = LessOrEqual (x, zero)
+    end = Where (below, least, x)
+    y = Where (usual, found, end)
+    """
+)
+
+HOST_TEXTS = {"HostExp": ("(x, powers) => (y)", _EXP), "HostLog": ("(x) => (y)", _LOG)}

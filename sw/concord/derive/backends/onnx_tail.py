@@ -11,7 +11,15 @@ from concord.graph.ir import Graph
 from .onnx_host_functions import POWERS
 from .onnx_writer import Writer
 
-_OPS = {Action.ADD: "Add", Action.SUB: "Sub", Action.MUL: "Mul", Action.MAX: "Max", Action.MIN: "Min"}
+_OPS = {
+    Action.ADD: "Add",
+    Action.SUB: "Sub",
+    Action.MUL: "Mul",
+    Action.DIV: "Div",
+    Action.MAX: "Max",
+    Action.MIN: "Min",
+    Action.ROOT: "Sqrt",
+}
 #: End of a slice that goes down to the first element.
 _BEFORE_FIRST = -(1 << 62)
 
@@ -57,17 +65,31 @@ def _write(writer: Writer, step: Step, x: list[str]) -> str:
             ends = [start, stop if stop >= 0 else _BEFORE_FIRST, axis + 1, by]
             return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
         case Action.SOFTMAX:
-            return _softmax(writer, x[0], step.numbers[0] + 1, step.shape[step.numbers[0]])
+            _, powers, total = _powers(writer, x[0], step)
+            return writer.node("Div", [powers, total])
+        case Action.LOG_SOFTMAX:
+            below, _, total = _powers(writer, x[0], step)
+            return writer.node("Sub", [below, writer.call("HostLog", [total])])
+        case Action.SUM:
+            return _sum(writer, x[0], step.numbers[0] + 1, step.numbers[1])
+        case Action.LOG:
+            return writer.call("HostLog", x)
         case Action.FILL:
             samples = writer.node("Shape", [x[0]], start=0, end=1)
             return writer.node("Expand", [x[1], writer.node("Concat", [samples, writer.ints([*step.shape])], axis=0)])
     return writer.node(_OPS[step.action], x)
 
 
-def _softmax(writer: Writer, x: str, axis: int, count: int) -> str:
-    top = writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)
-    powers = writer.call("HostExp", [writer.node("Sub", [x, top]), writer.constant(POWERS, np.float64)])
-    total = powers
+def _powers(writer: Writer, x: str, step: Step) -> tuple[str, str, str]:
+    """Differences from the greatest element along the axis of a step, their powers, and the sum of these."""
+    axis = step.numbers[0] + 1
+    below = writer.node("Sub", [x, writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)])
+    powers = writer.call("HostExp", [below, writer.constant(POWERS, np.float64)])
+    return below, powers, _sum(writer, powers, axis, step.shape[axis - 1])
+
+
+def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
+    """As :func:`concord.hostmath.host_sum`."""
     while count > 1:
         half = count // 2
         parts = [_part(writer, total, axis, start, start + half) for start in (0, half)]
@@ -75,7 +97,7 @@ def _softmax(writer: Writer, x: str, axis: int, count: int) -> str:
         rest = [_part(writer, total, axis, 2 * half, count)] if count % 2 else []
         total = writer.node("Concat", [sums, *rest], axis=axis) if rest else sums
         count = half + count % 2
-    return writer.node("Div", [powers, total])
+    return total
 
 
 def _part(writer: Writer, x: str, axis: int, start: int, stop: int) -> str:

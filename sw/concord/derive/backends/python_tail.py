@@ -15,7 +15,15 @@ from concord.graph.ir import Floats, Graph
 #: Constants of :mod:`concord.hostmath` that its functions read, as text.
 CONSTANTS = "\n".join(
     f"{name} = {getattr(hostmath, name)!r}"
-    for name in ("EXP_COEFFICIENTS", "LOG2_E", "LN2_HIGH", "LN2_LOW", "EXP_RANGE")
+    for name in (
+        "EXP_COEFFICIENTS",
+        "LOG_COEFFICIENTS",
+        "LOG2_E",
+        "LN2_HIGH",
+        "LN2_LOW",
+        "EXP_RANGE",
+        "ROOT_HALF",
+    )
 )
 
 
@@ -25,7 +33,7 @@ class Dialect:
 
     Parameters
     ----------
-    maximum, minimum, join, repeat, permute : str
+    maximum, minimum, root, join, repeat, permute : str
         Its functions; ``permute`` is a method.
     constant : callable
         The text of a constant of this type.
@@ -33,6 +41,7 @@ class Dialect:
 
     maximum: str
     minimum: str
+    root: str
     join: str
     repeat: str
     permute: str
@@ -93,10 +102,18 @@ def _text(step: Step, x: list[str], dialect: Dialect) -> str:
             return f"{x[0]}[{':, ' * (axis + 1)}{index}]"
         case Action.SOFTMAX:
             return f"host_softmax({x[0]}, {step.numbers[0] + 1})"
+        case Action.LOG_SOFTMAX:
+            return f"host_log_softmax({x[0]}, {step.numbers[0] + 1})"
+        case Action.SUM:
+            return f"host_sum({x[0]}, {step.numbers[0] + 1})"
+        case Action.LOG:
+            return f"host_log({x[0]})"
+        case Action.ROOT:
+            return f"{dialect.root}({x[0]})"
         case Action.FILL:
             return f"{dialect.repeat}({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, step.shape))}))"
     assert step.action in ARITHMETIC
-    sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*"}.get(step.action)
+    sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*", Action.DIV: "/"}.get(step.action)
     if sign is not None:
         return f"{x[0]} {sign} {x[1]}"
     return f"{dialect.maximum if step.action is Action.MAX else dialect.minimum}({x[0]}, {x[1]})"

@@ -132,7 +132,7 @@ class _Emitter:
                 names[name] = free_name("given", taken)
                 heads.append(f"{names[name]} = {self.nodes.on_grid(given[name], model.grids.get(name))}")
 
-        functions = "torch.maximum", "torch.minimum", "torch.cat", "torch.broadcast_to"
+        functions = "torch.maximum", "torch.minimum", "host_root", "torch.cat", "torch.broadcast_to"
         dialect = Dialect(*functions, "permute", self.nodes.constant)
         lines = tail_lines(tail, names, dialect, new)
         return heads, lines, {name: names[name] for name in tail.outputs if name not in ends}

@@ -10,7 +10,7 @@ import numpy as np
 from concord import floatfunctions
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, broadcast, present, present_shape
-from concord.hostmath import host_softmax
+from concord.hostmath import host_log_softmax, host_mean, host_softmax
 from concord.parts import Part
 
 
@@ -52,11 +52,15 @@ def _softmax(node: Node, x: Floats) -> Floats:
     return np.asarray(host_softmax(x, node.attrs["axis"] + 1))
 
 
+def _log_softmax(node: Node, x: Floats) -> Floats:
+    return np.asarray(host_log_softmax(x, node.attrs["axis"] + 1))
+
+
 def _normalise(node: Node, x: Floats) -> Floats:
     axes = tuple(axis + 1 for axis in node.attrs["axes"])
     if node.attrs["centred"]:
-        x = x - x.mean(axis=axes, keepdims=True)
-    spread = np.sqrt((x * x).mean(axis=axes, keepdims=True) + node.attrs["epsilon"])
+        x = x - host_mean(x, axes)
+    spread = np.sqrt(host_mean(x * x, axes) + node.attrs["epsilon"])
     return np.asarray(x / spread * node.attrs["scale"])
 
 
@@ -138,6 +142,7 @@ ELEMENTWISE_OPS = {
     "Max": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.maximum)),
     "Min": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.minimum)),
     "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
+    "LogSoftmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_log_softmax)),
     "Normalise": Operator(
         Kind.PRECISE,
         {
