@@ -61,6 +61,7 @@ def _curves(axes: Any, found: dict[str, Row]) -> None:
             axes.plot(epochs, values.mean(axis=0), color=_colour(name), marker="o", ms=3, label=row.title)
             axes.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=_colour(name), alpha=0.09, lw=0)
     axes.set_xlabel("epoch", color=MUTED)
+    axes.locator_params(axis="x", integer=True)
     axes.set_ylabel("validation accuracy in %", color=MUTED)
     axes.grid(axis="y", color=GRID)
 
