@@ -29,6 +29,8 @@ class Board:
         Options that tell nextpnr the device.
     blocked_rows : int
         With the configuration that fills the board, one of so many rows of logic stays empty; 0: none.
+    router : tuple of (str, str)
+        With that configuration, settings of nextpnr's ``router2`` for which it has no options, by name and value.
     """
 
     name: str
@@ -40,3 +42,4 @@ class Board:
     leds: tuple[tuple[str, int], ...]
     place: tuple[str, ...]
     blocked_rows: int = 0
+    router: tuple[tuple[str, str], ...] = ()

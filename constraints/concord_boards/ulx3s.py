@@ -6,8 +6,12 @@ from concord.spec.boards import BOARD_PRESETS
 
 from .board import Board
 
+#: For a congested device. Wider boxes around nets, and a search that does not hurry to the goal, find ways with fewer
+#: wires. The cost of a wire that is used twice grows slowly from round to round, so nets do not just change places.
+_PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
-def _ulx3s(size, platform, *, blocked_rows=0):
+
+def _ulx3s(size, platform, *, blocked_rows=0, router=()):
     name = f"ulx3s-{size}f"
     return Board(
         name=name,
@@ -19,6 +23,7 @@ def _ulx3s(size, platform, *, blocked_rows=0):
         leds=(("led", 0), ("led", 1), ("led", 2)),
         place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
         blocked_rows=blocked_rows,
+        router=router,
     )
 
 
@@ -27,5 +32,5 @@ ULX3S = (
     _ulx3s(25, ULX3S_25F_Platform),
     _ulx3s(45, ULX3S_45F_Platform),
     # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
-    _ulx3s(85, ULX3S_85F_Platform, blocked_rows=4),
+    _ulx3s(85, ULX3S_85F_Platform, blocked_rows=4, router=_PATIENT),
 )

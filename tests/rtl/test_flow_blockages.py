@@ -48,8 +48,10 @@ def test_refusals(device, every, message):
 
 def test_only_the_configuration_that_fills_the_board_has_blockages(tmp_path):
     quiet = Console(quiet=True)
-    assert Plan("ulx3s-85f", None, None, tmp_path, quiet).flow.blocked_rows == 4
-    assert Plan("ulx3s-85f", "tiny", None, tmp_path, quiet).flow.blocked_rows == 0
+    full = Plan("ulx3s-85f", None, None, tmp_path, quiet).flow
+    assert full.blocked_rows == 4 and dict(full.router)["estimateWeight"] == "1.0"
+    other = Plan("ulx3s-85f", "tiny", None, tmp_path, quiet).flow
+    assert other.blocked_rows == 0 and not other.router
     assert Plan("ulx3s-25f", None, None, tmp_path, quiet).flow.blocked_rows == 0
 
 
@@ -84,7 +86,8 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
     design = Echo([random_store("wide", 72, 64, "blocked")])
     used = {}
     for rows in (0, every):
-        flow = Flow(board, tmp_path / str(rows), Console(quiet=True), blocked_rows=rows)
+        router = (("bbMargin/x", "5"),) if rows else ()
+        flow = Flow(board, tmp_path / str(rows), Console(quiet=True), blocked_rows=rows, router=router)
         flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, baud=1_000_000), "blocked")
         flow.synthesize()
         runs = flow.place([1], Goal(board.oscillator_hz, board.oscillator_hz))
@@ -92,7 +95,9 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
         flow.pack(flow.placed, flow.bitstream)
         assert flow.bitstream.stat().st_size
     assert used[0] == pytest.approx(used[every], abs=8)  # pass-through LUTs depend on the placement
-    cells = json.loads(flow.routed.read_text())["modules"]["top"]["cells"]
+    routed = json.loads(flow.routed.read_text())["modules"]["top"]
+    assert routed["settings"]["router2/bbMargin/x"] == "5"  # nextpnr has read it
+    cells = routed["cells"]
     bound = {cell["attributes"]["NEXTPNR_BEL"]: name for name, cell in cells.items() if cell["type"] == "TRELLIS_COMB"}
     sites = blockages.blocked_sites(board.platform.device, every)
     assert all(blockages.PREFIX in bound[site] for site in sites)

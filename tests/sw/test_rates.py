@@ -138,4 +138,5 @@ def test_compile_and_inspect_show_rates(tmp_path):
     bytes_in, bytes_out, requests, _, _, latency, shown = (float(text.replace(",", "")) for text in numbers)
     shorter = tuple(int(n) for n in re.search(r"(\d+) bytes in and (\d+) out", line).groups())
     assert (round(bytes_in), round(bytes_out)) == shorter
-    assert requests < 1 and round(shown) == float(rate.replace(",", "")) and round(latency, 3) == float(alone)
+    assert requests < 1 and round(latency, 3) == float(alone)
+    assert abs(shown - float(rate.replace(",", ""))) <= 0.55  # a digit more here

@@ -19,6 +19,9 @@ from .clocking import NET
 from .report import MHZ, score
 from .tools import Job, ToolError, run_jobs, tool_version
 
+#: Names and values of settings of nextpnr.
+Settings = tuple[tuple[str, str], ...]
+
 NAME = "npu"
 SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
 CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
@@ -102,13 +105,16 @@ class Flow:
         Where progress is shown.
     blocked_rows : int
         One of so many rows of logic stays empty, see :mod:`concord_rtl.flow.blockages`; 0: none.
+    router : tuple of (str, str)
+        Settings of ``router2`` by name and value, besides the usual ones.
     """
 
-    def __init__(self, board: Any, folder: Path, console: Console, *, blocked_rows: int = 0):
+    def __init__(self, board: Any, folder: Path, console: Console, *, blocked_rows: int = 0, router: Settings = ()):
         self.board = board
         self.folder = folder
         self.console = console
         self.blocked_rows = blocked_rows
+        self.router = router
 
     def file(self, suffix: str) -> Path:
         """Path of a file of the design."""
@@ -125,7 +131,7 @@ class Flow:
         return self.file("routed.json")
 
     def _routed_stage(self) -> Stage:
-        return Stage([self.routed, self.placed], digest(self.file("json"), self.blocked_rows))
+        return Stage([self.routed, self.placed], digest(self.file("json"), self.blocked_rows, self.router))
 
     @property
     def is_routed(self) -> bool:
@@ -182,7 +188,7 @@ class Flow:
         :class:`ToolError` if there is none in the end.
         """
         until = float("inf") if minutes is None else time.monotonic() + 60 * minutes
-        self._block()
+        self._prepare()
         reports: dict[int, dict[str, Any]] = {}
         best, aim, waiting = None, goal.aim_hz, list(seeds)
         limits: dict[int, float] = {}
@@ -217,8 +223,8 @@ class Flow:
 
     @property
     def _to_place(self) -> Path:
-        """The netlist for nextpnr: with blockages, if there are any."""
-        return self.file("blocked.json" if self.blocked_rows else "json")
+        """The netlist for nextpnr: with blockages and settings, if there are any."""
+        return self.file("place.json" if self.blocked_rows or self.router else "json")
 
     @property
     def _blocked_sites(self) -> list[str]:
@@ -227,15 +233,20 @@ class Flow:
             return []
         return blockages.blocked_sites(self.board.platform.device, self.blocked_rows)
 
-    def _block(self) -> None:
-        """Add placement blockages to the netlist."""
-        if not self.blocked_rows:
+    def _prepare(self) -> None:
+        """Add placement blockages to the netlist, and settings, which nextpnr reads from there."""
+        if self._to_place == self.file("json"):
             return
-        stage = Stage([self._to_place], digest(self.file("json"), self.blocked_rows, tool_version("nextpnr-ecp5")))
+        origin = self.file("json"), self.blocked_rows, self.router, tool_version(f"nextpnr-{self.board.family}")
+        stage = Stage([self._to_place], digest(*origin))
         if stage.fresh:
             return
         stage.clear()
-        blockages.block(self.file("json"), self._to_place, NAME, self._blocked_sites)
+        design = json.loads(self.file("json").read_text())
+        module = design["modules"][NAME]
+        module["cells"] |= blockages.blockages(self._blocked_sites)
+        module["settings"] = {f"router2/{name}": value for name, value in self.router}
+        self._to_place.write_text(json.dumps(design))
         stage.keep()
 
     def _worth_another_try(

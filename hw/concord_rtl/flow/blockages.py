@@ -13,7 +13,7 @@ import json
 import re
 from collections import defaultdict
 from importlib.resources import files
-from pathlib import Path
+from typing import Any
 
 #: Name of a LUT that blocks a site.
 PREFIX = "placement_blockage_"
@@ -65,20 +65,13 @@ def blocked_sites(device: str, every: int) -> list[str]:
     return [f"X{column}/Y{row}/{site}" for row, columns in rows for column in columns for site in _SITES]
 
 
-def block(netlist: Path, output: Path, top: str, sites: list[str]) -> None:
-    """Write a netlist in which LUTs without connections occupy sites.
+def blockages(sites: list[str]) -> dict[str, dict[str, Any]]:
+    """Cells of a netlist, as Yosys writes it for nextpnr: LUTs without connections that occupy sites.
 
     Parameters
     ----------
-    netlist, output : Path
-        Files as Yosys writes them for nextpnr.
-    top : str
-        Name of the module.
     sites : list of str
         As :func:`blocked_sites` returns them.
     """
-    design = json.loads(netlist.read_text())
     cell = {"hide_name": 1, "type": "LUT4", "parameters": {"INIT": "0" * 16}, "port_directions": {}, "connections": {}}
-    for site in sites:
-        design["modules"][top]["cells"][PREFIX + site] = {**cell, "attributes": {"BEL": site}}
-    output.write_text(json.dumps(design))
+    return {PREFIX + site: {**cell, "attributes": {"BEL": site}} for site in sites}

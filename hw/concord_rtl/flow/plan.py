@@ -114,8 +114,8 @@ class Plan:
         own = self.config.name == self.board.preset
         folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
         fills = preset_of(self.config.name) == self.board.preset
-        blocked_rows = self.board.blocked_rows if fills else 0
-        self.flow = Flow(self.board, folder, console, blocked_rows=blocked_rows)
+        relief = {"blocked_rows": self.board.blocked_rows, "router": self.board.router} if fills else {}
+        self.flow = Flow(self.board, folder, console, **relief)
         try:
             self.given: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:

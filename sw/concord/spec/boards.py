@@ -18,7 +18,7 @@ class BoardSpec:
         Name of the configuration that fills the board.
     clock_hz : int
         Clock of the bitstream that ``make bitstream`` makes of it, and the base of all rates: that of the first seed on
-        icebreaker and ulx3s-25f, a lower bound on the others.
+        icebreaker, ulx3s-25f and ulx3s-85f, a lower bound on the others.
     aim_hz : int
         Target that place and route of the preset begins with.
     baud : int
@@ -36,7 +36,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=96_875_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=50_000_000, aim_hz=90_000_000, baud=3_000_000),
+    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=73_750_000, aim_hz=76_000_000, baud=3_000_000),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000, aim_hz=18_000_000),
 }
 
