@@ -50,15 +50,17 @@ def test_infinities_and_nans(backend, tmp_path):
     same({key: found[key] for key in want}, want)
 
 
+def scores(count, weight, bias):
+    """A product ``a`` of ``x``; weights and bias have these deviations."""
+    rng = np.random.default_rng(count)
+    attrs = {"weight": rng.normal(0, weight, (count, 6)), "bias": rng.normal(0, bias, count)}
+    return Node("Dense", "dense", ("x",), ("a",), attrs)
+
+
 @every
 @pytest.mark.parametrize("count", [1, 5, 12])
 def test_softmax_of_many_lengths(count, backend, tmp_path):
-    rng = np.random.default_rng(count)
-    dense = {"weight": rng.normal(0, 2, (count, 6)), "bias": rng.normal(0, 9, count)}
-    nodes = [
-        Node("Dense", "dense", ("x",), ("a",), dense),
-        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-    ]
+    nodes = [scores(count, 2, 9), Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1})]
     networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
 
 
@@ -66,10 +68,8 @@ def test_softmax_of_many_lengths(count, backend, tmp_path):
 @pytest.mark.parametrize("count", [1, 5, 12])
 def test_logarithms_of_a_softmax(count, backend, tmp_path):
     """In one operator, and as the logarithm of shares, of which some are nothing."""
-    rng = np.random.default_rng(count)
-    dense = {"weight": rng.normal(0, 30, (count, 6)), "bias": rng.normal(0, 99, count)}
     nodes = [
-        Node("Dense", "dense", ("x",), ("a",), dense),
+        scores(count, 30, 99),
         Node("LogSoftmax", "log_softmax", ("a",), ("y",), {"axis": 1}),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
         Node("Function", "the_log", ("p",), ("z",), {"functions": [("log", {})]}),

@@ -53,14 +53,19 @@ def _steps() -> str:
     return lines + f"m = Identity (m{len(down + up)})\nk = Identity (k{len(down + up)})\n"
 
 
+#: Constants of both functions.
+_COMMON = (
+    _constant("zero", 0.0)
+    + _constant("one_half", 0.5)
+    + _constant("ln2_high", LN2_HIGH)
+    + _constant("ln2_low", LN2_LOW)
+)
+
 _EXP = (
     _constant("least", EXP_RANGE[0])
     + _constant("greatest", EXP_RANGE[1])
     + _constant("log2_e", LOG2_E)
-    + _constant("ln2_high", LN2_HIGH)
-    + _constant("ln2_low", LN2_LOW)
-    + _constant("one_half", 0.5)
-    + _constant("zero", 0.0)
+    + _COMMON
     + _constant("first", float(-_HALVES[0]))
     + """
     above = Max (x, least)
@@ -91,15 +96,12 @@ _EXP = (
 )
 
 _LOG = (
-    _constant("zero", 0.0)
+    _COMMON
     + _constant("one", 1.0)
     + _constant("two", 2.0)
-    + _constant("one_half", 0.5)
     + _constant("root", 2.0 * ROOT_HALF)
     + _constant("infinity", math.inf)
     + _constant("least", -math.inf)
-    + _constant("ln2_high", LN2_HIGH)
-    + _constant("ln2_low", LN2_LOW)
     + """
     positive = Greater (x, zero)
     finite = Less (x, infinity)
