@@ -219,3 +219,32 @@ def normalised():
         ],
         x=(1, 2, 6),
     )
+
+
+def graph_convolution(adjacency, *widths, functions=True, seed=8):
+    """Graph convolutions ``A X W + b`` of nodes with features; the mean over the nodes at the end."""
+    rng, nodes, last = np.random.default_rng(seed), [], "x"
+    size = len(adjacency)
+    fixed = {"weight": np.asarray(adjacency, float), "bias": np.zeros(size), "fixed": True}
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        attrs = {"weight": _weights(rng, outputs, inputs), "bias": np.zeros(outputs)}
+        nodes.append(Node("Dense", f"features{k}", (last,), (f"f{k}",), attrs))
+        nodes += around(Node("Dense", f"neighbours{k}", (f"f{k}",), (f"n{k}",), fixed))
+        nodes.append(Node("Add", f"bias{k}", (f"n{k}",), (f"b{k}",), {"constant": rng.normal(0, 0.2, outputs)}))
+        last = f"b{k}"
+        if functions:
+            nodes.append(Node("Relu", f"relu{k}", (last,), (f"r{k}",)))
+            last = f"r{k}"
+    nodes.append(Node("ReduceMean", "mean", (last,), ("y",), {"axes": (1,), "keepdims": False}))
+    return graph_of(nodes, x=(1, size, widths[0]))
+
+
+def around(node, perm=(0, 2, 1)):
+    """A product with its last two axes exchanged before and behind it."""
+    (x,), (y,), name = node.inputs, node.outputs, node.name
+    turned = [f"{name}.{what}" for what in ("turned", "back")]
+    middle = node.replace(inputs=(turned[0],), outputs=(f"{name}.product",))
+    return [
+        Node("Transpose", turned[0], (x,), (turned[0],), {"perm": perm}), middle,
+        Node("Transpose", turned[1], middle.outputs, (y,), {"perm": perm}),
+    ]  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 from banded_nets import separable
 from compiled_nets import (
     attention,
+    graph_convolution,
     grouped_softmax,
     gru,
     large_windows,
@@ -50,11 +51,16 @@ def two_functions():
     return perceptron(7, 9, 6, 3, functions=["relu", "tanh", None])
 
 
+def neighbours():
+    ring = np.eye(5) / 2 + np.roll(np.eye(5), 1, axis=1) / 4 + np.roll(np.eye(5), -1, axis=1) / 4
+    return graph_convolution(ring, 3, 5, 4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions, normalised],
-    ids=["residual", "gru", "attention", "softmax", "bands", "functions", "normalisation"],
+    [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions, normalised, neighbours],
+    ids=["residual", "gru", "attention", "softmax", "bands", "functions", "normalisation", "graph"],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from concord.compiler import mixing as mixing
 from concord.compiler import normalisations as normalisations
 from concord.compiler import padding as padding
 from concord.compiler import pointwise as pointwise

@@ -81,8 +81,10 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
 def _places(graph: Graph, compiled: Compiled, names: set[str]) -> list[Ids]:
     """By layer, in the shape of its weights: the number, from 1, of the node's weight that is there, or 0.
 
-    The graph is lowered once more, with these numbers as weights.
+    The graph is lowered once more, with these numbers as weights; a product that is several layers keeps its own, as
+    what these are depends on them.
     """
+    names = names & {la.nodes[0] for la in compiled.lowered.layers if isinstance(la, Layer) and la.nodes}
     scale = 2.0**-32  # exact, and below what a block can hold
     mine, nodes = on_npu(graph, compiled.image.config, compiled.package.formats)[0], []
     for node in mine.nodes:

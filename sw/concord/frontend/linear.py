@@ -35,8 +35,10 @@ def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:
     return ctx.emit(node, "Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats) -> str:
-    return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(weight.shape[:1]))
+def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats, left: bool = False) -> str:
+    """A product with a constant; one on the left, such as an adjacency, is fixed."""
+    more = {"fixed": True} if left else {}
+    return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(weight.shape[:1]), **more)
 
 
 def gemm(ctx: Context, node: OnnxNode) -> str:
@@ -54,7 +56,7 @@ def gemm(ctx: Context, node: OnnxNode) -> str:
     x = ctx.tensor(node.input(data))
     if trans[data] == (data == 0):
         x = _transposed(ctx, node, x)
-    y = _dense(ctx, node, x, alpha * (weight if outputs_first else weight.T))
+    y = _dense(ctx, node, x, alpha * (weight if outputs_first else weight.T), left=data == 1)
     ctx.remember_weight(node.input(1 - data), 0 if outputs_first else 1, alpha)
     if data == 1:
         y = _transposed(ctx, node, y)
@@ -90,10 +92,10 @@ def matmul(ctx: Context, node: OnnxNode) -> str:
         y = _dense(ctx, node, x, matrix.T if weight.ndim > 1 else matrix[None])
         axis = weight.ndim - 1
     elif rank == 1:
-        y = _dense(ctx, node, x, matrix if weight.ndim > 1 else matrix[None])
+        y = _dense(ctx, node, x, matrix if weight.ndim > 1 else matrix[None], left=True)
         axis = weight.ndim - 2
     else:
-        y = _dense(ctx, node, _transposed(ctx, node, x), matrix if weight.ndim > 1 else matrix[None])
+        y = _dense(ctx, node, _transposed(ctx, node, x), matrix if weight.ndim > 1 else matrix[None], left=True)
         axis = weight.ndim - 2
     ctx.remember_weight(names[constant], axis)
     if constant == 0 and rank > 1:

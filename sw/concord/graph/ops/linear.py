@@ -112,7 +112,11 @@ LINEAR_OPS = {
     ),
     "Dense": Operator(
         Kind.QUANTISED,
-        {"weight": "float64 [O, K]: x[..., K] becomes [..., O]", "bias": "float64 [O]"},
+        {
+            "weight": "float64 [O, K]: x[..., K] becomes [..., O]",
+            "bias": "float64 [O]",
+            "fixed": "true: training leaves the weight as it is, such as an adjacency; else absent",
+        },
         _dense_shape,
         _dense,
     ),
