@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format docs clean
+.PHONY: help setup demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -51,8 +51,13 @@ lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
-docs: $(READY) ## regenerate the reference pages
+pages: $(READY) ## write the generated tables and pages again
 	$(RUN) -m concord.spec.docs
+	$(RUN) -m concord.bench.evidence --minutes 0 --docs docs --results docs/data/training.json
+docs: $(READY) ## build the documentation in build/site; a broken link, a page out of date or a failing notebook ends it
+	$(RUN) -m concord.spec.docs --check
+	$(RUN) -m sphinx -W --keep-going -q docs build/site
+	@echo "The first page is build/site/index.html."
 clean: ## remove everything that was built, .venv included
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 

@@ -1,5 +1,7 @@
-"""The generated tables of the reference pages say what the definitions say."""
+"""Pages say what is so: generated tables agree with the definitions, links and names lead somewhere."""
 
+import pkgutil
+import re
 import shutil
 
 import pytest
@@ -8,9 +10,13 @@ from concord.spec import docs, isa
 from concord.spec.memmap import Reg
 from concord.spec.presets import PRESETS
 
+ROOT = docs.ROOT.parent
+# Not the changelog, which speaks of what was.
+PAGES = sorted([ROOT / "README.md", *docs.ROOT.rglob("*.md"), *docs.ROOT.rglob("*.ipynb")])
+
 
 def test_pages_are_fresh():
-    assert docs.stale() == [], "run: make docs"
+    assert docs.stale() == [], "run: make pages"
 
 
 def test_every_table_stands_on_a_page():
@@ -55,3 +61,63 @@ def test_the_readme_lists_the_presets():
 def test_unknown_tables_are_refused():
     with pytest.raises(ValueError, match=r"table must be one of .*, not 'foo'"):
         docs.render("<!-- table: foo -->\n<!-- end -->")
+
+
+def slugs(text):
+    """Anchors of the headings of a page, as source browsers and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page):
+    """Relative links of a page that lead to no file, or to no heading of one."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if "://" not in link and not (target.exists() and (not anchor or anchor in slugs(target.read_text()))):
+            yield link
+
+
+def missing_paths(page):
+    """Paths in the folders of the project that a page names and that are not there; ``*`` stands for any name."""
+    folders = r"(?<![\w./-])((?:sw|hw|sim|docs|tests|constraints|\.ci|\.github)/[\w./*-]*)"
+    for path in re.findall(folders, page.read_text()):
+        if not any(ROOT.glob(path.rstrip("./"))):
+            yield path
+
+
+def missing_names(page):
+    """Names of the project's packages that a page has in code and that cannot be found."""
+    for name in re.findall(r"\b(concord(?:_rtl|_boards)?(?:\.\w+)+)\b", page.read_text()):
+        try:
+            pkgutil.resolve_name(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("concord"):
+                yield name
+        except AttributeError:
+            yield name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_pages_name_is_there(page):
+    assert list(broken_links(page)) == []
+    assert list(missing_paths(page)) == []
+    assert list(missing_names(page)) == []
+
+
+def test_what_is_not_there_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page\n[a](gone.md) [b](#a-page) [c](#gone) `tests/gone.py` `tests/sw/test_*_fresh.py`\n"
+        "`concord.spec.isa.Trap` `concord.spec.isa.Gone` `concord.gone.Trap`\n"
+    )
+    assert list(broken_links(page)) == ["gone.md", "#gone"]
+    assert list(missing_paths(page)) == ["tests/gone.py"]
+    assert list(missing_names(page)) == ["concord.spec.isa.Gone", "concord.gone.Trap"]
+
+
+def test_every_page_is_on_the_map():
+    listed = re.findall(r"^[\w/-]+$", (docs.ROOT / "index.md").read_text(), re.MULTILINE)
+    pages = {str(page.relative_to(docs.ROOT).with_suffix("")) for page in PAGES if docs.ROOT in page.parents}
+    assert sorted(listed) == sorted(pages - {"index"})
