@@ -62,9 +62,10 @@ def trainer_of(plan: Plan, engine: Engine | None = None) -> Trainer:
 def train(config: Path, output: Path, resume: bool, workers: int | None, cluster: str | None) -> None:
     """Train a network in block floating point as CONFIG, a TOML file, says.
 
-    Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes; with [overflow]
+    Writes checkpoint.npz, history.json and, at the end, network.onnx, which `concord compile` takes; with `[overflow]`
     also network.evidence.json, for `concord compile --accumulator auto`. Ctrl-C saves the checkpoint; with --resume
-    nothing is lost. Workers share the shards of a batch ([train] shards); the bits are the same for any number of them.
+    nothing is lost. Workers share the shards of a batch (`shards` of `[train]`); the bits are the same for any number
+    of them.
     """
     with several(workers, cluster) as engine:
         _train(config, output, resume, engine)

@@ -1,5 +1,6 @@
 """Pages say what is so: generated tables agree with the definitions, links and names lead somewhere."""
 
+import ast
 import pkgutil
 import re
 import shutil
@@ -115,6 +116,33 @@ def test_what_is_not_there_is_found(tmp_path):
     assert list(broken_links(page)) == ["gone.md", "#gone"]
     assert list(missing_paths(page)) == ["tests/gone.py"]
     assert list(missing_names(page)) == ["concord.spec.isa.Gone", "concord.gone.Trap"]
+
+
+def tags(text):
+    """Source tags of a docstring or page: words in brackets that are no links, indices or headings of TOML."""
+    prose = re.sub(r"^```.*?^```|``.*?``|`[^`\n]*`|^\s*\[\w+\]$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"(?<![\w\]!])\[\[?([a-z][a-z0-9-]*)\](?:\(references\.md#\1\)\])?(?![(\[\w])", prose))
+
+
+def docstrings(path):
+    """Texts that document the module, classes and functions of a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_tags_are_references():
+    entries = set(re.findall(r"^### (.+)$", (docs.ROOT / "references.md").read_text(), re.MULTILINE))
+    sources = [path for folder in ("sw", "hw", "constraints") for path in (ROOT / folder).rglob("*.py")]
+    used = {tag: path for path in sources for text in docstrings(path) for tag in tags(text)}
+    used |= {tag: page for page in PAGES for tag in tags(page.read_text())}
+    assert {tag: str(path) for tag, path in used.items() if tag not in entries} == {}
+    assert entries - set(used) == set()
+
+
+def test_tags_are_told_from_links_and_indices():
+    text = "[one-tag] [two]: and [[three](references.md#three)], not [a](b.md), x[i], `[c]`, ``[d]``\n\n    [table]\n"
+    assert tags(text) == {"one-tag", "two", "three"}
 
 
 def test_every_page_is_on_the_map():
