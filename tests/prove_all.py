@@ -38,6 +38,7 @@ SOURCES = (
     "sw/concord/derive/backends/numpy_prelude.py", "sw/concord/derive/backends/onnx_functions.py",
     "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/half_add.py",
     "hw/concord_rtl/arith/half_mul.py", "hw/concord_rtl/arith/helpers.py", "hw/concord_rtl/dsp.py",
+    "hw/concord_rtl/families/primitives.py",
 )  # fmt: skip
 _units: dict[tuple[str, str], object] = {}
 

@@ -15,6 +15,7 @@ from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, preset
 
+from .families import family_named
 from .flow import area as areas
 from .flow import report
 from .flow.bitstream import Flow, Goal
@@ -31,7 +32,6 @@ from .flow.plan import (
     source_key,
 )
 from .flow.tools import ToolError
-from .flow.tuning import tuned, tuning
 from .gates.command import gates
 from .lazy.command import lazy
 from .top import NpuTop
@@ -111,8 +111,8 @@ def bitstream(
 ) -> None:
     """Make a bitstream and a report.
 
-    Without --clock the bitstream of an ECP5 runs at the clock that place and route reached. Fails if --clock is not
-    reached, or, on other devices, the preset's clock.
+    Without --clock the bitstream of a family whose PLL can be tuned runs at the clock that place and route reached.
+    Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
     plan = Plan(board_name, preset_name, image, build, CONSOLE)
     plan.choose(clock_mhz, baud)
@@ -168,14 +168,14 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
     for bits, one in narrowed:
         if not whole and not clock:
             folder = build / "area" / f"{board.name}-{config.name}-units-{bits}"
-            rows.append({"bits": bits, "cells": areas.engine_cells(one, board.family, folder, CONSOLE)})
+            rows.append({"bits": bits, "cells": areas.engine_cells(one, family_named(board.family), folder, CONSOLE)})
             continue
         plan = Plan(board_name, None, None, build / "area", CONSOLE, config=one)
         plan.choose(spec.clock_hz / report.MHZ, None)
         flow = plan.flow
         CONSOLE.print(f"{board.name}, {bits} bits -> {flow.folder}")
         plan.synthesize()
-        row = {"bits": bits, "cells": areas.cells(flow.folder / "synthesis.json", board.family)}
+        row = {"bits": bits, "cells": areas.cells(flow.folder / "synthesis.json", flow.family)}
         if clock:
             goal = Goal(spec.aim_hz, plan.hz, plan.measures)
             row["mhz"] = round(max(map(report.score, flow.place([1], goal).values())), 2)
@@ -223,8 +223,11 @@ def _tune(flow: Flow, reached_hz: float, baud: int) -> float:
     """Set the PLL of the placed design to the greatest clock within reach, and return it as the design has it."""
     oscillator, text = flow.board.oscillator_hz, flow.placed.read_text()
     hz, pll = reachable(flow.board, reached_hz, baud)
-    flow.placed.write_text(tuned(text, pll, oscillator))
-    made = tuning(flow.placed.read_text(), oscillator).hz
+    tuning = flow.family.tuning
+    if tuning is None or pll is None:
+        raise ToolError(f"the clock of {flow.board.name} must be one that can be tuned")
+    flow.placed.write_text(tuning.write(text, pll, oscillator))
+    made = tuning.read(flow.placed.read_text(), oscillator).hz
     if not made == hz <= reached_hz:
         raise ToolError(f"the clock must be {hz:g} Hz and at most {reached_hz:g}, not {made:g}")
     return made
@@ -242,7 +245,7 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
         "baud": baud,
         "met": all(clock["met"] for clock in clocks),
         "clocks": clocks,
-        "utilisation": report.utilisation(runs[best], board.family),
+        "utilisation": report.utilisation(runs[best], family_named(board.family)),
         "seed": best,
         "seeds": {
             str(seed): {

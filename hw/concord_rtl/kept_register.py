@@ -4,14 +4,15 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .dsp import primitives_of
+from .families import primitives_of
 
 
 class KeptRegister(wiring.Component):
     """A register without reset that synthesis does not join with others of the same contents.
 
     Copies of an address near their block RAMs, all over the device, would otherwise become one register with long wires
-    to all of them. On ECP5 each bit is a ``TRELLIS_FF``, elsewhere a register like any other. Latency 1.
+    to all of them. Where the family has a cell for it each bit is one, elsewhere it is a register like any other.
+    Latency 1.
 
     Parameters
     ----------
@@ -31,22 +32,5 @@ class KeptRegister(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        if primitives_of(platform) == "ecp5":
-            for k in range(len(self.i)):
-                m.submodules[f"bit{k}"] = Instance(
-                    "TRELLIS_FF",
-                    p_GSR="AUTO",
-                    p_CEMUX="1",
-                    p_CLKMUX="CLK",
-                    p_LSRMUX="LSR",
-                    p_REGSET="RESET",
-                    i_CLK=ClockSignal(),
-                    i_LSR=Const(0),
-                    i_DI=self.i[k],
-                    o_Q=self.o[k],
-                )
-        else:
-            kept = Signal.like(self.o, reset_less=True)
-            m.d.sync += kept.eq(self.i)
-            m.d.comb += self.o.eq(kept)
+        primitives_of(platform).kept_register(m, self.i, self.o)
         return m

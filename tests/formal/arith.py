@@ -243,7 +243,8 @@ PROOFS = (
     Function(
         "multiplier", "products of significands lie in the range of their factors",
         partial(_make, partial(Multiplier, HALF_PRECISION + 1, HALF_PRECISION + 1)), Multiplier.LATENCY, _range(),
-        cases=_range_cases(), changes=(Change("concord_rtl.dsp", "o.eq(a * b)", "o.eq(a + b)"),),
+        cases=_range_cases(),
+        changes=(Change("concord_rtl.families.primitives", "a_register * b_register", "a_register + b_register"),),
     ),
     *(
         Function(

@@ -3,9 +3,11 @@ import pytest
 from concord.spec.boards import BOARD_PRESETS, BOARD_SPECS
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
+from concord_rtl.families import ECP5, ICE40
+from concord_rtl.families.ecp5 import pll as ecp5
+from concord_rtl.families.ice40 import pll as ice40
 from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.clocking import clock_of
-from concord_rtl.flow.pll import ECP5_PFD_MIN, ECP5_VCO, ICE40_PFD, ICE40_VCO, ecp5_pll, ice40_pll
 from flow_design import Echo
 
 PINS = {
@@ -63,26 +65,26 @@ def test_bit_rates_that_the_clock_does_not_give_are_refused(hz, baud):
 
 @pytest.mark.parametrize("mhz", [10, 12, 33.3, 50, 62.5, 80, 100, 133, 200])
 def test_ecp5_pll_is_near_and_within_limits(mhz):
-    pll = ecp5_pll(25e6, mhz * 1e6)
+    pll = ecp5.ecp5_pll(25e6, mhz * 1e6)
     vco = 25e6 / pll.ref_div * pll.fb_div
-    assert 25e6 / pll.ref_div >= ECP5_PFD_MIN
-    assert ECP5_VCO[0] <= vco <= ECP5_VCO[1]
+    assert 25e6 / pll.ref_div >= ecp5.PFD_MIN
+    assert ecp5.VCO[0] <= vco <= ecp5.VCO[1]
     assert vco / pll.out_div == pytest.approx(pll.hz)
     assert 0.98 * mhz * 1e6 <= pll.hz <= mhz * 1e6 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("mhz", [18, 24, 30, 48, 60, 100])
 def test_ice40_pll_is_near_and_within_limits(mhz):
-    pll = ice40_pll(12e6, mhz * 1e6)
+    pll = ice40.ice40_pll(12e6, mhz * 1e6)
     pfd = 12e6 / (pll.divr + 1)
     vco = pfd * (pll.divf + 1)
-    assert ICE40_PFD[0] <= pfd <= ICE40_PFD[1]
-    assert ICE40_VCO[0] <= vco <= ICE40_VCO[1]
+    assert ice40.PFD[0] <= pfd <= ice40.PFD[1]
+    assert ice40.VCO[0] <= vco <= ice40.VCO[1]
     assert vco / (1 << pll.divq) == pytest.approx(pll.hz)
     assert 0.98 * mhz * 1e6 <= pll.hz <= mhz * 1e6 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(("make", "hz"), [(ecp5_pll, 1e6), (ecp5_pll, 1e9), (ice40_pll, 13e6), (ice40_pll, 600e6)])
+@pytest.mark.parametrize(("make", "hz"), [(ECP5.pll, 1e6), (ECP5.pll, 1e9), (ICE40.pll, 13e6), (ICE40.pll, 600e6)])
 def test_frequency_out_of_reach_is_refused(make, hz):
     with pytest.raises(ValueError, match="clock must be a frequency the PLL can make"):
         make(12e6, hz)

@@ -4,10 +4,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 from amaranth.sim import Simulator
 
+from concord_rtl.families.ecp5.pll import Ecp5Pll, ecp5_pll
+from concord_rtl.families.ecp5.tuning import WORDS, tuned, tuning
 from concord_rtl.flow.board_top import divisor_of
 from concord_rtl.flow.meter import BitMeter
-from concord_rtl.flow.pll import Ecp5Pll, ecp5_pll
-from concord_rtl.flow.tuning import WORDS, tuned, tuning
 
 OSCILLATOR = 25_000_000
 

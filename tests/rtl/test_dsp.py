@@ -8,9 +8,11 @@ import pytest
 from amaranth.back import verilog
 
 from bench import simulate
-from concord_rtl.dsp import ECP5, UP5K, Multiplier, Target, primitives_of
+from concord_rtl import families
+from concord_rtl.dsp import Multiplier
 from netlist import run_netlist
 
+ECP5, UP5K = families.ECP5.target, families.ICE40.target
 CELLS = Path(__file__).parents[2] / "sim" / "cells"
 
 #: Operands from a shift register generator, every other one a corner; counts mismatches and products that change.
@@ -101,14 +103,6 @@ def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, pl
     assert wrong == 0
     assert noticed > CYCLES / 8
     assert moved > CYCLES / 2
-
-
-def test_primitives_of_platforms():
-    assert primitives_of(None) is None
-    assert primitives_of(object()) is None
-    assert primitives_of(ECP5) == "ecp5"
-    assert primitives_of(UP5K) == "up5k"
-    assert primitives_of(Target("iCE40", "iCE40HX8K")) is None  # has no DSP blocks
 
 
 def test_wide_operands_stay_plain_on_up5k():

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from concord.spec.presets import ECP5_85F, TINY
 from concord_rtl.build import main
+from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import area
 from concord_rtl.mvm.row import Row
 
@@ -34,8 +35,8 @@ def test_cells_have_the_names_that_people_use(tmp_path):
     counts = {"LUT4": 5, "CCU2C": 2, "TRELLIS_FF": 7, "MULT18X18D": 1, "PFUMX": 9}
     stat = tmp_path / "stat.json"
     stat.write_text(json.dumps({"design": {"num_cells_by_type": counts}}))
-    assert area.cells(stat, "ecp5") == {"LUT4": 5, "carry": 2, "LUT RAM": 0, "FF": 7, "DSP": 1}
-    assert area.cells_of({"SB_LUT4": 3, "SB_DFFE": 2, "SB_DFFSR": 4}, "ice40")["FF"] == 6
+    assert area.cells(stat, ECP5) == {"LUT4": 5, "carry": 2, "LUT RAM": 0, "FF": 7, "DSP": 1}
+    assert area.cells_of({"SB_LUT4": 3, "SB_DFFE": 2, "SB_DFFSR": 4}, ICE40)["FF"] == 6
 
 
 def test_a_serial_configuration_has_no_other():
@@ -46,7 +47,7 @@ def test_a_serial_configuration_has_no_other():
 @pytest.mark.slow
 def test_a_narrow_row_takes_less(tmp_path):
     full, narrow = (
-        area.unit_cells(Row(config), "row", "ecp5", tmp_path / str(bits), Console(quiet=True))
+        area.unit_cells(Row(config), "row", ECP5, tmp_path / str(bits), Console(quiet=True))
         for bits, config in area.narrowed(TINY, [0, 24])
     )
     assert all(narrow[name] < full[name] for name in ("LUT4", "carry", "FF")) and narrow["DSP"] == full["DSP"]

@@ -7,13 +7,13 @@ import pytest
 from rich.console import Console
 
 from concord_boards import board_named
-from concord_rtl.flow import bitstream, blockages, report
+from concord_rtl.families.ecp5 import blockages
+from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.plan import Plan
-from concord_rtl.gates import ecp5
-from concord_rtl.gates.lowering import Lowering
 from concord_rtl.gates.simulate import Stage, netlist_of
+from concord_rtl.netlists.lowering import Lowering
 from flow_design import Echo, random_store
 
 
@@ -91,7 +91,7 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
         flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, baud=1_000_000), "blocked")
         flow.synthesize()
         runs = flow.place([1], Goal(board.oscillator_hz, board.oscillator_hz))
-        used[rows] = report.utilisation(runs[1], board.family)["LUT4"]["used"]
+        used[rows] = report.utilisation(runs[1], flow.family)["LUT4"]["used"]
         flow.pack(flow.placed, flow.bitstream)
         assert flow.bitstream.stat().st_size
     assert used[0] == pytest.approx(used[every], abs=8)  # pass-through LUTs depend on the placement
@@ -104,4 +104,5 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
     assert len(bound) > len(sites)
     # LUTs without connections are no matter to the simulation of the netlist.
     netlist = netlist_of(flow, Stage.ROUTED)
-    Lowering(netlist, ecp5.RULES, ecp5.PASSING, ecp5.constants(netlist), "clk25_0__io")
+    models = flow.family.gates
+    Lowering(netlist, models.rules, models.passing, models.constants(netlist), "clk25_0__io")

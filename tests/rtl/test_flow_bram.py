@@ -3,8 +3,11 @@ import random
 import numpy as np
 import pytest
 
-from concord_rtl.flow.bram import ECP5, GEOMETRIES, ICE40, LEAST_WORDS, BlockRams, Store
+from concord_rtl.families import FAMILIES
+from concord_rtl.flow.bram import LEAST_WORDS, BlockRams, Store
 from flow_design import random_store
+
+ECP5, ICE40 = FAMILIES["ecp5"].geometry, FAMILIES["ice40"].geometry
 
 
 def blank(family, blocks):
@@ -35,21 +38,21 @@ def test_a_shape_uses_every_bit_once(geometry):
         assert len(np.unique(positions)) == positions.size
 
 
-@pytest.mark.parametrize("family", GEOMETRIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_text_survives(family):
     rng = random.Random(1)
-    rams = BlockRams(family, blank(family, 3))
+    rams = BlockRams(FAMILIES[family].geometry, blank(family, 3))
     assert rams.text() == blank(family, 3)
     rams.bits[:] = np.array(rng.choices([0, 1], k=rams.bits.size), dtype=np.uint8).reshape(rams.bits.shape)
-    again = BlockRams(family, rams.text())
+    again = BlockRams(FAMILIES[family].geometry, rams.text())
     assert (again.bits == rams.bits).all()
     assert len(again.text()) == len(blank(family, 3))
 
 
-@pytest.mark.parametrize("family", GEOMETRIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_contents_are_found_and_replaced_in_every_shape(family):
-    geometry = GEOMETRIES[family]
-    rams = BlockRams(family, blank(family, len(geometry.shapes)))
+    geometry = FAMILIES[family].geometry
+    rams = BlockRams(FAMILIES[family].geometry, blank(family, len(geometry.shapes)))
     old, new = [], []
     for block, (width, positions) in enumerate(shapes(geometry)):
         store = random_store(f"w{width}", width, len(positions), "old")
@@ -61,7 +64,7 @@ def test_contents_are_found_and_replaced_in_every_shape(family):
     assert not layout.missing
     assert layout.read(rams) == old
     layout.write(rams, new)
-    assert layout.read(BlockRams(family, rams.text())) == new
+    assert layout.read(BlockRams(FAMILIES[family].geometry, rams.text())) == new
 
 
 def test_a_memory_outside_of_block_ram_is_named():
@@ -70,7 +73,7 @@ def test_a_memory_outside_of_block_ram_is_named():
         random_store("gone", 9, 2048, 0),
         random_store("small", 8, LEAST_WORDS - 1, 0),
     ]
-    rams = BlockRams("ecp5", blank("ecp5", 1))
+    rams = BlockRams(ECP5, blank("ecp5", 1))
     width, positions = list(shapes(ECP5))[3]
     assert width == 9
     for word, place in zip(stores[0].words, positions, strict=True):
@@ -79,13 +82,13 @@ def test_a_memory_outside_of_block_ram_is_named():
 
 
 def test_contents_that_repeat_are_refused():
-    rams = BlockRams("ecp5", blank("ecp5", 1))
+    rams = BlockRams(ECP5, blank("ecp5", 1))
     with pytest.raises(ValueError, match="contents of zeros must be pseudo-random"):
         rams.locate([Store("zeros", 8, [0] * 512)])
 
 
 def test_other_memories_are_refused():
-    rams = BlockRams("ecp5", blank("ecp5", 1))
+    rams = BlockRams(ECP5, blank("ecp5", 1))
     layout = rams.locate([random_store("a", 8, 512, 0)])
     with pytest.raises(ValueError, match=r"memories must be \[\('a', 8\)\], not \[\('a', 9\)\]"):
         layout.write(rams, [random_store("a", 9, 512, 0)])

@@ -10,13 +10,14 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_boards import board_named
 from concord_rtl.core import Contents
+from concord_rtl.families import family_named
+from concord_rtl.families.ecp5.tuning import tuned, tuning
 from concord_rtl.flow import contents, report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop, reachable
 from concord_rtl.flow.bram import BlockRams
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.tools import Job, run_jobs
-from concord_rtl.flow.tuning import tuned, tuning
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.top import NpuTop
 from flow_design import Echo, random_store
@@ -42,12 +43,12 @@ def build(folder, board, seed, make, hz=None):
 
 def check_filled(flow, fresh, old, new):
     """``new`` filled into ``flow``, which was built with ``old``, gives what was built with ``new``: ``fresh``."""
-    rams = BlockRams(flow.board.family, flow.placed.read_text())
+    rams = BlockRams(flow.family.geometry, flow.placed.read_text())
     layout = rams.locate(old)
     assert not layout.missing
     layout.write(rams, new)
     assert rams.text() == fresh.placed.read_text()
-    assert layout.read(BlockRams(flow.board.family, fresh.placed.read_text())) == new
+    assert layout.read(BlockRams(flow.family.geometry, fresh.placed.read_text())) == new
 
     flow.pack(flow.placed, flow.bitstream)
     fresh.pack(fresh.placed, fresh.bitstream)
@@ -66,7 +67,7 @@ def test_filled_equals_built_with_the_contents(name, tmp_path):
     flow, runs = build(tmp_path / "old", board, "old", lambda: Echo(old))
     check_filled(flow, build(tmp_path / "new", board, "new", lambda: Echo(new))[0], old, new)
 
-    used = report.utilisation(runs[1], board.family)
+    used = report.utilisation(runs[1], flow.family)
     assert used["EBR"]["used"] > 0
     assert all(entry["met"] for entry in report.clocks(runs[1], board.oscillator_hz))
     assert not all(entry["met"] for entry in report.clocks(runs[1], 1e9))
@@ -89,7 +90,7 @@ def test_weights_in_instantiated_block_rams(tmp_path):
     (flow, runs), (fresh, _) = built
     check_filled(flow, fresh, *(contents.stores(WEIGHTS, Contents(matrix=rows), regions) for rows in given))
     # Of a row of 20 bits, 2048 words take three block RAMs 9 bits wide, and 512 words one 36 bits wide.
-    assert report.utilisation(runs[1], board.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
+    assert report.utilisation(runs[1], flow.family)["EBR"]["used"] == WEIGHTS.rows * (3 + 1)
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ def test_the_serial_preset_fits_its_board(tmp_path):
     """Without place and route, which takes minutes: what nextpnr counts after packing."""
     board = board_named("icebreaker")
     flow = Flow(board, tmp_path, Console(quiet=True))
-    marked = contents.marked(UP5K, board.family, Contents())
+    marked = contents.marked(UP5K, family_named(board.family), Contents())
     flow.generate(lambda: BoardTop(NpuTop(UP5K, marked), board, clock_hz=UP5K.clock_hz, baud=1_000_000), "up5k")
     flow.synthesize()
     log = tmp_path / "pack.log"

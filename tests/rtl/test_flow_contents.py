@@ -12,6 +12,7 @@ from concord_boards import BOARDS
 from concord_rtl import build
 from concord_rtl.build import main
 from concord_rtl.core import Contents
+from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import contents, plan, report
 from concord_rtl.flow.tools import ToolError
 
@@ -36,10 +37,10 @@ def test_noise_fills_every_word_and_is_the_same_every_time(config):
 @pytest.mark.parametrize(
     ("config", "family", "fixed"),
     [
-        (ECP5_85F, "ecp5", {"slots"}),
-        (ECP5_25F, "ecp5", {"slots"}),
-        (UP5K, "ice40", {"slots"}),
-        (TINY, "ecp5", {"slots", "narrow", "wide"}),
+        (ECP5_85F, ECP5, {"slots"}),
+        (ECP5_25F, ECP5, {"slots"}),
+        (UP5K, ICE40, {"slots"}),
+        (TINY, ECP5, {"slots", "narrow", "wide"}),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -49,7 +50,7 @@ def test_what_is_fixed_when_a_bitstream_is_built(config, family, fixed):
     start = contents.marked(config, family, given)
     assert start.slots == [3]
     assert (start.narrow == [1, 2]) == ("narrow" in fixed)
-    assert bool(start.matrix) == (family == "ecp5")
+    assert bool(start.matrix) == (family is ECP5)
     chosen = contents.fillable(config, family)
     for store in contents.stores(config, start, chosen):
         assert len(set(store.words)) > len(store.words) / 2
@@ -162,9 +163,9 @@ def test_command_line_refuses(tmp_path):
     assert "must be built again" in failing(*arguments)
 
 
-@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+@pytest.mark.parametrize("family", [ECP5, ICE40], ids=lambda family: family.name)
 def test_report_tells_met_from_missed(family):
-    resources = {key: {"used": 5, "available": 50} for key in report.RESOURCES[family].values()}
+    resources = {key: {"used": 5, "available": 50} for key in family.resources.values()}
     run = {"fmax": {"$glbnet$clk": {"achieved": 61.0, "constraint": 50.0}}, "utilization": resources, "seconds": 1.0}
     (clock,) = report.clocks(run, 50e6)
     assert clock == {"clock": "clk", "mhz": 61.0, "target_mhz": 50.0, "met": True}

@@ -9,12 +9,13 @@ from rich.console import Console
 
 from concord.host.rtl import RtlTransport
 from concord_boards import board_named
+from concord_rtl.families import ICE40
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.bram import BlockRams, Store
-from concord_rtl.gates.circuit import Circuit, Clock
-from concord_rtl.gates.netlist import Netlist, NetlistError, text_of
-from concord_rtl.gates.simulate import FAMILIES, Stage, contents_text, fill, library_of, netlist_of, steps
+from concord_rtl.gates.simulate import Stage, contents_text, fill, library_of, models_of, netlist_of, steps
+from concord_rtl.netlists.circuit import Circuit, Clock
+from concord_rtl.netlists.netlist import Netlist, NetlistError, text_of
 from gate_design import WIDTH, Mixer, MixerModel, words
 
 pytestmark = pytest.mark.slow
@@ -115,17 +116,18 @@ def _at(cell, ports):
 @pytest.mark.parametrize("stage", list(Stage))
 def test_contents_are_replaced_and_one_wrong_bit_is_noticed(flow, stage):
     """As a bitstream is filled: found by what the design was synthesised with."""
-    family = flow.board.family
+    family = flow.family
 
     def filled(init):
         netlist = netlist_of(flow, stage)
-        rams = BlockRams(family, flow.placed.read_text() if stage is Stage.ROUTED else contents_text(netlist, family))
+        text = flow.placed.read_text() if stage is Stage.ROUTED else contents_text(netlist, family)
+        rams = BlockRams(family.geometry, text)
         layout = rams.locate([Store("ram", WIDTH, INIT[0])])
         # On iCE40 synthesis removes the bits of this memory that nobody reads; block RAM of ECP5 is instantiated.
-        assert layout.places and (layout.missing == set() or family == "ice40")
+        assert layout.places and (layout.missing == set() or family is ICE40)
         layout.write(rams, [Store("ram", WIDTH, init)])
         fill(netlist, family, rams)
-        assert FAMILIES[family].contents(netlist) == rams.by_name()
+        assert models_of(family).contents(netlist) == rams.by_name()
         return replies(netlist, flow)
 
     other = words("other")

@@ -14,10 +14,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from bench import simulate
-from concord_rtl.dsp import ECP5
+from concord_rtl import families
 from concord_rtl.kept_register import KeptRegister
 from netlist import run_netlist
 
+ECP5 = families.ECP5.target
 MODEL = Path(__file__).parents[2] / "sim" / "cells" / "trellis_ff.v"
 WIDTH, CYCLES = 5, 1000
 BENCH = """

@@ -12,7 +12,7 @@ from amaranth.lib import data
 from bench import simulate
 from concord.spec.presets import ECP5_85F, TINY
 from concord.spec.presets import UP5K as UP5K_CONFIG
-from concord_rtl.dsp import ECP5, UP5K
+from concord_rtl import families
 from concord_rtl.memories.block_ram import BlockRam
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.matrix_memory import MatrixMemory
@@ -20,6 +20,8 @@ from concord_rtl.memories.row_memory import RowMemory
 from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
 from netlist import run_netlist
+
+ECP5, UP5K = families.ECP5.target, families.ICE40.target
 
 
 @pytest.mark.parametrize(
@@ -253,14 +255,15 @@ def test_spram_is_used_on_up5k_only(monkeypatch):
     assert verilog.convert(row, platform=UP5K).count("SB_SPRAM256KA") == -(-row.host.data.shape().width // Spram.WIDTH)
     assert "SPRAM" not in verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=ECP5)
     small = UP5K_CONFIG.replace(matrix_depth=16)
-    assert verilog.convert(MatrixMemory(small), platform=UP5K).count("SB_SPRAM256KA") == Spram.COUNT
+    rams = families.primitives_of(UP5K).single_port_rams
+    assert verilog.convert(MatrixMemory(small), platform=UP5K).count("SB_SPRAM256KA") == rams
     assert "SB_SPRAM256KA" not in verilog.convert(MatrixMemory(small))
 
 
 def test_spram_cannot_be_initialised():
-    with pytest.raises(ValueError, match="init must be empty on iCE40 UP"):
+    with pytest.raises(ValueError, match="init must be empty in SPRAM"):
         verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=UP5K)
-    with pytest.raises(ValueError, match="init must be empty on iCE40 UP"):
+    with pytest.raises(ValueError, match="init must be empty in SPRAM"):
         verilog.convert(MatrixMemory(UP5K_CONFIG, [1]), platform=UP5K)
 
 

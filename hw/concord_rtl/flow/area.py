@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,12 @@ from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 
 from ..arith.acc_to_half import AccToHalf
+from ..families import Family
 from ..mvm.mvm import usual_slots
 from ..mvm.results import ResultQueue
 from ..mvm.row import Row
-from .bitstream import PREPARE, SYNTHESIS
+from .bitstream import PREPARE
 from .tools import Job, run_jobs
-
-#: Cells of yosys by family and by the name people use.
-CELLS = {
-    "ecp5": {"LUT4": "LUT4", "carry": "CCU2C", "LUT RAM": "TRELLIS_DPR16X4", "FF": "TRELLIS_FF", "DSP": "MULT18X18D"},
-    "ice40": {"LUT4": "SB_LUT4", "carry": "SB_CARRY", "DSP": "SB_MAC16"},
-}
 
 
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:
@@ -45,20 +41,20 @@ def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, Np
             yield bits, config.replace(name=f"{config.name}-a{bits}", acc_width=kept, acc_register=bits)
 
 
-def cells(stat: Path, family: str) -> dict[str, int]:
+def cells(stat: Path, family: Family) -> dict[str, int]:
     """Cells that ``stat -json`` of yosys has counted."""
     return cells_of(json.loads(stat.read_text())["design"]["num_cells_by_type"], family)
 
 
-def cells_of(counts: Mapping[str, int], family: str) -> dict[str, int]:
+def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
     """By the names people use, from counts by the names of yosys."""
-    found = {name: int(counts.get(kind, 0)) for name, kind in CELLS[family].items()}
-    if family == "ice40":
-        found["FF"] = sum(count for kind, count in counts.items() if kind.startswith("SB_DFF"))
-    return found
+    return {
+        name: sum(int(count) for kind, count in counts.items() if fnmatchcase(kind, pattern))
+        for name, pattern in family.cells.items()
+    }
 
 
-def engine_cells(config: NpuConfig, family: str, folder: Path, console: Console) -> dict[str, int]:
+def engine_cells(config: NpuConfig, family: Family, folder: Path, console: Console) -> dict[str, int]:
     """Cells of the tile engines of a configuration that is not serial.
 
     Each unit is synthesised alone: a matrix row, the queue of results, a conversion to binary16.
@@ -75,12 +71,12 @@ def engine_cells(config: NpuConfig, family: str, folder: Path, console: Console)
     return total
 
 
-def unit_cells(unit: Elaboratable, name: str, family: str, folder: Path, console: Console) -> dict[str, int]:
+def unit_cells(unit: Elaboratable, name: str, family: Family, folder: Path, console: Console) -> dict[str, int]:
     """Cells of one unit."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.il").write_text(rtlil.convert(unit, name=name, emit_src=False))
     stat, log = folder / f"{name}.stat.json", folder / f"{name}.log"
-    script = f"read_rtlil {name}.il; {PREPARE}; {SYNTHESIS[family]} -top {name}; tee -q -o {stat.name} stat -json"
+    script = f"read_rtlil {name}.il; {PREPARE}; {family.synthesis} -top {name}; tee -q -o {stat.name} stat -json"
     run_jobs(console, [Job(f"synthesis of {name}", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
     return cells(stat, family)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from rich.console import Console
 
-from . import blockages
+from ..families import family_named
+from ..families.family import Blockages
 from .cache import Stage, digest
 from .clocking import NET
 from .report import MHZ, score
@@ -23,13 +24,6 @@ from .tools import Job, ToolError, run_jobs, tool_version
 Settings = tuple[tuple[str, str], ...]
 
 NAME = "npu"
-SYNTHESIS = {"ecp5": "synth_ecp5", "ice40": "synth_ice40"}
-CONSTRAINTS = {"ecp5": ("lpf", "--lpf"), "ice40": ("pcf", "--pcf")}
-PLACED = {"ecp5": ("config", "--textcfg"), "ice40": ("asc", "--asc")}
-SUFFIX = {"ecp5": ".bit", "ice40": ".bin"}
-#: The first router of nextpnr goes on without an end on a full ECP5; the second one negotiates all nets at once, and
-#: takes those up again that miss the target.
-ROUTER: dict[str, list[str]] = {"ecp5": ["--router", "router2", "--tmg-ripup"], "ice40": []}
 #: Rounds of the router after which a seed is given up: a design that can be routed took 80.
 ROUNDS = 200
 #: The same for a target that is out of reach: so many rounds, and still so many connections too late.
@@ -104,13 +98,15 @@ class Flow:
     console : Console
         Where progress is shown.
     blocked_rows : int
-        One of so many rows of logic stays empty, see :mod:`concord_rtl.flow.blockages`; 0: none.
+        One of so many rows of logic stays empty, see :class:`concord_rtl.families.family.Blockages`;
+        0: none.
     router : tuple of (str, str)
         Settings of ``router2`` by name and value, besides the usual ones.
     """
 
     def __init__(self, board: Any, folder: Path, console: Console, *, blocked_rows: int = 0, router: Settings = ()):
         self.board = board
+        self.family = family_named(board.family)
         self.folder = folder
         self.console = console
         self.blocked_rows = blocked_rows
@@ -123,7 +119,7 @@ class Flow:
     @property
     def placed(self) -> Path:
         """What the best seed gave."""
-        return self.file(PLACED[self.board.family][0])
+        return self.file(self.family.placed.suffix)
 
     @property
     def routed(self) -> Path:
@@ -141,11 +137,11 @@ class Flow:
     @property
     def bitstream(self) -> Path:
         """The bitstream."""
-        return self.file(SUFFIX[self.board.family][1:])
+        return self.file(self.family.bitstream)
 
     def generate(self, make: Callable[[], Any], key: str) -> None:
         """Write RTLIL and pin constraints of the design that ``make`` returns; ``key`` is a hash of its origin."""
-        names = ["il", CONSTRAINTS[self.board.family][0]]
+        names = ["il", self.family.constraints.suffix]
         stage = Stage([self.file(name) for name in names], digest(key, self.board.name))
         if stage.fresh:
             return
@@ -161,7 +157,7 @@ class Flow:
     def synthesize(self, options: str = "") -> None:
         """Make the netlist, and ``synthesis.json`` with the cells in it."""
         netlist, stat = self.file("json"), self.folder / "synthesis.json"
-        command = " ".join([SYNTHESIS[self.board.family], options, "-top", NAME])
+        command = " ".join([self.family.synthesis, options, "-top", NAME])
         # Standard output is lost after the first call of ABC, so everything goes to files.
         script = (
             f"read_rtlil {NAME}.il; {PREPARE}; {command}; tee -q -o {stat.name} stat -json; write_json {netlist.name}"
@@ -231,20 +227,27 @@ class Flow:
         """Sites of LUTs that stay empty."""
         if not self.blocked_rows:
             return []
-        return blockages.blocked_sites(self.board.platform.device, self.blocked_rows)
+        return self._blockages.sites(self.board.platform.device, self.blocked_rows)
+
+    @property
+    def _blockages(self) -> Blockages:
+        if self.family.blockages is None:
+            raise ToolError(f"blocked_rows must be 0 on {self.family.name}, not {self.blocked_rows!r}")
+        return self.family.blockages
 
     def _prepare(self) -> None:
         """Add placement blockages to the netlist, and settings, which nextpnr reads from there."""
         if self._to_place == self.file("json"):
             return
-        origin = self.file("json"), self.blocked_rows, self.router, tool_version(f"nextpnr-{self.board.family}")
+        origin = self.file("json"), self.blocked_rows, self.router, tool_version(self.family.place_and_route)
         stage = Stage([self._to_place], digest(*origin))
         if stage.fresh:
             return
         stage.clear()
         design = json.loads(self.file("json").read_text())
         module = design["modules"][NAME]
-        module["cells"] |= blockages.blockages(self._blocked_sites)
+        if self.blocked_rows:
+            module["cells"] |= self._blockages.cells(self._blocked_sites)
         module["settings"] = {f"router2/{name}": value for name, value in self.router}
         self._to_place.write_text(json.dumps(design))
         stage.keep()
@@ -308,23 +311,21 @@ class Flow:
                 continue
             found = json.loads(stage.outputs[1].read_text())
             if self.blocked_rows:
-                found["utilization"]["TRELLIS_COMB"]["used"] -= len(self._blocked_sites)
+                found["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
             stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
             stage.keep()
         return stages, late, limits
 
     def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
-        family = self.board.family
-        suffix, option = PLACED[family]
-        outputs = [self.folder / f"seed{seed}.{part}" for part in (suffix, "json", "routed.json")]
-        pins, pins_option = CONSTRAINTS[family]
+        pins, placed = self.family.constraints, self.family.placed
+        outputs = [self.folder / f"seed{seed}.{part}" for part in (placed.suffix, "json", "routed.json")]
         log = self.folder / f"seed{seed}.log"
         target = ["--freq", f"{hz / MHZ:.6f}", "--seed", str(seed), "--timing-allow-fail"]
-        fixed = [*self.board.place, *ROUTER[family], *target]
-        tool = f"nextpnr-{family}"
-        constraints = self._constraints(hz, seed) if tunable else self.file(pins)
+        fixed = [*self.board.place, *self.family.router, *target]
+        tool = self.family.place_and_route
+        constraints = self._constraints(hz, seed) if tunable else self.file(pins.suffix)
         key = digest(self._to_place, constraints, fixed, tool_version(tool))
-        files = ["--json", self._to_place, pins_option, constraints, option, outputs[0], "--report", outputs[1]]
+        files = ["--json", self._to_place, pins.option, constraints, placed.option, outputs[0], "--report", outputs[1]]
         files += ["--write", outputs[2]]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
 
@@ -337,7 +338,7 @@ class Flow:
 
     def _constraints(self, hz: float, seed: int) -> Path:
         """Pins, and the target of the clock instead of the one that follows from the PLL in the netlist."""
-        suffix = CONSTRAINTS[self.board.family][0]
+        suffix = self.family.constraints.suffix
         file = self.folder / f"seed{seed}.{suffix}"
         file.write_text(f'{self.file(suffix).read_text()}\nFREQUENCY NET "{NET}" {hz / MHZ:.6f} MHZ;\n')
         return file
@@ -345,10 +346,7 @@ class Flow:
     def pack(self, placed: Path, output: Path) -> None:
         """Make the bitstream of a placed and routed design, a file in the folder."""
         packed = self.folder / "packed"
-        if self.board.family == "ecp5":
-            tool, args = "ecppack", ["--compress", "--input", placed.name, "--bit", packed.name]
-        else:
-            tool, args = "icepack", [placed.name, packed.name]
+        tool, args = self.family.packing(placed, packed)
         log = self.folder / "pack.log"
         run_jobs(self.console, [Job(f"packing {output.name}", tool, args, self.folder, log)])
         output.parent.mkdir(parents=True, exist_ok=True)

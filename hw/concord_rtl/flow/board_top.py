@@ -3,10 +3,10 @@
 from amaranth import *
 from amaranth.lib import io, wiring
 
+from ..families import family_named
 from ..link.uart import Uart
 from .clocking import Clocking, clock_of
 from .meter import BitMeter
-from .pll import ECP5_OUT_MAX
 
 #: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
 BAUD_ERROR = 0.02
@@ -100,7 +100,7 @@ class BoardTop(wiring.Component):
             return Uart(self.divisor)
         m.domains.oscillator = ClockDomain(reset_less=True)
         m.d.comb += ClockSignal("oscillator").eq(self.clocking.start_clk)
-        uart = Uart(int(ECP5_OUT_MAX / self.baud))
+        uart = Uart(int(family_named(self.board.family).tuning.most_hz / self.baud))
         m.submodules.meter = meter = BitMeter(self.board.oscillator_hz, self.baud, uart.divisor.init)
         m.d.comb += [meter.run.eq(self.clocking.runs), uart.divisor.eq(meter.divisor)]
         return uart

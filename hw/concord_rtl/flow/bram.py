@@ -1,6 +1,6 @@
 """Contents of the block RAMs in a placed and routed design: find them, read them, replace them.
 
-Works on the text that nextpnr writes (``.config`` for ECP5, ``.asc`` for iCE40), before it is packed. A memory is found
+Works on the text that nextpnr writes, before it is packed (:mod:`concord_rtl.families.geometry`). A memory is found
 by its contents, which must be pseudo-random when the design is synthesised: it is cut into *slices*, one bit of a run
 of consecutive words, as long as the shallowest shape of the block RAM. Whatever synthesis did to width and depth,
 a slice is in one block RAM, and the few ways in which one can lie there are tried.
@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from ..families.geometry import Geometry
 
 #: Words a slice must have, so that its bits are not there by chance; the last slice of a memory may be a short one.
 LEAST_WORDS = 32
@@ -27,75 +29,19 @@ class Store:
     words: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """How one family writes its block RAMs.
-
-    Parameters
-    ----------
-    pattern : str
-        Regular expression of one block RAM; ``name`` is where it is, ``bits`` its contents in hexadecimal.
-    unit : int
-        Bits of one number of the contents.
-    run : int
-        Words of a slice.
-    shapes : tuple of (int, int)
-        Data width, and for ECP5 the bits of a number that such a shape uses.
-    """
-
-    pattern: str
-    unit: int
-    run: int
-    shapes: tuple[tuple[int, int], ...]
-
-    def slices(self) -> Iterator[np.ndarray]:
-        """Yield, for every slice of every shape, the positions of its bits in one block RAM."""
-        for width, used in self.shapes:
-            positions = self._ecp5(width, used) if self is ECP5 else self._ice40(width)
-            for base in range(0, len(positions), self.run):
-                yield from positions[base : base + self.run].T
-
-    @staticmethod
-    def _ecp5(width: int, used: int) -> np.ndarray:
-        """Bits of an address are consecutive, in 2048 numbers of which narrow shapes leave the highest bit unused."""
-        bits = np.arange(2048 * used).reshape(-1, width)
-        return bits // used * 9 + bits % used
-
-    @staticmethod
-    def _ice40(width: int) -> np.ndarray:
-        """Narrow shapes put several addresses into one row of 16 bits, interleaved in bit-reversed order."""
-        count = 16 // width
-        digits = count.bit_length() - 1
-        place = np.array([int(f"{k:0{digits}b}"[::-1], 2) if digits else 0 for k in range(count)])
-        addr = np.arange(256 * count)
-        return (addr // count * 16 + place[addr % count])[:, None] + count * np.arange(width)
-
-
-ECP5 = Geometry(
-    r"^\.bram_init (?P<name>\d+)\n(?P<bits>(?:[0-9a-f ]+\n)+)",
-    9,
-    512,
-    ((1, 8), (2, 8), (4, 8), (9, 9), (18, 9), (36, 9)),
-)
-ICE40 = Geometry(
-    r"^\.ram_data (?P<name>\d+ \d+)\n(?P<bits>(?:[0-9a-f]+\n){16})", 256, 256, ((16, 16), (8, 16), (4, 16), (2, 16))
-)
-GEOMETRIES = {"ecp5": ECP5, "ice40": ICE40}
-
-
 class BlockRams:
     """The block RAMs of one design.
 
     Parameters
     ----------
-    family : str
-        ``ecp5`` or ``ice40``.
+    geometry : Geometry
+        How the family writes them.
     text : str
         What nextpnr wrote.
     """
 
-    def __init__(self, family: str, text: str):
-        self.geometry = GEOMETRIES[family]
+    def __init__(self, geometry: Geometry, text: str):
+        self.geometry = geometry
         self._text = text
         found = list(re.finditer(self.geometry.pattern, text, re.MULTILINE))
         self._names = [match["name"] for match in found]

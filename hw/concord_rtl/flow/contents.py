@@ -14,6 +14,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 
 from ..core import Contents
+from ..families import Family
 from ..memories.block_ram import BlockRam
 from .bram import Store
 
@@ -28,23 +29,21 @@ def noise(config: NpuConfig, region: RegionId) -> list[int]:
     return [rng.getrandbits(area.word.width) for _ in range(area.depth)]
 
 
-def fillable(config: NpuConfig, family: str) -> list[RegionId]:
-    """Regions in block RAM with initial contents; what iCE40 UP has for weights has none."""
+def fillable(config: NpuConfig, family: Family) -> list[RegionId]:
+    """Regions in block RAM with initial contents; some families have memories that have none."""
     table = regions(config)
     depths = {region: table[region].depth for region in REGIONS} | {RegionId.MATRIX: config.matrix_depth}
-    without = (RegionId.MATRIX,) if family == "ice40" else ()
-    return [region for region in REGIONS if depths[region] >= BlockRam.ECP5_LEAST and region not in without]
+    return [region for region in REGIONS if depths[region] >= BlockRam.LEAST and region not in family.empty_regions]
 
 
-def fixed(config: NpuConfig, family: str, given: Contents) -> dict[str, list[int]]:
+def fixed(config: NpuConfig, family: Family, given: Contents) -> dict[str, list[int]]:
     """Contents that become part of the netlist: small memories, which are not in block RAM, and table descriptors."""
     names = [region.name.lower() for region in REGIONS if region not in fillable(config, family)]
-    if family == "ice40":
-        names.remove("matrix")
-    return {name: getattr(given, name) for name in (*names, "slots")}
+    empty = [region.name.lower() for region in family.empty_regions]
+    return {name: getattr(given, name) for name in (*names, "slots") if name not in empty}
 
 
-def marked(config: NpuConfig, family: str, given: Contents) -> Contents:
+def marked(config: NpuConfig, family: Family, given: Contents) -> Contents:
     """Contents to synthesise with: noise in all block RAMs."""
     found = {region.name.lower(): noise(config, region) for region in fillable(config, family)}
     return Contents(**found, **fixed(config, family, given))

@@ -120,7 +120,7 @@ class Plan:
             self.given: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
-        self.fixed = memories.fixed(self.config, self.board.family, self.given)
+        self.fixed = memories.fixed(self.config, self.flow.family, self.given)
 
     def choose(self, clock_mhz: float | None, baud: int | None) -> None:
         """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.
@@ -153,9 +153,9 @@ class Plan:
 
     def fill(self, text: str) -> Filled:
         """The block RAMs of ``text``, as nextpnr writes them, with the contents given."""
-        family = self.board.family
+        family = self.flow.family
         chosen = memories.fillable(self.config, family)
-        rams = BlockRams(family, text)
+        rams = BlockRams(family.geometry, text)
         layout = rams.locate(memories.stores(self.config, self._marked(), chosen))
         wanted = memories.stores(self.config, self.given, chosen)
         lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
@@ -165,4 +165,4 @@ class Plan:
         return Filled(rams, layout, wanted, lost)
 
     def _marked(self) -> Contents:
-        return memories.marked(self.config, self.board.family, self.given)
+        return memories.marked(self.config, self.flow.family, self.given)

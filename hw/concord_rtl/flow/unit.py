@@ -15,8 +15,8 @@ from rich.console import Console
 
 from concord_boards import Board
 
-from ..dsp import ECP5
-from .bitstream import PREPARE, SYNTHESIS
+from ..families import family_named
+from .bitstream import PREPARE
 from .cache import Stage, digest
 from .report import MHZ, score
 from .tools import Job, run_jobs, tool_version
@@ -69,11 +69,20 @@ class OnPins(wiring.Component):
 def clock_of_unit(
     unit: wiring.Component, board: Board, aim_hz: float, seeds: Sequence[int], folder: Path, console: Console
 ) -> float:
-    """MHz that a unit on the pins of an ECP5 reaches after place and route with the best of some seeds."""
+    """MHz that a unit between two pins reaches after place and route with the best of some seeds.
+
+    Raises
+    ------
+    ValueError
+        If the family of the board has no flow without pins.
+    """
+    family = family_named(board.family)
+    if family.without_pins is None:
+        raise ValueError(f"board must be of a family that has a flow without pins, not {board.name!r}")
     folder.mkdir(parents=True, exist_ok=True)
     design, netlist = folder / "unit.il", folder / "unit.json"
-    design.write_text(rtlil.convert(OnPins(unit), platform=ECP5, name="unit", emit_src=False))
-    script = f"read_rtlil {design.name}; {PREPARE}; {SYNTHESIS['ecp5']} -top unit; write_json {netlist.name}"
+    design.write_text(rtlil.convert(OnPins(unit), platform=family.target, name="unit", emit_src=False))
+    script = f"read_rtlil {design.name}; {PREPARE}; {family.synthesis} -top unit; write_json {netlist.name}"
     stage, log = Stage([netlist], digest(design, script, tool_version("yosys"))), folder / "synthesis.log"
     if not stage.fresh:
         stage.clear()
@@ -82,14 +91,14 @@ def clock_of_unit(
     reached = []
     for seed in seeds:
         report, log = folder / f"seed{seed}.json", folder / f"seed{seed}.log"
-        # Pins are where the placer wants them. The router takes no connection up again that is late.
+        # Pins are where the placer wants them.
         target = ["--freq", f"{aim_hz / MHZ:g}", "--seed", str(seed), "--timing-allow-fail"]
-        args = [*board.place, "--router", "router2", *target, "--lpf-allow-unconstrained", "--json", netlist.name]
-        stage = Stage([report], digest(netlist, args, tool_version("nextpnr-ecp5")))
+        args = [*board.place, *family.without_pins, *target, "--json", netlist.name]
+        stage = Stage([report], digest(netlist, args, tool_version(family.place_and_route)))
         if not stage.fresh:
             stage.clear()
             args += ["--report", report.name, "--quiet", "--log", log.name]
-            run_jobs(console, [Job(f"place and route, seed {seed}", "nextpnr-ecp5", args, folder, log)])
+            run_jobs(console, [Job(f"place and route, seed {seed}", family.place_and_route, args, folder, log)])
             stage.keep()
         reached.append(score(json.loads(report.read_text())))
     return max(reached)

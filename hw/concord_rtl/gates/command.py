@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..flow.bitstream import Goal
 from ..flow.plan import Plan, baud_option, board_option, build_option, clock_option, image_option, preset_option
-from .netlist import NetlistError
+from ..netlists.netlist import NetlistError
 from .simulate import Stage, contents_text, fill, library_of, netlist_of
 
 #: Seed of place and route where there is no placed design yet.
@@ -52,13 +52,13 @@ def gates(
         flow.place([SEED], Goal(plan.hz, plan.hz))
     try:
         netlist = netlist_of(flow, Stage(stage))
-        text = flow.placed.read_text() if stage == Stage.ROUTED else contents_text(netlist, board.family)
+        text = flow.placed.read_text() if stage == Stage.ROUTED else contents_text(netlist, flow.family)
         filled = plan.fill(text)
         if filled.lost:
             raise NetlistError(
                 f"{', '.join(filled.lost)}: the netlist cannot hold the contents; load them over the link"
             )
-        fill(netlist, board.family, filled.rams)
+        fill(netlist, flow.family, filled.rams)
         click.echo(library_of(netlist, board, plan.hz, plan.baud, plan.measures))
     except NetlistError as error:
         raise click.ClickException(str(error)) from error

@@ -12,6 +12,7 @@ from rich.table import Table
 
 import concord_boards
 
+from ..families import family_named
 from ..flow.area import unit_cells
 from ..flow.unit import clock_of_unit
 from .block_updater import BlockUpdater
@@ -50,7 +51,11 @@ def _table(summary: dict[str, Any]) -> Table:
     "--lanes", default="1,4,8,16", show_default=True, callback=_lanes, help="Elements of a word, one design each."
 )
 @click.option("--depth", type=click.IntRange(2), default=1024, show_default=True, help="Words of the memory.")
-@click.option("--clock", is_flag=True, help="Place and route, too, with the memory in block RAM (ECP5).")
+@click.option(
+    "--clock",
+    is_flag=True,
+    help="Place and route, too, with the memory in block RAM (where the family has a flow without pins).",
+)
 @click.option("--seed", default=1, show_default=True, help="Of place and route.")
 @click.option(
     "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
@@ -61,14 +66,15 @@ def lazy(board_name: str, lanes: list[int], depth: int, clock: bool, seed: int, 
     Writes lazy.json, which concord bench shows.
     """
     board, widths = concord_boards.board_named(board_name), LazyWidths()
-    if clock and board.family != "ecp5":
-        raise click.ClickException(f"--clock must be left out for {board_name}, which is no ECP5")
+    family = family_named(board.family)
+    if clock and family.without_pins is None:
+        raise click.ClickException(f"--clock must be left out for {board_name}: {family.name} has no flow without pins")
     rows: list[dict[str, Any]] = []
     for count in lanes:
         folder = build / "area" / f"{board_name}-lazy-{count}x{depth}"
         CONSOLE.print(f"{board_name}, {count} lanes -> {folder}")
         unit = BlockUpdater(widths, count, depth)
-        row: dict[str, Any] = {"lanes": count, "cells": unit_cells(unit, "updater", board.family, folder, CONSOLE)}
+        row: dict[str, Any] = {"lanes": count, "cells": unit_cells(unit, "updater", family, folder, CONSOLE)}
         if clock:
             memory = UpdatedMemory(widths, count, depth)
             row["mhz"] = round(clock_of_unit(memory, board, AIM_HZ, [seed], folder, CONSOLE), 2)

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
-from ..dsp import primitives_of
+from ..families import primitives_of
 from ..kept_register import KeptRegister
 from ..shapes import shape_of
 from .spram import Spram
@@ -23,7 +23,8 @@ class MatrixMemory(wiring.Component):
     One word per cycle, ``LATENCY`` cycles after its address; one row for the host, ``HOST_LATENCY`` cycles after its
     address. A read of the host directly after a write gives the new row.
 
-    On iCE40 UP the mantissas are put into SPRAM as far as it goes; it cannot be initialised.
+    On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go; they cannot be
+    initialised.
 
     Parameters
     ----------
@@ -87,9 +88,9 @@ class MatrixMemory(wiring.Component):
         return self.LATENCY + levels
 
     def elaborate(self, platform):
-        spare = Spram.COUNT if primitives_of(platform) == "up5k" and self.config.matrix_depth <= Spram.DEPTH else 0
+        spare = primitives_of(platform).single_port_rams if self.config.matrix_depth <= Spram.DEPTH else 0
         if spare and self.init:
-            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
+            raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
         addr = Mux(self.host.sel, self.host.addr, self.read.addr)
         for first in range(0, self.config.rows, self.GROUP):

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
-from ..dsp import primitives_of
+from ..families import primitives_of
 from ..shapes import shape_of
 from .column_memory import ColumnMemory
 from .spram import Spram
@@ -16,7 +16,8 @@ class RowMemory(wiring.Component):
     """Rows of L mantissas and an exponent, in the order of the matrix region of the memory map.
 
     Does not arbitrate: while ``host.sel`` is set the address of the host is used. One row per cycle, ``LATENCY``
-    cycle after its address. On iCE40 UP all is in SPRAM if it fits; it cannot be initialised.
+    cycle after its address. On a device with single-port memories (SPRAM) all is in them if it fits; they cannot
+    be initialised.
 
     Parameters
     ----------
@@ -61,10 +62,9 @@ class RowMemory(wiring.Component):
     def elaborate(self, platform):
         width = self.config.matrix_row.width
         blocks = -(-width // Spram.WIDTH)
-        fits = blocks <= Spram.COUNT and self.depth <= Spram.DEPTH
-        in_spram = primitives_of(platform) == "up5k" and fits
+        in_spram = blocks <= primitives_of(platform).single_port_rams and self.depth <= Spram.DEPTH
         if in_spram and self.init:
-            raise ValueError("init must be empty on iCE40 UP, whose SPRAM cannot be initialised: load it over the link")
+            raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
         addr = Signal(range(self.depth))
         enable = self.host.sel & self.host.en

@@ -1,18 +1,18 @@
-"""Single-port memory of iCE40 UP devices."""
+"""Single-port memory, which some devices have as a cell."""
 
 from amaranth import *
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..dsp import primitives_of
+from ..families import primitives_of
 
 
 class Spram(wiring.Component):
-    """Words of 16 bits in one ``SB_SPRAM256KA``.
+    """Words of 16 bits in one single-port memory of the device.
 
     Cannot be initialised: the contents are undefined until written. Reads and writes share the address; data appears
     ``LATENCY`` cycles after its address, one less if not ``registered``, and is undefined for the cycle of a write. On
-    other platforms than iCE40 UP this is plain memory.
+    devices without such a cell this is plain memory.
 
     Parameters
     ----------
@@ -36,8 +36,6 @@ class Spram(wiring.Component):
     LATENCY = 2
     WIDTH = 16
     DEPTH = 1 << 14
-    #: Memories in a device.
-    COUNT = 4
 
     def __init__(self, *, registered=True):
         self.registered = registered
@@ -61,30 +59,5 @@ class Spram(wiring.Component):
             m.d.comb += self.data.eq(register)
         else:
             m.d.comb += self.data.eq(word)
-        if primitives_of(platform) == "up5k":
-            m.submodules.ram = Instance(
-                "SB_SPRAM256KA",
-                i_CLOCK=ClockSignal(),
-                i_ADDRESS=self.addr,
-                i_DATAIN=self.w_data,
-                i_MASKWREN=Const(0b1111, 4),
-                i_WREN=self.w_en,
-                i_CHIPSELECT=Const(1),
-                i_STANDBY=Const(0),
-                i_SLEEP=Const(0),
-                i_POWEROFF=Const(1),  # active low
-                o_DATAOUT=word,
-            )
-        else:
-            m.submodules.ram = ram = memory.Memory(shape=self.WIDTH, depth=self.DEPTH, init=[])
-            read = ram.read_port()
-            write = ram.write_port()
-            m.d.comb += [
-                read.addr.eq(self.addr),
-                read.en.eq(~self.w_en),
-                write.addr.eq(self.addr),
-                write.data.eq(self.w_data),
-                write.en.eq(self.w_en),
-                word.eq(read.data),
-            ]
+        primitives_of(platform).single_port_ram(m, self.addr, self.w_en, self.w_data, word)
         return m

@@ -10,9 +10,10 @@ import re
 
 import numpy as np
 
-from .circuit import ONE, ZERO, Clock
-from .lowering import Lowering, Part
-from .netlist import Bit, Cell, Netlist, NetlistError, bits_of
+from ...netlists.circuit import ONE, ZERO, Clock
+from ...netlists.lowering import Lowering, Part
+from ...netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of
+from ..family import GateModels
 
 RAM_ROWS, RAM_BITS = 256, 16
 SPRAM_WORDS = 16384
@@ -298,3 +299,6 @@ RULES = {
     "ICESTORM_DSP": _multiplier,
     "ICESTORM_PLL": _pll,
 }
+
+#: What the cells do, for the family.
+MODELS = GateModels(RULES, PASSING, constants, contents, set_contents, contents_text)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from .pll import ECP5_DIVIDERS, Ecp5Pll
+from amaranth import Instance, Value
+
+from ..family import Pll, Tuning
+from .pll import DIVIDERS, OUT_MAX, Ecp5Pll
 
 #: Settings in the text that nextpnr writes, and what each holds: a divider, or the phase that goes with it, minus 1.
 WORDS = {
@@ -14,7 +18,7 @@ WORDS = {
     "CLKOS_DIV": "fb_div",
     "CLKOS_CPHASE": "fb_div",
 }
-WIDTH = (ECP5_DIVIDERS - 1).bit_length()
+WIDTH = (DIVIDERS - 1).bit_length()
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -47,3 +51,20 @@ def tuned(text: str, pll: Ecp5Pll, input_hz: float) -> str:
     for name, part in WORDS.items():
         text = _pattern(name).sub(rf"\g<1>{getattr(pll, part) - 1:0{WIDTH}b}", text)
     return text
+
+
+class Ecp5Tuning(Tuning):
+    """Dividers in the text of a placed design; a ``DCCA`` stops the clock until the PLL has locked."""
+
+    most_hz = OUT_MAX
+
+    def read(self, text: str, input_hz: float) -> Ecp5Pll:
+        return tuning(text, input_hz)
+
+    def write(self, text: str, pll: Pll, input_hz: float) -> str:
+        if not isinstance(pll, Ecp5Pll):
+            raise TypeError(f"pll must be an Ecp5Pll, not {pll!r}")
+        return tuned(text, pll, input_hz)
+
+    def gate(self, clk: Value, enable: Value, o: Value) -> Any:
+        return Instance("DCCA", i_CLKI=clk, i_CE=enable, o_CLKO=o)

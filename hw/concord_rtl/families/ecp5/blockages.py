@@ -15,6 +15,8 @@ from collections import defaultdict
 from importlib.resources import files
 from typing import Any
 
+from ..family import Blockages
+
 #: Name of a LUT that blocks a site.
 PREFIX = "placement_blockage_"
 #: Type of the tiles of logic in the database of the device, and the sites of LUTs in one.
@@ -75,3 +77,15 @@ def blockages(sites: list[str]) -> dict[str, dict[str, Any]]:
     """
     cell = {"hide_name": 1, "type": "LUT4", "parameters": {"INIT": "0" * 16}, "port_directions": {}, "connections": {}}
     return {PREFIX + site: {**cell, "attributes": {"BEL": site}} for site in sites}
+
+
+class Ecp5Blockages(Blockages):
+    """LUTs without connections."""
+
+    resource = "TRELLIS_COMB"
+
+    def sites(self, device: str, every: int) -> list[str]:
+        return blocked_sites(device, every)
+
+    def cells(self, sites: list[str]) -> dict[str, dict[str, Any]]:
+        return blockages(sites)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .circuit import ONE, ZERO, Clock
-from .lowering import Part
-from .netlist import Cell, Netlist, bits_of
+from ...netlists.circuit import ONE, ZERO, Clock
+from ...netlists.lowering import Part
+from ...netlists.netlist import Cell, Netlist, bits_of
 
 #: Bytes of nine bits in a block RAM.
 BRAM_BYTES = 2048

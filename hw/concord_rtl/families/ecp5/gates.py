@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .circuit import ONE, ZERO, Clock
-from .ecp5_ram import block_ram, contents, contents_text, data_pin, set_contents
-from .lowering import Lowering, Part, table_of
-from .netlist import Bit, Cell, Netlist, bits_of
+from ...netlists.circuit import ONE, ZERO, Clock
+from ...netlists.lowering import Lowering, Part, table_of
+from ...netlists.netlist import Bit, Cell, Netlist, bits_of
+from ..family import GateModels
+from .gates_ram import block_ram, contents, contents_text, data_pin, set_contents
 
 MULTIPLIER_BITS = 18
 
@@ -250,9 +251,6 @@ PASSING = {
     ("EHXPLLL", "CLKOP"): lambda lowering, cell: Clock(slow=True),
     ("DCCA", "CLKO"): _gated,
 }
-#: Contents of block RAMs belong to a family, too.
-__all__ = ["PASSING", "RULES", "constants", "contents", "contents_text", "set_contents"]
-
 RULES = {
     "LUT4": _lut4,
     "PFUMX": _mux("BLUT", "ALUT", "C0"),
@@ -269,3 +267,6 @@ RULES = {
     "TRELLIS_RAMW": _small_ram_inputs,
     "IOLOGIC": _pad_registers,
 }
+
+#: What the cells do, for the family.
+MODELS = GateModels(RULES, PASSING, constants, contents, set_contents, contents_text)

@@ -1,0 +1,78 @@
+"""The phase-locked loop of ECP5."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from amaranth import *
+
+from ..family import ALMOST, Pll, nearest
+
+#: Limits of the EHXPLLL in Hz, and of its dividers.
+VCO = (400e6, 800e6)
+PFD_MIN = 10e6
+DIVIDERS = 128
+OUT_MAX = 400e6
+
+
+@dataclass(frozen=True)
+class Ecp5Pll(Pll):
+    """EHXPLLL with one output for feedback: ``vco = input / ref_div * fb_div``, ``hz = vco / out_div``."""
+
+    ref_div: int
+    fb_div: int
+    out_div: int
+
+    def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
+        feedback = Signal()
+        m.submodules.pll = Instance(
+            "EHXPLLL",
+            a_ICP_CURRENT="12",
+            a_LPF_RESISTOR="8",
+            a_MFG_ENABLE_FILTEROPAMP="1",
+            a_MFG_GMCREF_SEL="2",
+            p_FEEDBK_PATH="CLKOS",
+            p_CLKI_DIV=self.ref_div,
+            p_CLKFB_DIV=1,
+            p_CLKOP_ENABLE="ENABLED",
+            p_CLKOP_DIV=self.out_div,
+            p_CLKOP_CPHASE=self.out_div - 1,
+            p_CLKOS_ENABLE="ENABLED",
+            p_CLKOS_DIV=self.fb_div,
+            p_CLKOS_CPHASE=self.fb_div - 1,
+            p_OUTDIVIDER_MUXA="DIVA",
+            p_OUTDIVIDER_MUXB="DIVB",
+            i_CLKI=pin,
+            i_CLKFB=feedback,
+            i_RST=Const(0),
+            i_STDBY=Const(0),
+            i_ENCLKOP=Const(0),
+            i_ENCLKOS=Const(0),
+            i_PHASESEL0=Const(0),
+            i_PHASESEL1=Const(0),
+            i_PHASEDIR=Const(1),
+            i_PHASESTEP=Const(1),
+            i_PHASELOADREG=Const(1),
+            i_PLLWAKESYNC=Const(0),
+            o_CLKOP=clk,
+            o_CLKOS=feedback,
+            o_LOCK=locked,
+        )
+
+
+def ecp5_pll(input_hz: float, wanted_hz: float) -> Ecp5Pll:
+    """Settings for the greatest frequency not above the wanted one.
+
+    Raises
+    ------
+    ValueError
+        If there are none within 5 % below ``wanted_hz``.
+    """
+    found = []
+    for ref_div, out_div in product(range(1, int(input_hz / PFD_MIN) + 1), range(1, DIVIDERS + 1)):
+        fb_div = int(min(wanted_hz * out_div, VCO[1]) * ref_div / input_hz * ALMOST)
+        vco = input_hz / ref_div * fb_div
+        if 1 <= fb_div <= DIVIDERS and VCO[0] <= vco <= VCO[1]:
+            found.append(Ecp5Pll(vco / out_div, ref_div, fb_div, out_div))
+    return nearest(found, wanted_hz)

@@ -1,0 +1,235 @@
+"""What the generator has to know about an FPGA family: everything that differs from one to the next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+from amaranth import Module, Value
+
+from concord.spec.memmap import RegionId
+
+from ..netlists.lowering import Passing, Rule
+from ..netlists.netlist import Bit, Netlist
+from .geometry import Geometry
+from .primitives import Primitives
+
+#: Greatest part of the wanted frequency that may be missing.
+TOLERANCE = 0.05
+#: Guards the division of one frequency by another against its rounding.
+ALMOST = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Target:
+    """Stand-in for a platform: lets a unit be converted to Verilog for a device without a board.
+
+    Parameters
+    ----------
+    family, device : str
+        As in Amaranth's platform classes.
+    """
+
+    family: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Pll(ABC):
+    """Settings of a phase-locked loop.
+
+    Parameters
+    ----------
+    hz : float
+        Frequency of its output.
+    """
+
+    hz: float
+
+    #: Whether the pin of the oscillator belongs to the PLL, so that nothing else can read it.
+    takes_pin = False
+
+    @abstractmethod
+    def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
+        """Instantiate the PLL: ``pin`` is the oscillator, ``clk`` the clock it makes."""
+
+
+_AnyPll = TypeVar("_AnyPll", bound=Pll)
+
+
+def nearest(found: list[_AnyPll], wanted_hz: float) -> _AnyPll:
+    """The PLL nearest to the frequency wanted, and of several the first.
+
+    Raises
+    ------
+    ValueError
+        If there is none within 5 % below ``wanted_hz``.
+    """
+    best = max(found, key=lambda pll: round(pll.hz), default=None)
+    if best is None or best.hz < (1 - TOLERANCE) * wanted_hz:
+        raise ValueError(f"clock must be a frequency the PLL can make from the board's, not {wanted_hz!r} Hz")
+    return best
+
+
+class Tuning(ABC):
+    """A PLL whose settings can be replaced in a placed and routed design, behind a gate that stops the clock.
+
+    Attributes
+    ----------
+    most_hz : float
+        Greatest frequency that the PLL makes.
+    """
+
+    most_hz: float
+
+    @abstractmethod
+    def read(self, text: str, input_hz: float) -> Pll:
+        """Settings of the PLL in ``text``; :class:`ValueError` if there is not exactly one."""
+
+    @abstractmethod
+    def write(self, text: str, pll: Pll, input_hz: float) -> str:
+        """``text`` with the settings ``pll``; :class:`ValueError` as from :meth:`read`."""
+
+    @abstractmethod
+    def gate(self, clk: Value, enable: Value, o: Value) -> Any:
+        """The instance whose output ``o`` is the clock ``clk`` while ``enable`` is set."""
+
+
+class Blockages(ABC):
+    """Cells that keep some rows of logic empty, so that a congested design has wires to spare.
+
+    Attributes
+    ----------
+    resource : str
+        Name in nextpnr's report of the resource that they occupy.
+    """
+
+    resource: str
+
+    @abstractmethod
+    def sites(self, device: str, every: int) -> list[str]:
+        """Sites in one of ``every`` rows of logic."""
+
+    @abstractmethod
+    def cells(self, sites: list[str]) -> dict[str, dict[str, Any]]:
+        """Cells of a netlist, as Yosys writes it for nextpnr, that occupy ``sites``."""
+
+
+@dataclass(frozen=True)
+class FileOption:
+    """A file of nextpnr: its suffix, and the option that names it."""
+
+    suffix: str
+    option: str
+
+
+@dataclass(frozen=True)
+class GateModels:
+    """What the cells of a netlist do.
+
+    Parameters
+    ----------
+    rules : mapping
+        What to do with each kind of cell, see :class:`concord_rtl.netlists.lowering.Lowering`.
+    passing : mapping
+        Kinds that clocks pass through, and how; by kind and output.
+    constants : callable
+        Nets of a netlist that have one value for good.
+    contents : callable
+        Contents of each block RAM of a netlist, a byte per bit.
+    set_contents : callable
+        Replaces them.
+    contents_text : callable
+        Them as nextpnr writes them.
+    """
+
+    rules: Mapping[str, Rule]
+    passing: Mapping[tuple[str, str], Passing]
+    constants: Callable[[Netlist], dict[Bit, int]]
+    contents: Callable[[Netlist], dict[str, bytes]]
+    set_contents: Callable[[Netlist, dict[str, bytes]], None]
+    contents_text: Callable[[Netlist], str]
+
+
+class Family(ABC):
+    """One FPGA family: its cells, its clock, its tools.
+
+    A family is one object of a class derived from this one, entered in :data:`concord_rtl.families.FAMILIES`.
+
+    Attributes
+    ----------
+    name : str
+        As in ``Board.family``, and in the name of its nextpnr.
+    platform_family : str
+        What Amaranth's platforms of this family call it.
+    target : Target
+        A device for units without a board.
+    tools : mapping of str to (str, str)
+        Tools beside Yosys: package and function by name.
+    place_and_route : str
+        The tool that does so, one of ``tools``.
+    synthesis : str
+        Command of Yosys.
+    constraints, placed : FileOption
+        Pins that nextpnr reads, and the design it writes.
+    bitstream : str
+        Suffix of a bitstream.
+    router : tuple of str
+        Options of nextpnr for its router.
+    without_pins : tuple of str, optional
+        Options of nextpnr, instead of ``router``, for a unit without pins; None where that is not set up.
+    resources : mapping of str to str
+        Names in nextpnr's report by the name people use.
+    cells : mapping of str to str
+        Patterns of the names of Yosys's cells by the name people use; ``*`` stands for anything.
+    geometry : Geometry
+        Block RAMs in the placed design.
+    empty_regions : tuple of RegionId
+        Memories that a bitstream cannot fill.
+    tuning : Tuning, optional
+        How the clock of a placed and routed design is changed; None where it cannot be.
+    blockages : Blockages, optional
+        How rows of logic are kept empty; None where that cannot be.
+    gates : GateModels, optional
+        For the simulation of netlists; None where they cannot be simulated.
+    """
+
+    name: str
+    platform_family: str
+    target: Target
+    tools: Mapping[str, tuple[str, str]]
+    place_and_route: str
+    synthesis: str
+    constraints: FileOption
+    placed: FileOption
+    bitstream: str
+    router: tuple[str, ...] = ()
+    without_pins: tuple[str, ...] | None = None
+    resources: Mapping[str, str]
+    cells: Mapping[str, str]
+    geometry: Geometry
+    empty_regions: tuple[RegionId, ...] = ()
+    tuning: Tuning | None = None
+    blockages: Blockages | None = None
+    gates: GateModels | None = None
+
+    @abstractmethod
+    def primitives(self, device: str) -> Primitives:
+        """The cells that components instantiate on a device."""
+
+    @abstractmethod
+    def pll(self, input_hz: float, wanted_hz: float) -> Pll:
+        """Settings for the greatest frequency not above the wanted one; :class:`ValueError` if none is near."""
+
+    @abstractmethod
+    def packing(self, placed: Path, packed: Path) -> tuple[str, list[str]]:
+        """Tool and arguments that make a bitstream of a placed and routed design."""
+
+
+def tools_of(families: Mapping[str, Family]) -> dict[str, tuple[str, str]]:
+    """Package and function of the tools of all families, by name."""
+    return dict(chain.from_iterable(family.tools.items() for family in families.values()))

@@ -1,0 +1,95 @@
+"""What components instantiate on a device, or leave to synthesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth import *
+from amaranth.lib import memory
+
+
+@dataclass(frozen=True)
+class RamPorts:
+    """Signals of a block RAM with one read port and one write port.
+
+    Parameters
+    ----------
+    addr, data : Value
+        Address to read, and the word two cycles later.
+    w_en, w_addr, w_data : Value
+        Write ``w_data`` at the edge.
+    depth : int
+        Words.
+    init : list of int
+        Initial words; zeros beyond its end.
+    """
+
+    addr: Value
+    data: Value
+    w_en: Value
+    w_addr: Value
+    w_data: Value
+    depth: int
+    init: list[int]
+
+
+class Primitives:
+    """The cells of a device, each as a method that builds it in a module.
+
+    This class is the device of which nothing is known: everything is plain logic, which behaves as the cells do. The
+    cells of a family are methods of a class derived from this one.
+
+    Attributes
+    ----------
+    single_port_rams : int
+        Single-port memories of 16,384 words of 16 bits in the device (see :meth:`single_port_ram`). They cannot be
+        initialised.
+    """
+
+    single_port_rams = 0
+
+    def multiplier(self, m: Module, a: Value, b: Value, o: Value) -> None:
+        """``o`` is the signed product of ``a`` and ``b`` two cycles before; its registers have no reset."""
+        a_register = Signal.like(a, name="a", reset_less=True)
+        b_register = Signal.like(b, name="b", reset_less=True)
+        product = Signal.like(o, name="o", reset_less=True)
+        m.d.sync += [a_register.eq(a), b_register.eq(b), product.eq(a_register * b_register)]
+        m.d.comb += o.eq(product)
+
+    def kept_register(self, m: Module, i: Value, o: Value) -> None:
+        """``o`` is ``i`` one cycle before."""
+        kept = Signal.like(o, name="kept", reset_less=True)
+        m.d.sync += kept.eq(i)
+        m.d.comb += o.eq(kept)
+
+    def block_ram(self, m: Module, ports: RamPorts) -> None:
+        """A memory with a registered output; a read of the word that is being written is undefined."""
+        # Collisions need no care: their outcome is undefined.
+        m.submodules.store = store = memory.Memory(
+            shape=unsigned(len(ports.data)), depth=ports.depth, init=ports.init, attrs={"no_rw_check": 1}
+        )
+        read = store.read_port()
+        write = store.write_port()
+        word = Signal(len(ports.data), reset_less=True)
+        m.d.comb += [
+            read.addr.eq(ports.addr),
+            write.addr.eq(ports.w_addr),
+            write.data.eq(ports.w_data),
+            write.en.eq(ports.w_en),
+            ports.data.eq(word),
+        ]
+        m.d.sync += word.eq(read.data)
+
+    def single_port_ram(self, m: Module, addr: Value, w_en: Value, w_data: Value, word: Value) -> None:
+        """``word`` is the word of 16 bits at ``addr`` of the cycle before, undefined after a write."""
+        m.submodules.ram = ram = memory.Memory(shape=len(word), depth=1 << len(addr), init=[])
+        read = ram.read_port()
+        write = ram.write_port()
+        m.d.comb += [
+            read.addr.eq(addr),
+            read.en.eq(~w_en),
+            write.addr.eq(addr),
+            write.data.eq(w_data),
+            write.en.eq(w_en),
+            word.eq(read.data),
+        ]
