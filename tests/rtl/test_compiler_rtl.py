@@ -128,7 +128,7 @@ def test_every_layer(make):
 @pytest.mark.slow
 def test_cycles_of_attention():
     """Those of the page."""
-    page = (Path(__file__).parents[2] / "docs" / "compiler.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
     compiled = compile_graph(attention(), TINY)
     with connect("rtl", TINY) as device:
         measured = cycles(compiled, device, {"x": np.zeros((1, 3, 4))})

@@ -34,7 +34,7 @@ def test_traffic_by_hand():
     assert (whole.bytes_before, whole.bytes_after) == (32 + 64 + 96, 20 + 78 + 96)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "compiler.md"
+PAGE = Path(__file__).parents[2] / "docs" / "compiler-design.md"
 #: Rows of the page: conversions and bytes, before and after, with the formats of ecp5-85f.
 FIGURES = {
     name: tuple(int(number.replace(",", "")) for number in numbers.split("|"))
