@@ -30,7 +30,7 @@ highlight_language = "none"
 # Notebooks are run when the site is built, and again only when their cells change. A cell that fails ends the build.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(ROOT / "build" / "notebooks")
-nb_execution_timeout = 60
+nb_execution_timeout = 120  # seconds of one cell, on a busy machine
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
