@@ -91,8 +91,8 @@ KINDS: dict[str, Settings] = {
 def kind_of(graph: Graph) -> str:
     """What kind of network a graph is: the first that fits.
 
-    LSTM, another recurrent layer, a convolution, a product of two computed tensors, as of an adjacency matrix with
-    features (a graph convolution), and else a fully connected network.
+    LSTM, another recurrent layer, a convolution, a product with a fixed matrix on the left or of two computed tensors,
+    as of an adjacency with features (a graph convolution), and else a fully connected network.
     """
     ops = {node.op for node in graph.nodes}
     if "LSTM" in ops:
@@ -101,7 +101,8 @@ def kind_of(graph: Graph) -> str:
         return "recurrent"
     if "Conv" in ops:
         return "cnn"
-    return "graph" if "MatMul" in ops else "dense"
+    fixed = any(node.op == "Dense" and node.attrs.get("fixed") for node in graph.nodes)
+    return "graph" if "MatMul" in ops or fixed else "dense"
 
 
 def settings_of(kind: str) -> Settings:

@@ -1,10 +1,10 @@
 """Training in block floating point with lazy update [lazy-update]; the rules are in ``docs/training.md``."""
 
 from concord.train.data import Samples
-from concord.train.describe import described
+from concord.train.describe import adjacency_of, described
 from concord.train.export import export_onnx
 from concord.train.network import CannotTrain
 from concord.train.settings import Settings
 from concord.train.trainer import Figures, Trainer
 
-__all__ = ["CannotTrain", "Figures", "Samples", "Settings", "Trainer", "described", "export_onnx"]
+__all__ = ["CannotTrain", "Figures", "Samples", "Settings", "Trainer", "adjacency_of", "described", "export_onnx"]

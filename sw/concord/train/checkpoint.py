@@ -23,7 +23,11 @@ def fingerprint(network: Network, facts: dict[str, Any]) -> str:
     """Of what a checkpoint belongs to: layers and shapes, and settings."""
     layers = [(layer.name, layer.inputs, layer.outputs, type(layer).__name__) for layer in network.layers]
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
-    return hashlib.sha256(json.dumps([layers, shapes, facts], sort_keys=True).encode()).hexdigest()
+    given = [layers, shapes, facts]
+    if network.constants:  # as they were given
+        given.append({n.name: hashlib.sha256(n.attrs["weight"].tobytes()).hexdigest() for n in network.graph.nodes
+                      if n.attrs.get("fixed")})  # fmt: skip
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
 
 
 def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str, Any]) -> None:
@@ -34,7 +38,7 @@ def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str
     path : Path
         Of the npz file.
     network : Network
-        Its parameters are written.
+        Its parameters and constants are written.
     facts : dict
         What the checkpoint is only good for, see :func:`fingerprint`.
     progress : dict
@@ -42,7 +46,7 @@ def save(path: Path, network: Network, facts: dict[str, Any], progress: dict[str
     """
     header = {"version": _VERSION, "fingerprint": fingerprint(network, facts), "progress": progress}
     arrays: dict[str, npt.NDArray[Any]] = {_HEADER: np.array(json.dumps(header))}
-    for name, p in network.parameters.items():
+    for name, p in (network.parameters | network.constants).items():
         arrays |= {f"{name}/weight": p.weight, f"{name}/acc": p.acc, f"{name}/exp": p.exp}
         if p.velocity is not None:
             arrays |= {f"{name}/velocity": p.velocity, f"{name}/velocity_exp": np.array(p.velocity_exp, np.int16)}
@@ -73,14 +77,15 @@ def restore(path: Path, network: Network, facts: dict[str, Any]) -> dict[str, An
     if mark != fingerprint(network, facts):
         raise ValueError(f"{path} must be of this network, with these settings and data, and is of others")
     new = {}
-    wanted = {name: {"weight": p.weight, "acc": p.acc, "exp": p.exp} for name, p in network.parameters.items()}
+    numbers = network.parameters | network.constants
+    wanted = {name: {"weight": p.weight, "acc": p.acc, "exp": p.exp} for name, p in numbers.items()}
     for name, there in (wanted | {name: norm.state for name, norm in network.norms.items()}).items():
         for key, old in there.items():
             found = arrays.get(f"{name}/{key}")
             if found is None or found.shape != old.shape or found.dtype != old.dtype:
                 raise ValueError(f"{path} must have {old.dtype} {list(old.shape)} as {name}/{key}, and has not")
             new[name, key] = found
-    for name, p in network.parameters.items():
+    for name, p in numbers.items():
         p.replace(*(new[name, key] for key in ("weight", "acc", "exp")))
         p.velocity = arrays.get(f"{name}/velocity")
         p.velocity_exp = int(arrays.get(f"{name}/velocity_exp", 0))

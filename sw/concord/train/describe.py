@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.graph.ir import Graph, Node, Shape
+from concord.graph.ir import Floats, Graph, Node, Shape
 from concord.graph.ops import OPS
 
 #: Layers and their options; those with a default may be left out.
@@ -15,6 +15,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "conv": {"channels": None, "kernel": 3, "stride": 1, "pad": 0, "groups": 1},
     "depthwise": {"kernel": 3, "stride": 1, "pad": 0},
     "dense": {"outputs": None},
+    "graph_conv": {"outputs": None, "edges": None, "adjacency": None},
     "batch_norm": {"momentum": 0.9, "epsilon": 1e-5},
     "relu": {},
     "tanh": {},
@@ -36,7 +37,7 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
         ``op`` is one of :data:`LAYERS`, the other keys are its options. ``name`` names a layer, so that a later
         ``add`` can be ``to`` it: the sum of the layer before and that one.
     shape : tuple of int
-        Of a sample: channels, height and width of images.
+        Of a sample: channels, height and width of images; nodes and features of graphs.
 
     Raises
     ------
@@ -46,24 +47,27 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
     if not shape or any(type(size) is not int or size < 1 for size in shape):
         raise ValueError(f"input must be a shape such as [1, 28, 28], not {list(shape)!r}")
     graph = Graph(name, [], ["x"], [], {"x": (1, *shape)}, {"x"})
-    last = "x"
+    last, names = "x", list[str]()
     for number, layer in enumerate(layers):
         given = dict(layer)
         kind, called = given.pop("op", None), str(given.pop("name", ""))
         if kind not in LAYERS:
             raise ValueError(f"layer {number} must have an op of {', '.join(LAYERS)}, not {kind!r}")
-        called = called or f"{kind}{1 + sum(node.name.startswith(kind) for node in graph.nodes)}"
+        called = called or f"{kind}{1 + sum(name.startswith(kind) for name in names)}"
+        names.append(called)
         options = LAYERS[kind] | given
+        if kind == "graph_conv":
+            options = _like_before(options, graph)
         missing = [key for key in ("channels", "outputs", "to") if key in options and options[key] is None]
         if missing or set(given) - set(LAYERS[kind]):
             raise ValueError(f"layer {called} must have {', '.join(LAYERS[kind]) or 'no options'}, not {given!r}")
         try:
-            node = _node(kind, called, options, last, graph.shapes[last])
-            shapes = [graph.shapes[tensor] for tensor in node.inputs]
-            (graph.shapes[called],) = OPS[node.op].shape(node, list(shapes))
+            for node in _nodes(kind, called, options, last, graph.shapes[last]):
+                shapes = [graph.shapes[tensor] for tensor in node.inputs]
+                (graph.shapes[node.name],) = OPS[node.op].shape(node, list(shapes))
+                graph.nodes.append(node)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"layer {called} must fit what is in front of it: {error}") from error
-        graph.nodes.append(node)
         last = called
     graph.outputs, graph.batched = [last], {"x", last}
     graph.check()
@@ -73,6 +77,75 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
 def _window(options: Mapping[str, Any]) -> dict[str, Any]:
     stride = options["kernel"] if options["stride"] is None else options["stride"]
     return {"strides": (stride, stride), "pads": (options["pad"],) * 4, "dilations": (1, 1)}
+
+
+def adjacency_of(nodes: int, edges: Sequence[Sequence[int]]) -> Floats:
+    """The normalised adjacency ``D^-1/2 (A + I) D^-1/2`` of a graph [gcn].
+
+    Parameters
+    ----------
+    nodes : int
+    edges : sequence of pairs of int
+        Nodes that are neighbours, numbered from 0, in either order; of several between two nodes one counts.
+
+    Returns
+    -------
+    array ``[nodes, nodes]``
+        Symmetric; D are the degrees with the loop that every node gets.
+
+    Raises
+    ------
+    ValueError
+        If an edge is not a pair of nodes that are there.
+    """
+    there = np.eye(nodes)
+    for edge in edges:
+        pair = list(edge) if isinstance(edge, Sequence) else [edge]
+        if len(pair) != 2 or any(type(node) is not int or not 0 <= node < nodes for node in pair):
+            raise ValueError(f"an edge must be a pair of nodes in 0..{nodes - 1}, not {edge!r}")
+        there[pair[0], pair[1]] = there[pair[1], pair[0]] = 1.0
+    degrees = there.sum(axis=1)
+    return np.asarray(there / np.sqrt(np.outer(degrees, degrees)))
+
+
+def _like_before(options: dict[str, Any], graph: Graph) -> dict[str, Any]:
+    """The options of a graph convolution: without a graph of its own, it has that of the one before."""
+    if options["edges"] is not None or options["adjacency"] is not None:
+        return options
+    before = [node.attrs["weight"] for node in graph.nodes if node.attrs.get("fixed")]
+    return options | ({"adjacency": before[-1]} if before else {})
+
+
+def _graph_convolution(name: str, options: Mapping[str, Any], last: str, shape: Shape) -> list[Node]:
+    """``A (X W) + b`` of nodes with features."""
+    if len(shape) != 3:
+        raise ValueError(f"it must have nodes with features, a sample of two axes, not {list(shape[1:])}")
+    edges, adjacency, outputs = options["edges"], options["adjacency"], options["outputs"]
+    if (edges is None) == (adjacency is None):
+        raise ValueError("it must have edges or an adjacency, or a graph_conv with one of them in front of it")
+    matrix = adjacency_of(shape[1], edges) if edges is not None else np.asarray(adjacency, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[1] != shape[1] or not np.all(np.isfinite(matrix)) or not matrix.any():
+        raise ValueError(
+            f"adjacency must be a matrix of finite numbers with {shape[1]} columns, not all of them zero, not of the "
+            f"shape {list(matrix.shape)}"
+        )
+    weight, turned = np.zeros((outputs, shape[-1])), {"perm": (0, 2, 1)}
+    names = [f"{name}.{what}" for what in ("features", "turned", "neighbours", "sum")]
+    fixed = {"weight": matrix, "bias": np.zeros(len(matrix)), "fixed": True}
+    return [
+        Node("Dense", names[0], (last,), (names[0],), {"weight": weight, "bias": np.zeros(outputs)}),
+        Node("Transpose", names[1], (names[0],), (names[1],), turned),
+        Node("Dense", names[2], (names[1],), (names[2],), fixed),
+        Node("Transpose", names[3], (names[2],), (names[3],), turned),
+        Node("Add", name, (names[3],), (name,), {"constant": np.zeros(outputs)}),
+    ]
+
+
+def _nodes(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Shape) -> list[Node]:
+    """What a layer is made of; the last node has its name."""
+    if kind == "graph_conv":
+        return _graph_convolution(name, options, last, shape)
+    return [_node(kind, name, options, last, shape)]
 
 
 def _node(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Shape) -> Node:
@@ -101,7 +174,8 @@ def _node(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Sh
     if kind == "average_pool":
         return Node("AveragePool", name, (last,), (name,), {"kernel": kernel, "counted": (0,) * 4, **_window(options)})
     if kind == "global_average":
-        return Node("ReduceMean", name, (last,), (name,), {"axes": (2, 3), "keepdims": False})
+        axes = (1,) if len(shape) == 3 else (2, 3)  # of nodes, or of positions
+        return Node("ReduceMean", name, (last,), (name,), {"axes": axes, "keepdims": False})
     if kind == "flatten":
         return Node("Reshape", name, (last,), (name,), {"shape": (1, int(np.prod(shape)))})
     return Node("Add", name, (last, options["to"]), (name,))

@@ -48,10 +48,15 @@ class _Writer:
         self.graph = graph
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        #: Products with a constant on the left, by the nodes that are written as part of them, and by their own name.
+        self.left: dict[str, tuple[Node, Node, Node]] = {}
+        for node in graph.nodes:
+            if (around := _on_the_left(graph, node)) is not None:
+                self.left |= {part.name: around for part in around}
         reshaped = [name for node in graph.nodes if node.op == "Reshape" for name in (*node.inputs, *node.outputs)]
         ends = set(graph.inputs) | set(graph.outputs)
         first = all(graph.shapes[name][:1] == (1,) for name in {*reshaped, *ends})
-        moved = any(node.op in ("Transpose", "LSTM", "GRU") for node in graph.nodes)
+        moved = any(node.op in ("Transpose", "LSTM", "GRU") and node.name not in self.left for node in graph.nodes)
         self.batched = first and not moved and ends <= graph.batched
 
     def open(self, shape: Sequence[int]) -> list[Any]:
@@ -80,9 +85,13 @@ class _Writer:
     def add(self, node: Node) -> None:
         """Translate a node of the graph."""
         attrs, (x, *_) = node.attrs, node.inputs
-        if node.op == "Conv":
+        if node.name in self.left:
+            self._left(node, *self.left[node.name])
+        elif node.op == "Conv":
             weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("weight", "bias")]
             self.node("Conv", node, [x, *weights], group=attrs["group"], **_window(attrs))
+        elif node.op == "Dense" and attrs.get("fixed"):
+            self._turned(node)
         elif node.op == "Dense":
             self._dense(node)
         elif node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in ("tanh", "sigmoid"):
@@ -116,10 +125,37 @@ class _Writer:
             )
         elif node.op in OF_THE_LOSS:
             self.node(node.op, node, [x], axis=attrs["axis"])
+        elif node.op == "Add" and "constant" in attrs:
+            self.node("Add", node, [x, self.constant(f"{node.name}.constant", attrs["constant"])])
         elif node.op in ("Relu", "Add"):
             self.node(node.op, node, node.inputs)
         else:
             raise ValueError(f"{node.name} must be an operator that can be written to ONNX, not {node.op}")
+
+    def _left(self, node: Node, before: Node, product: Node, behind: Node) -> None:
+        """A product with a constant on the left, in the place of the last of its nodes."""
+        if node is behind:
+            matrix = self.constant(f"{product.name}.weight", product.attrs["weight"])
+            self.node("MatMul", product.replace(outputs=behind.outputs), [matrix, before.inputs[0]])
+
+    def _turned(self, node: Node) -> None:
+        """A product with a constant that is not trained stays one on the left, whatever is around it."""
+        from onnx import helper
+
+        rank, (y,) = len(self.graph.shapes[node.inputs[0]]), node.outputs
+        if rank < 2:
+            raise ValueError(f"{node.name} must have two axes or more, not {rank}")
+        perm, biased = [*range(rank - 2), rank - 1, rank - 2], bool(node.attrs["bias"].any())
+        names = [f"{y}.{what}" for what in ("turned", "left", "product")]
+        matrix, last = self.constant(f"{node.name}.weight", node.attrs["weight"]), names[2] if biased else y
+        self.nodes += [
+            helper.make_node("Transpose", [node.inputs[0]], names[:1], name=names[0], perm=perm),
+            helper.make_node("MatMul", [matrix, names[0]], names[1:2], name=node.name),
+            helper.make_node("Transpose", names[1:2], [last], name=names[2], perm=perm),
+        ]
+        if biased:
+            bias = self.constant(f"{node.name}.bias", node.attrs["bias"])
+            self.nodes.append(helper.make_node("Add", [last, bias], [y], name=f"{node.name}.bias"))
 
     def _dense(self, node: Node) -> None:
         weight, bias = node.attrs["weight"], node.attrs["bias"]
@@ -129,12 +165,30 @@ class _Writer:
             return
         from onnx import helper
 
+        if not bias.any():
+            self.node("MatMul", node, [node.inputs[0], self.constant(f"{node.name}.weight", weight.T.copy())])
+            return
         between = f"{node.outputs[0]}.product"
         names = [self.constant(f"{node.name}.weight", weight.T.copy()), self.constant(f"{node.name}.bias", bias)]
         self.nodes.append(
             helper.make_node("MatMul", [node.inputs[0], names[0]], [between], name=f"{node.name}.product")
         )
         self.node("Add", node, [between, names[1]])
+
+
+def _on_the_left(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None:
+    """The nodes of ``A X``: a product with a constant between two that exchange the last two axes."""
+    if node.op != "Dense" or not node.attrs.get("fixed") or node.attrs["bias"].any():
+        return None
+    before, readers = graph.producer(node.inputs[0]), graph.consumers(node.outputs[0])
+    if before is None or len(readers) != 1 or len(graph.consumers(node.inputs[0])) != 1:
+        return None
+    if {node.inputs[0], node.outputs[0]} & set(graph.outputs):
+        return None
+    rank = len(graph.shapes[node.inputs[0]])
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    swapping = [part.op == "Transpose" and tuple(part.attrs["perm"]) == swap for part in (before, readers[0])]
+    return (before, node, readers[0]) if all(swapping) else None
 
 
 def _window(attrs: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from concord.golden.training import quantize_float
 from concord.graph.ir import Graph, Node, Shape
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
+from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
-from concord.train.layers.dense import Dense
+from concord.train.layers.dense import Dense, FixedDense
 from concord.train.layers.normalised import Normalised, normalised
 from concord.train.layers.pointwise import SLOPES, Add, Moving, Relu, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
@@ -26,8 +27,9 @@ from concord.train.tensor import Tensor, added, carrier
 
 #: Operators with layers, for messages.
 TRAINABLE = (
-    "Add, AveragePool, BatchNormalization behind a Conv or Dense, Conv, Dense (Gemm), GRU, LSTM, MaxPool, ReduceMean, "
-    "Relu, Reshape, Sigmoid, Slice, Tanh, Transpose, and a Softmax or LogSoftmax at the end"
+    "Add (of tensors, or of a bias behind a product), AveragePool, BatchNormalization behind a Conv or Dense, Conv, "
+    "Dense (Gemm, MatMul with a constant), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, "
+    "Transpose, and a Softmax or LogSoftmax at the end"
 )
 
 #: Operators that belong to the loss where they are the last one.
@@ -98,9 +100,13 @@ class Network:
             depthwise = attrs["weight"].shape[:2] == (attrs["group"], 1)
             weight, bias = self._weights(node, index, None if depthwise else 1)
             return Conv(*names, weight, bias, attrs)
+        if node.op == "Dense" and attrs.get("fixed"):
+            return FixedDense(*names, *self._constant(node))
         if node.op == "Dense":
             weight, bias = self._weights(node, index, -1)
-            return Dense(*names, weight, bias)
+            return Dense(*names, weight, None if self._mixed_next(node) else bias)
+        if node.op == "Add" and "constant" in attrs and (layer := self._bias(node)) is not None:
+            return layer
         if node.op in ("LSTM", "GRU"):
             return self._recurrent(node, index)
         return without_weights(node, [self.graph.shapes[name] for name in node.inputs if name])
@@ -118,11 +124,59 @@ class Network:
         )
         return first, second
 
+    def _constant(self, node: Node) -> tuple[Parameter, Parameter | None]:
+        """A matrix that is not trained, and a bias behind it, if there is one."""
+        formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
+        first = Parameter.begin(f"{node.name}.weight", weight, formats.weight, formats.accumulator)
+        if not bias.any():
+            return first, None
+        exp, values = int(first.exp.max()), np.zeros_like(bias) if self.seed is not None else bias
+        return first, Parameter.begin(f"{node.name}.bias", values, formats.bias, formats.accumulator, zero_exp=exp)
+
+    def _mixed_next(self, node: Node) -> bool:
+        """Whether a product has no bias, and only products with constants read it: there is none between them."""
+        if node.attrs["bias"].any() or node.outputs[0] in self.graph.outputs:
+            return False
+        readers = list(self.graph.consumers(node.outputs[0]))
+        for reader in readers:
+            if reader.op in ("Reshape", "Transpose") and reader.outputs[0] not in self.graph.outputs:
+                readers += self.graph.consumers(reader.outputs[0])
+            elif not (reader.op == "Dense" and reader.attrs.get("fixed")):
+                return False
+        return bool(readers)
+
+    def _products_behind(self, tensor: str) -> list[Conv | Dense]:
+        """The product that computes a tensor, and those that compute its input, while layers only move elements."""
+        found: list[Conv | Dense] = []
+        for layer in reversed(self.layers):
+            if tensor in layer.outputs:
+                if not isinstance(layer, Conv | Dense | Moving):
+                    break
+                found += [] if isinstance(layer, Moving) else [layer]
+                tensor = layer.inputs[0]
+        return found
+
+    def _bias(self, node: Node) -> Layer | None:
+        """A bias behind a product that it is no part of; ``None`` if the constant is something else."""
+        shape, given = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
+        whole = (1,) * (len(shape) - len(given)) + given
+        fits = len(whole) == len(shape) and all(own in (1, size) for own, size in zip(whole, shape, strict=True))
+        behind = self._products_behind(node.inputs[0])
+        if not given or not fits or whole[-1] != shape[-1] or not behind:
+            return None
+        values, formats = np.asarray(node.attrs["constant"], np.float64), self.formats
+        values = np.zeros_like(values) if self.seed is not None else values
+        # As that of a product, a bias of zeros begins with the exponent of weights that are trained.
+        product = next((layer for layer in behind if "weight" in layer.parameters), behind[0])
+        exp = int(product.weight.exp.max())
+        constant = Parameter.begin(f"{node.name}.constant", values, formats.bias, formats.accumulator, zero_exp=exp)
+        return Bias(node.name, node.inputs, node.outputs, constant, whole)
+
     def _normalise(self, node: Node) -> None:
         """Put the product in front of a normalisation and that itself in the place of the product."""
         (source,) = node.inputs
         at = next((k for k, layer in enumerate(self.layers) if source in layer.outputs), None)
-        product = None if at is None else self.layers[at]
+        product = None if at is None or isinstance(self.layers[at], FixedDense) else self.layers[at]
         read = [other.name for other in self.graph.consumers(source)]
         if at is None or not isinstance(product, Conv | Dense) or read != [node.name] or source in self.graph.outputs:
             why = "not behind a Conv or Dense whose result nothing else reads"
@@ -185,6 +239,11 @@ class Network:
     def parameters(self) -> dict[str, Parameter]:
         """Every parameter by its name."""
         return {p.name: p for layer in self.layers for p in layer.parameters.values()}
+
+    @property
+    def constants(self) -> dict[str, Parameter]:
+        """What layers multiply with and do not train, by its name."""
+        return {p.name: p for layer in self.layers for p in layer.constants.values()}
 
     @property
     def norms(self) -> dict[str, Norm]:

@@ -51,6 +51,9 @@ def never_negative(graph: Graph, tensor: str) -> bool:
     (node,) = made
     if node.op == "Relu" or (node.op == "Function" and [name for name, _ in node.attrs["functions"]] == ["sigmoid"]):
         return True
+    if node.op == "Dense" and node.attrs.get("fixed"):
+        kept = node.attrs["weight"].min(initial=0) >= 0 and not node.attrs["bias"].any()
+        return kept and never_negative(graph, node.inputs[0])
     return node.op in _KEEPING and all(never_negative(graph, name) for name in node.inputs if name)
 
 
@@ -60,7 +63,8 @@ def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[Site]:
     for layer in layers:
         if isinstance(layer, Conv | Dense):
             (tensor,) = layer.inputs
-            found.append(Site(layer.name, layer.weight, tensor, never_negative(graph, tensor)))
+            fixed = "weight" in layer.constants
+            found.append(Site(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
         elif isinstance(layer, Recurrent):
             tensor = layer.inputs[0]
             for d, cell in enumerate(layer.cells):

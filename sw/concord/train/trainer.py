@@ -14,9 +14,11 @@ import numpy.typing as npt
 from concord.graph.ir import Graph
 from concord.overflow.trained import Trained, mark_of
 from concord.parallel import Engine
+from concord.spec.formats import HALF_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
 from concord.train.layers.base import Pass
+from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.losses import LOSSES, Loss
@@ -28,7 +30,7 @@ from concord.train.settings import Settings
 from concord.train.shards import Passes, Shard, computed, judged, split, together
 from concord.train.sites import passed_on, watch_of
 from concord.train.tensor import Dyadic, Tensor
-from concord.train.watch import OverflowCounts, Watch
+from concord.train.watch import OverflowCounts, Watch, bias_values
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
 EVALUATION_BATCH = 256
@@ -334,11 +336,16 @@ class Trainer:
         """
         graph = self.network.trained()
         if self.watch is not None:
-            biases = {layer.name: layer.bias for layer in self.network.layers if isinstance(layer, Conv | Dense)}
+            layers = self.network.layers
+            biases = {layer.name: layer.bias for layer in layers if isinstance(layer, Conv | Dense)}
+            added = {layer.name: layer for layer in layers if isinstance(layer, Bias)}
             for k, node in enumerate(graph.nodes):
-                bias = biases.get(node.name)
+                bias, layer = biases.get(node.name), added.get(node.name)
                 if bias is not None:
                     graph.nodes[k] = node.with_attrs(bias=self.watch.bias(node.name, bias.tensor))
+                if layer is not None:
+                    values = bias_values(layer.constant.tensor, -HALF_FRAC)
+                    graph.nodes[k] = node.with_attrs(constant=values)
         return graph
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -82,12 +82,15 @@ class Site:
         What it reads; empty for a state.
     positive : bool
         Whether that is never negative.
+    fixed : bool
+        Whether the weights are a constant that is not trained.
     """
 
     name: str
     weight: Parameter
     tensor: str
     positive: bool
+    fixed: bool = False
     sums: Sums = field(default_factory=Sums)
 
 
@@ -212,6 +215,14 @@ class Watch:
         if bias is not None:
             values = _half(values + bias_values(bias, exp))
         exp = max(exp, -HALF_FRAC)
+        whole = np.ldexp(values, -exp)
+        peak = top_of(whole)
+        return Tensor(whole.astype(carrier(peak)), exp, peak)
+
+    def plus(self, x: Tensor, bias: Tensor) -> Tensor:
+        """Numbers of binary16 and a bias that is broadcast to them, added in binary16."""
+        exp = max(min(x.exp, bias.exp), -HALF_FRAC)
+        values = _half(x.values + bias_values(bias, -HALF_FRAC))
         whole = np.ldexp(values, -exp)
         peak = top_of(whole)
         return Tensor(whole.astype(carrier(peak)), exp, peak)
@@ -368,13 +379,23 @@ class Watch:
     def _regrid(self, scale: Scale, free: bool = False) -> None:
         """All weights of a grid on one exponent: the greatest that one needs; not less than before, unless ``free``."""
         fmt = TrainingFormat(self.widths(scale)[0], 0, self.formats.weight.rounding)
-        exp = max(weight_exponent(site.weight, fmt, free) for site in scale.sites)
+        exp = max(self._exponent(scale, site, fmt, free) for site in scale.sites)
         for site in scale.sites:
             move(site.weight, exp, fmt)
 
+    def _exponent(self, scale: Scale, site: Site, fmt: TrainingFormat, free: bool) -> int:
+        """The exponent that the weights of a product need; a constant also gets within the bound by it."""
+        exp = weight_exponent(site.weight, fmt, free)
+        if not site.fixed or self.settings.method != "bound":
+            return exp
+        limit = radius(self.bits, self._limits(scale)[1])
+        while norms(moved(site.weight, exp, fmt), site.positive).max(initial=0) > limit:
+            exp += 1
+        return exp
+
     def _bind(self, scale: Scale) -> int:
         limit = radius(self.bits, self._limits(scale)[1])
-        return sum(bind(site.weight, limit, site.positive) for site in scale.sites)
+        return sum(bind(site.weight, limit, site.positive) for site in scale.sites if not site.fixed)
 
 
 def range_exponent(top: int, exp: int, bits: int) -> int:
@@ -410,6 +431,13 @@ def move(parameter: Parameter, exp: int, fmt: TrainingFormat) -> None:
     parameter.replace(
         weight.astype(parameter.weight.dtype), acc.astype(parameter.acc.dtype), np.full_like(parameter.exp, exp)
     )
+
+
+def moved(parameter: Parameter, exp: int, fmt: TrainingFormat) -> Parameter:
+    """What :func:`move` would make of a parameter."""
+    found = replace(parameter)
+    move(found, exp, fmt)
+    return found
 
 
 def bias_values(bias: Tensor, exp: int) -> Array:

@@ -98,9 +98,14 @@ class Layer:
         return {}
 
     @property
+    def constants(self) -> dict[str, Parameter]:
+        """What it multiplies with and does not train, by what it is to the layer."""
+        return {}
+
+    @property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the node as they are now: what the parameters are worth, exactly."""
-        return {key: parameter.values for key, parameter in self.parameters.items()}
+        """Attributes of the node as they are now: what parameters and constants are worth, exactly."""
+        return {key: parameter.values for key, parameter in (self.parameters | self.constants).items()}
 
     def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
         """Outputs, and what backward needs."""

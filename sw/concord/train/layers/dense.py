@@ -61,12 +61,50 @@ class Dense(Layer):
         return [input_gradient(way.gradient(g), self.weight.tensor, way)], changes
 
 
-def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass, site: str) -> Tensor:
-    """``x W^T + b``, an intermediate; ``site`` is its name for :class:`concord.train.watch.Watch`."""
+class FixedDense(Dense):
+    """``y = x A^T`` along the last axis, A ``[O, K]`` a constant that is not trained, such as an adjacency.
+
+    A is in the format of weights. The axis is that of the nodes, whose elements lie in positions of the NPU: with an
+    accumulator of few bits every product is a term of its own.
+
+    Parameters
+    ----------
+    name, inputs, outputs
+        As for any layer.
+    weight : Parameter
+        A; an accumulator holds what its mantissas do not.
+    bias : Parameter or None
+        One number per output, which is trained.
+    """
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {} if self.bias is None else {"bias": self.bias}
+
+    @property
+    def constants(self) -> dict[str, Parameter]:
+        return {"weight": self.weight}
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        x = way.operand(xs[0], self.name)
+        bias = None if self.bias is None else self.bias.tensor
+        return [product(x, self.weight.tensor, bias, way, self.name, 1)], None
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g = only(grads)
+        changes = {} if self.bias is None else {"bias": bias_gradient(g, way)}
+        return [None if self.first else input_gradient(way.gradient(g), self.weight.tensor, way)], changes
+
+
+def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass, site: str, channels: int = 0) -> Tensor:
+    """``x W^T + b``, an intermediate; ``site`` is its name for :class:`concord.train.watch.Watch`.
+
+    A term of an accumulator of few bits is made of the products of one tap, which has so many ``channels``; 0: all.
+    """
     rows = x.mant.reshape(-1, x.mant.shape[-1])
     mant, peak = exact(np.matmul, rows, x.peak, w.mant.T, w.peak, rows.shape[1])
     if way.watch is not None:
-        of = Products(rows[:, None], w.mant.T[None], rows.shape[1])
+        of = Products(rows[:, None], w.mant.T[None], channels or rows.shape[1])
         mant = way.watch.sums(site, mant[:, None], of)
         return way.watch.half(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
     mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp

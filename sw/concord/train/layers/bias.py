@@ -1,0 +1,49 @@
+"""A bias that no product has: behind a product with an adjacency, or for every element of a map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from concord.graph.ir import Shape
+from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.dense import with_bias
+from concord.train.parameters import Parameter
+from concord.train.products import total
+from concord.train.tensor import Tensor, settled
+
+
+class Bias(Layer):
+    """``y = x + b``, b broadcast to x; rounded to the grid of x, as that of a product.
+
+    Parameters
+    ----------
+    name, inputs, outputs
+        As for any layer.
+    constant : Parameter
+        b.
+    shape : tuple of int
+        Of b, with as many axes as a sample of x; those it is broadcast along are 1.
+    """
+
+    def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], constant: Parameter, shape: Shape):
+        super().__init__(name, inputs, outputs)
+        self.constant, self.shape = constant, shape
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {"constant": self.constant}
+
+    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+        (x,) = xs
+        bias = self.constant.tensor.reshaped(*self.shape)
+        if way.watch is not None:
+            return [way.watch.plus(x, bias)], None
+        return [with_bias(x.mant, x.exp, x.peak, bias, way.formats.intermediate)], None
+
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+        g = only(grads)
+        # A sample and an axis that b is broadcast along are summed over.
+        axes = (0, *(axis for axis, size in enumerate(self.shape, 1) if size < g.mant.shape[axis]))
+        mant, peak = total(g.mant, g.peak, axes)
+        change = settled(mant.reshape(self.constant.blocks.shape), g.exp, peak, way.formats.intermediate)
+        return [None if self.first else g], {"constant": change}
