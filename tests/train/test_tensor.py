@@ -125,6 +125,32 @@ def test_blocks_have_their_own_exponents_on_one_grid(axis, block):
     assert np.abs(got.mant).max() <= 127 << BLOCK_SPREAD
 
 
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("bits, exp, top", [(8, -9, 20), (16, -140, 30), (3, 5, 52), (5, -9, 22)])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64])
+def test_blocks_in_floats_are_those_in_integers(rounding, bits, exp, top, kind):
+    rng = RNG(bits)
+    values = corners(rng, min(top, 22 if kind is np.float32 else 46), (3, 1, 10, 4)) * 1.0
+    values[0, 0, :4] = 0
+    values[1] = np.rint(values[1] / 64) * 8 + 4  # halves
+    peak = int(np.abs(values).max())
+    fmt = TrainingFormat(bits, 4, rounding)
+    got = narrow(Tensor(values.astype(kind), exp, peak), fmt, Noise(3, (1, 2)), axis=2)
+    last = np.pad(np.moveaxis(values, 2, -1).astype(int), [(0, 0)] * 3 + [(0, 2)]).reshape(3, 1, 4, 3, 4)
+    most = max(int(training.bits_to_drop(peak, bits)), -128 - exp)
+    drop = training.bits_to_drop(np.abs(last).max(axis=-1, keepdims=True), bits)
+    drop = np.clip(drop, max(most - BLOCK_SPREAD, -128 - exp, 0), most)
+    noise = Noise(3, (1, 2)).take(last.shape) if rounding == Rounding.STOCHASTIC else None
+    want = np.clip(round_shift(last, drop, rounding, noise), -fmt.q_max, fmt.q_max) << drop - drop.min()
+    assert np.array_equal(got.mant, np.moveaxis(want.reshape(3, 1, 4, 12)[..., :10], -1, 2))
+    assert got.exp == exp + drop.min() and np.abs(got.mant).max() <= got.peak <= 127 << 20
+
+
+def test_a_tensor_of_zeros_has_no_blocks():
+    got = narrow(Tensor(np.zeros((2, 5)), -200, 7), TrainingFormat(4, 4))
+    assert got.exp == -128 and not got.mant.any()
+
+
 def away(x):
     return int(abs(x) + Fraction(1, 2)) * (1 if x >= 0 else -1)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.golden.rounding import round_shift
+from concord.golden.rounding import Ints, round_shift
 from concord.golden.training import bits_to_drop
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
@@ -90,9 +90,9 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
     """
     if not fmt.block and tensor.peak <= fmt.q_max and TRAIN_EXP_MIN <= tensor.exp <= TRAIN_EXP_MAX:
         return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
+    if fmt.block and tensor.mant.size and (found := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
+        return found
     top = top_of(tensor.mant)
-    if fmt.block and top:
-        return _narrow_blocks(tensor, top, fmt, noise, axis)
     exp = tensor.exp + _excess(top, fmt.bits)
     exp = min(max(exp, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
     right = exp - tensor.exp if top else 0
@@ -162,24 +162,58 @@ def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], lim
     return out
 
 
-def _narrow_blocks(tensor: Tensor, top: int, fmt: TrainingFormat, noise: Noise | None, axis: int) -> Tensor:
-    """An exponent per block, on one grid: mantissas are multiples of 2 to the power of what their block has more."""
-    whole = np.moveaxis(tensor.mant, axis, -1).astype(np.int64)
-    size = whole.shape[-1]
-    padded = np.pad(whole, [(0, 0)] * (whole.ndim - 1) + [(0, -size % fmt.block)])
-    blocks = padded.reshape(*whole.shape[:-1], -1, fmt.block)
-    tops = np.abs(blocks).max(axis=-1, keepdims=True)
-    most = _excess(top, fmt.bits)
-    most = max(most, TRAIN_EXP_MIN - tensor.exp)
+def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None, axis: int) -> Tensor | None:
+    """An exponent per block, on one grid: mantissas are multiples of 2 to the power of what their block has more.
+
+    ``None`` for zeros, which have no blocks.
+    """
+    at = axis % tensor.mant.ndim
+    whole, size = tensor.mant, tensor.mant.shape[at]
+    if size % fmt.block:
+        sides = [(0, -size % fmt.block if k == at else 0) for k in range(whole.ndim)]
+        whole = np.pad(whole, sides)
+    blocks = whole.reshape(*whole.shape[:at], -1, fmt.block, *whole.shape[at + 1 :])
+    tops = np.maximum(blocks.max(axis=at + 1, keepdims=True), -blocks.min(axis=at + 1, keepdims=True)).astype(np.int64)
+    top = int(tops.max())
+    if not top:
+        return None
+    most = max(_excess(top, fmt.bits), TRAIN_EXP_MIN - tensor.exp)
     drop = np.clip(bits_to_drop(tops, fmt.bits), max(most - BLOCK_SPREAD, TRAIN_EXP_MIN - tensor.exp, 0), most)
     if tensor.exp + most > TRAIN_EXP_MAX:
         raise OverflowError(f"exponents must be at most {TRAIN_EXP_MAX}, not {tensor.exp + most}; lower the rate")
-    bits = noise.take(blocks.shape) if noise is not None and fmt.rounding == Rounding.STOCHASTIC else None
-    mant = np.clip(round_shift(blocks, drop, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
     least = int(drop.min())
-    mant = (mant << (drop - least)).reshape(padded.shape)[..., :size]
-    peak = top_of(mant)
-    return Tensor(np.moveaxis(mant.astype(carrier(peak)), -1, axis), tensor.exp + least, peak)
+    if whole.dtype == np.int64 or top > _RINT_LIMIT or fmt.rounding != Rounding.NEAREST_AWAY:
+        mant = _shift_blocks(blocks, drop, fmt, noise, at) << (drop - least)
+        peak = top_of(mant)
+    else:
+        mant = _rint_blocks(blocks, drop, least, top, fmt.q_max)
+        peak = int((np.minimum(round_shift(tops, drop), fmt.q_max) << drop - least).max())
+    mant = mant.reshape(whole.shape)[(*[slice(None)] * at, slice(size))]
+    return Tensor(mant.astype(carrier(peak), copy=False), tensor.exp + least, peak)
+
+
+def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: Noise | None, at: int) -> Ints:
+    """Blocks along the axis behind ``at``, without the bits that each drops; noise is in the order of the blocks."""
+    exact, bits = blocks.astype(np.int64), None
+    if noise is not None and fmt.rounding == Rounding.STOCHASTIC:
+        # Blocks are the last axes then, as they are in the tensor whose blocked axis is the last one.
+        moved = np.moveaxis(exact, (at, at + 1), (-2, -1))
+        bits = np.moveaxis(noise.take(moved.shape), (-2, -1), (at, at + 1))
+    return np.clip(round_shift(exact, drop, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
+
+
+def _rint_blocks(blocks: Array, drop: Ints, least: int, top: int, limit: int) -> Array:
+    """Blocks without the bits that each drops, halves away from zero as in :func:`nearest_away`, in units of ``least``
+    bits."""
+    units = drop - least
+    single = blocks.dtype == np.float32 and top <= _RINT_SINGLE and limit << int(units.max()) <= SINGLE
+    kind = np.float32 if single else np.float64
+    factor = np.where(drop, np.ldexp(1 + np.finfo(kind).eps, -drop), 1).astype(kind)
+    out: Array = np.multiply(blocks, factor, dtype=kind)
+    np.rint(out, out=out)
+    np.clip(out, -limit, limit, out=out)
+    out *= np.ldexp(kind(1), units)
+    return out
 
 
 def settled(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
