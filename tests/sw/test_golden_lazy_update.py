@@ -224,6 +224,15 @@ def test_pretrained_weights_keep_the_bits_of_both(values, bits):
         assert error <= unit / 2 or (abs(w) == fmt.q_max and error <= unit * 3 / 2)  # the greatest may saturate
 
 
+def test_what_a_format_holds_begins_as_it_is():
+    fmt = TrainingFormat(5)
+    held = np.array([8, -3, 5, 0]) / 4.0  # the greatest one is a power of two: 16 steps of 1/8, and there are 15
+    weight, acc, exp = start(held, fmt, ACC16)
+    assert (weight.tolist(), acc.tolist(), int(exp)) == ([8, -3, 5, 0], [0] * 4, -2)
+    weight, acc, exp = start([2.0, 0.375], fmt, ACC16)  # the other one needs steps of 1/8
+    assert weight.tolist() == [15, 3] and acc.tolist() == [32767, 0] and exp == -3
+
+
 def test_weights_that_are_not_finite_are_refused():
     for value in (np.nan, np.inf):
         with pytest.raises(ValueError, match="weights must be finite"):

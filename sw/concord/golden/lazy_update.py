@@ -79,7 +79,9 @@ def start(
 ) -> tuple[Ints, Ints, Ints]:
     """Weights, accumulators and exponents of the weights for blocks of floats ``values[..., n]``.
 
-    The accumulator takes what rounding to the weight leaves, so a pretrained weight begins with all bits of both.
+    The accumulator takes what rounding to the weight leaves, so a pretrained weight begins with all bits of both. A
+    block that would saturate, and whose numbers are all multiples of the next step, has that one: what a format holds
+    begins as it is.
 
     Parameters
     ----------
@@ -101,6 +103,9 @@ def start(
     if not np.all(np.isfinite(exact)):
         raise ValueError("weights must be finite, not infinite or NaN")
     exp = np.where(np.any(exact, axis=-1), shared_exponent(exact, fmt.bits), zero_exp)
+    over = np.ldexp(np.abs(exact).max(axis=-1, initial=0.0), -exp) > fmt.q_max
+    coarser = np.ldexp(exact, -1 - exp[..., None])
+    exp = exp + (over & np.all(coarser == np.rint(coarser), axis=-1))
     exp = np.clip(exp, max(TRAIN_EXP_MIN + accumulator.shift, least_exp), TRAIN_EXP_MAX)
     total = nearest_away(np.ldexp(exact, accumulator.shift - exp[..., None]))
     weight = np.clip(round_shift(total, accumulator.shift), -fmt.q_max, fmt.q_max)
