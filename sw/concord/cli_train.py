@@ -36,21 +36,29 @@ _PERIOD = 30.0
 def trainer_of(plan: Plan, engine: Engine | None = None) -> Trainer:
     """A trainer for what a file describes; ``ValueError`` if it cannot be."""
     from concord.frontend import import_model
-    from concord.train import Samples, Trainer, described
+    from concord.train import Samples, Trainer, augmented, described, fitted, taught
 
     arrays, names = arrays_of(plan.data), plan.names
-    if missing := [names[key] for key in ("x", "y") if names[key] not in arrays]:
+    if missing := [names[key] for key in ("x", "y") if names[key] not in arrays and not (plan.taught and key == "y")]:
         raise ValueError(f"{plan.data} must have the arrays {missing}, and has {sorted(arrays)}")
     if isinstance(plan.model, Path):
         graph = import_model(plan.model, batchnorm=plan.batchnorm)
     else:
         graph = described(plan.model, plan.input_shape or ())
     sets = [
-        Samples(arrays[names[x]], arrays[names[y]], plan.scale, plan.zero)
+        Samples(arrays[names[x]], arrays[names[x if plan.taught else y]], plan.scale, plan.zero)
         for x, y in (("x", "y"), ("test_x", "test_y"))
-        if names[x] in arrays and names[y] in arrays
+        if names[x] in arrays and (plan.taught or names[y] in arrays)
     ]
-    return Trainer(graph, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random, engine)
+    for what, samples in zip(("training", "test"), sets, strict=False):
+        samples.check_inputs(what, graph)
+    seed, more = plan.settings.seed, plan.augmentation
+    start = fitted(graph, plan.settings.formats, sets[0].inputs(slice(None))) if plan.fitted else graph
+    if plan.taught:
+        sets = [taught(graph, samples, None if k else more, seed) for k, samples in enumerate(sets)]
+    elif more is not None:
+        sets[0] = augmented(sets[0], more, seed)
+    return Trainer(start, sets[0], plan.settings, sets[1] if len(sets) > 1 else None, plan.random, engine)
 
 
 @click.command()

@@ -284,7 +284,7 @@ def test_an_interruption_loses_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("[model]", "[models]", "must have model, data, train, formats, overflow only, not models"),
+        ("[model]", "[models]", "must have model, data, augment, train, formats, overflow only, not models"),
         ("epochs = 2", "epoch = 2", "must have epochs, batch"),
         ('"digits.npz"', '"net.toml"', "must be an npz file"),
         ("input = [1, 8, 8]", "input = [1, 8, 7]", "must have the shape"),

@@ -186,6 +186,27 @@ def loss(weight: Floats, other: Floats, products: Floats) -> float:
     return float(np.einsum("goi,gij,goj->", change, products, change, optimize=True))
 
 
+def best(weight: Floats, allowed: Units, halves: tuple[Floats, Floats]) -> Floats | None:
+    """The best weights, or ``None`` if these are the nearest ones.
+
+    Parameters
+    ----------
+    weight, allowed
+        As for :func:`rounded`.
+    halves : two arrays
+        Mean products of inputs of two halves of the samples.
+    """
+    one, other = halves
+    nearest = allowed.nearest(weight)
+    least, chosen = KEPT * (loss(weight, nearest, one) + loss(weight, nearest, other)), None
+    for damping in DAMPINGS:
+        held = loss(weight, rounded(weight, allowed, one, damping), other)
+        held += loss(weight, rounded(weight, allowed, other, damping), one)
+        if held < least:
+            least, chosen = held, damping
+    return None if chosen is None else rounded(weight, allowed, (one + other) / 2, chosen)
+
+
 class Rounder:
     """Rounds the weights of a network for samples.
 
@@ -213,7 +234,7 @@ class Rounder:
     def _weight(self, node: Node, allowed: Units) -> Floats | None:
         key = node.name, allowed.largest, allowed.unit.tobytes()
         if key not in self._chosen:
-            self._chosen[key] = self._choose(node.attrs["weight"], allowed, self._halves(node))
+            self._chosen[key] = best(node.attrs["weight"], allowed, self._halves(node))
         return self._chosen[key]
 
     def _halves(self, node: Node) -> tuple[Floats, Floats]:
@@ -227,15 +248,3 @@ class Rounder:
             one, other = (moments(node, half, channel_means(node, half) * biased) for half in (x[0::2], x[1::2]))
             self._products[node.name] = one, other
         return self._products[node.name]
-
-    def _choose(self, weight: Floats, allowed: Units, halves: tuple[Floats, Floats]) -> Floats | None:
-        """The best weights, or ``None`` if these are the nearest ones."""
-        one, other = halves
-        nearest = allowed.nearest(weight)
-        best, chosen = KEPT * (loss(weight, nearest, one) + loss(weight, nearest, other)), None
-        for damping in DAMPINGS:
-            held = loss(weight, rounded(weight, allowed, one, damping), other)
-            held += loss(weight, rounded(weight, allowed, other, damping), one)
-            if held < best:
-                best, chosen = held, damping
-        return None if chosen is None else rounded(weight, allowed, (one + other) / 2, chosen)

@@ -1,10 +1,15 @@
 """Training in block floating point with lazy update [lazy-update]; the rules are in ``docs/training.md``."""
 
+from concord.train.augment import Augmentation, augmented, taught
 from concord.train.data import Samples
 from concord.train.describe import adjacency_of, described
 from concord.train.export import export_onnx
 from concord.train.network import CannotTrain
 from concord.train.settings import Settings
+from concord.train.start import fitted
 from concord.train.trainer import Figures, Trainer
 
-__all__ = ["CannotTrain", "Figures", "Samples", "Settings", "Trainer", "adjacency_of", "described", "export_onnx"]
+__all__ = [
+    "Augmentation", "CannotTrain", "Figures", "Samples", "Settings", "Trainer", "adjacency_of", "augmented",
+    "described", "export_onnx", "fitted", "taught",
+]  # fmt: skip

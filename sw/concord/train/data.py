@@ -47,9 +47,19 @@ class Samples:
 
     def check(self, what: str, graph: Graph, output: str, loss: str) -> None:
         """Raise ``ValueError`` unless a network can read and judge them."""
-        name, x, y = graph.inputs[0], np.asarray(self.x), np.asarray(self.y)
-        if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
-            raise ValueError(f"{what} data must be numbers, not {x.dtype} and {y.dtype}")
+        self.check_inputs(what, graph)
+        x, y = np.asarray(self.x), np.asarray(self.y)
+        if y.dtype.kind not in "iufb":
+            raise ValueError(f"labels of the {what} data must be numbers, not {y.dtype}")
+        if len(y) != len(x) if y.ndim else True:
+            raise ValueError(f"{what} data must have a label for each of {len(x)} samples, not {list(y.shape)}")
+        self._check_labels(what, y, prod(graph.shapes[output]), loss)
+
+    def check_inputs(self, what: str, graph: Graph) -> None:
+        """Raise ``ValueError`` unless a network can read them."""
+        name, x = graph.inputs[0], np.asarray(self.x)
+        if x.dtype.kind not in "iufb":
+            raise ValueError(f"{what} data must be numbers, not {x.dtype}")
         shape = graph.sample_shape(name)
         if not x.ndim or not len(x):
             raise ValueError(f"{what} data must have at least one sample, not the shape {list(x.shape)}")
@@ -60,9 +70,6 @@ class Samples:
         if x.dtype.kind == "f" and not np.isfinite(x).all():
             first = int(np.argwhere(~np.isfinite(x))[0][0])
             raise ValueError(f"{what} data must be finite, and sample {first} has an infinity or NaN")
-        if len(y) != len(x) if y.ndim else True:
-            raise ValueError(f"{what} data must have a label for each of {len(x)} samples, not {list(y.shape)}")
-        self._check_labels(what, y, prod(graph.shapes[output]), loss)
 
     def _check_labels(self, what: str, y: Array, outputs: int, loss: str) -> None:
         if loss == "cross_entropy":

@@ -97,13 +97,12 @@ class Network:
         names = node.name, node.inputs, node.outputs
         attrs = node.attrs
         if node.op == "Conv":
-            depthwise = attrs["weight"].shape[:2] == (attrs["group"], 1)
-            weight, bias = self._weights(node, index, None if depthwise else 1)
+            weight, bias = self._weights(node, index, weight_axis(node))
             return Conv(*names, weight, bias, attrs)
         if node.op == "Dense" and attrs.get("fixed"):
             return FixedDense(*names, *self._constant(node))
         if node.op == "Dense":
-            weight, bias = self._weights(node, index, -1)
+            weight, bias = self._weights(node, index, weight_axis(node))
             return Dense(*names, weight, None if self._mixed_next(node) else bias)
         if node.op == "Add" and "constant" in attrs and (layer := self._bias(node)) is not None:
             return layer
@@ -301,6 +300,13 @@ class Network:
         between = {node.inputs[0] for node in self.graph.nodes if node.op == "BatchNorm"}
         graph.shapes = {name: shape for name, shape in graph.shapes.items() if name not in between}
         return graph
+
+
+def weight_axis(node: Node) -> int | None:
+    """The axis of a Conv's or Dense's weights along which blocks are: input channels; ``None`` if depthwise."""
+    if node.op == "Dense":
+        return -1
+    return None if node.attrs["weight"].shape[:2] == (node.attrs["group"], 1) else 1
 
 
 def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:

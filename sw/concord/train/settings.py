@@ -11,6 +11,7 @@ from typing import Any
 
 from concord.spec.formats import Rounding
 from concord.spec.training import TrainingFormats
+from concord.train.augment import Augmentation
 from concord.train.losses import LOSSES
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Dyadic
@@ -108,6 +109,12 @@ class Plan:
         Whether weights are random at the start.
     batchnorm : bool
         Whether BatchNormalization of the file is trained, and not folded before.
+    fitted : bool
+        Whether weights of the file are rounded for the samples at the start, see :mod:`concord.train.start`.
+    augmentation : Augmentation or None
+        Changed samples on top of those that are there.
+    taught : bool
+        Whether targets are what the network of the file gives, and not the labels.
     data : Path
         An npz file.
     names : dict
@@ -125,6 +132,9 @@ class Plan:
     scale: float = 1.0
     zero: float = 0.0
     batchnorm: bool = False
+    fitted: bool = False
+    augmentation: Augmentation | None = None
+    taught: bool = False
 
 
 _DATA = {"x": "x_train", "y": "y_train", "test_x": "x", "test_y": "y"}
@@ -142,10 +152,10 @@ def read_plan(path: Path) -> Plan:
         contents = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} must be TOML: {error}") from error
-    _known(contents, ("model", "data", "train", "formats", "overflow"), str(path))
+    _known(contents, ("model", "data", "augment", "train", "formats", "overflow"), str(path))
     model, data = (_table(contents, name, path) for name in ("model", "data"))
-    _known(model, ("file", "layers", "input", "start", "batchnorm"), f"{path} [model]")
-    _known(data, ("file", "scale", "zero", *_DATA), f"{path} [data]")
+    _known(model, ("file", "layers", "input", "start", "batchnorm", "rounding"), f"{path} [model]")
+    _known(data, ("file", "scale", "zero", "targets", *_DATA), f"{path} [data]")
     start = model.get("start", "random" if "layers" in model else "pretrained")
     if ("file" in model) == ("layers" in model) or start not in ("random", "pretrained"):
         raise ValueError(f'{path} [model] must have file or layers, and start = "random" or "pretrained"')
@@ -154,6 +164,17 @@ def read_plan(path: Path) -> Plan:
     batchnorm = model.get("batchnorm", "fold")
     if batchnorm not in ("train", "fold") or ("batchnorm" in model and "layers" in model):
         raise ValueError(f'{path} [model] batchnorm must be "train" or "fold", beside file, not {batchnorm!r}')
+    pretrained = "file" in model and start == "pretrained"
+    rounding, targets = model.get("rounding", "nearest"), data.get("targets", "labels")
+    if rounding not in ("nearest", "samples") or (rounding == "samples" and (not pretrained or batchnorm == "train")):
+        raise ValueError(
+            f'{path} [model] rounding must be "nearest", or "samples" beside a pretrained file whose '
+            f"BatchNormalization is not trained, not {rounding!r}"
+        )
+    if targets not in ("labels", "network") or (targets == "network" and not pretrained):
+        raise ValueError(
+            f'{path} [data] targets must be "labels", or "network" with a pretrained file, not {targets!r}'
+        )
     if not isinstance(data.get("file"), str):
         raise ValueError(f"{path} [data] must have file, an npz file")
     where = path.parent / model["file"] if "file" in model else list(model["layers"])
@@ -163,8 +184,11 @@ def read_plan(path: Path) -> Plan:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{path} [data] {name} must be a number, not {value!r}")
         numbers[name] = float(value)
+    settings = _settings(contents, path)
+    if targets == "network" and settings.loss != "mse":
+        raise ValueError(f'{path} [train] loss must be "mse" with targets = "network", not {settings.loss!r}')
     return Plan(
-        _settings(contents, path),
+        settings,
         where,
         tuple(model["input"]) if "input" in model else None,
         start == "random",
@@ -172,7 +196,24 @@ def read_plan(path: Path) -> Plan:
         {name: str(data.get(name, default)) for name, default in _DATA.items()},
         **numbers,
         batchnorm=batchnorm == "train",
+        fitted=rounding == "samples",
+        augmentation=_augmentation(contents, path, targets == "network") if "augment" in contents else None,
+        taught=targets == "network",
     )
+
+
+def _augmentation(contents: Mapping[str, Any], path: Path, taught: bool) -> Augmentation:
+    given = _table(contents, "augment", path)
+    _known(given, tuple(f.name for f in fields(Augmentation)), f"{path} [augment]")
+    if "shift" in given:
+        given["shift"] = tuple(given["shift"])
+    try:
+        found = Augmentation(**given)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} [augment]: {error}") from error
+    if found.mix and not taught:
+        raise ValueError(f'{path} [augment] mix must be 0 unless [data] targets = "network", not {found.mix!r}')
+    return found
 
 
 def _table(contents: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
