@@ -18,7 +18,7 @@ from concord.bench.evidence.runs import work
 from concord.bench.evidence.scratch import LAZY, SEEDS, WITHOUT, Scratch
 from concord.bench.evidence.store import CHOICE, Result, Run, Store
 from concord.bench.evidence.tables import rows
-from concord.train import Samples, Settings, described
+from concord.train import Augmentation, Samples, Settings, described
 
 DOCS = Path(__file__).parents[2] / "docs"
 LAYERS = [{"op": "flatten"}, {"op": "dense", "outputs": 3}]
@@ -94,9 +94,10 @@ def tuning():
     x, more = rng.random((30, 1, 4, 4)), rng.random((45, 1, 4, 4))
     width = Width("w3a8-trained", "w3a8, trained", widths(3, 8), True)
     study = FineTuning(
-        "none", "Tiny", "a product", Settings(epochs=8, batch=4), (Fraction(1, 64), Fraction(1, 1 << 20)),
+        "none", "Tiny", "a product", Settings(epochs=8, batch=4), (Fraction(1, 256), Fraction(1, 1 << 20)),
+        Augmentation(noise=0.1),
         (Width("float", "float32", None), Width("w8a8", "w8a8", widths(8, 8)), Width("w3a8", "w3a8", widths(3, 8)),
-         width), folds=3,
+         Width("w3a8-start", "w3a8, for samples", widths(3, 8), start=True), width), folds=3,
     )  # fmt: skip
     study.__dict__["graph"] = graph
     targets, theirs = (study._outputs(a) for a in (x, more))
@@ -114,9 +115,13 @@ def test_every_sample_is_judged_once_and_never_by_a_network_that_has_learned_it(
         assert len(split.train) == 20 + 45 and not learned & {x.tobytes() for x in split.test.x}
         judged += [x.tobytes() for x in split.test.x]
     assert sorted(judged) == sorted(x.tobytes() for x in images)
-    choice = study.split(CHOICE)
+    choice = study.split(CHOICE)  # 30 samples and as many changed ones: about as many as the 65 of a fold
     seen = {x.tobytes() for x in np.concatenate([choice.train.x, choice.validation.x])}
-    assert len(choice.train) == 30 and len(choice.validation) == 15 and not seen & set(judged)
+    assert {x.tobytes() for x in np.concatenate([choice.train.x[:30], choice.validation.x])} == {
+        x.tobytes() for x in study._samples[3]
+    }
+    assert np.array_equal(choice.train.y, study._outputs(choice.train.x))
+    assert len(choice.train) == 60 and len(choice.validation) == 15 and not seen & set(judged)
 
 
 def test_fine_tuning_trains_in_the_format(tmp_path):
@@ -124,11 +129,12 @@ def test_fine_tuning_trains_in_the_format(tmp_path):
     work([study], store, 10, lambda text: None)
     found = rows(study, store)
     assert found["float"].accuracies == [100] * 3 and found["w8a8"].differences == [0] * 3
-    assert store.results[Run("tune-none", "w3a8-trained", CHOICE)].rate == "1/64"
+    assert store.results[Run("tune-none", "w3a8-trained", CHOICE)].rate == "1/256"
     errors = {
         rate: loss for rate, (_, loss) in store.results[Run("tune-none", "w3a8-trained", CHOICE)].candidates.items()
     }
-    assert errors["1/64"] < errors["1/1048576"]  # at the small rate nothing moves
+    assert errors["1/256"] < errors["1/1048576"]  # at the small rate nothing moves
+    assert store.results[Run("tune-none", "w3a8-start", 1)].facts["start"] == "samples"
     assert all(r.counts and not r.facts["data"]["train"].startswith("0") for r in found["w3a8-trained"].results)
     text = page([study], store)
     assert "w3a8, trained, against w3a8" in text and "Not run yet" not in text
@@ -160,7 +166,7 @@ def test_the_page_says_what_is_met_and_what_is_missing(lost, verdict, tmp_path):
         f"| 5 of 5 | 1/4 | {97 - 100 * lost:.2f} ± 1.58 | -{low} (-{low} to -{low}) | 10.00 % | 20.00 % | 1 | 1.5 |"
         in text
     )
-    assert f"-{low} points to float32, PyTorch; target -0.5 or better: {verdict}.\n" in text
+    assert f"-{low} ± 0.00 points to float32, PyTorch; target -0.5 or better: {verdict}.\n" in text
     assert "* Tiny: float32, seeds 0; none, seeds 3, 4, 5; stochastic, seeds 1, 2, 3, 4, 5" in text
     assert f"against BFP without lazy update: {4.5 - 100 * lost:+.2f}" in text
     del store.results[Run("tiny", "lazy", 5)]

@@ -21,7 +21,7 @@ from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.spec.presets import ECP5_85F
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
-from concord.train import Samples, Settings, Trainer
+from concord.train import Augmentation, Samples, Settings, Trainer, fitted
 from concord.train.noise import permutation
 
 from .data import Missing, Split, arrays
@@ -55,22 +55,29 @@ class Width:
         ``None``: the float network.
     trained : bool
         Whether the network is trained in the format, after it was rounded to it.
+    start : bool
+        Whether weights are rounded for the inputs of samples, and not to the nearest.
     """
 
     name: str
     title: str
     formats: TrainingFormats | None
     trained: bool = False
+    start: bool = False
 
 
-def _both(weight: int, activation: int) -> tuple[Width, Width]:
+def _three(weight: int, activation: int) -> tuple[Width, Width, Width]:
     name, formats = f"w{weight}a{activation}", widths(weight, activation)
-    return Width(name, f"{name}, rounded", formats), Width(f"{name}-trained", f"{name}, trained in it", formats, True)
+    return (
+        Width(name, f"{name}, rounded", formats),
+        Width(f"{name}-start", f"{name}, rounded for samples", formats, start=True),
+        Width(f"{name}-trained", f"{name}, then trained in it", formats, True, True),
+    )
 
 
 FLOAT = Width("float", "float32, as it is", None)
 EIGHT = Width("w8a8", "w8a8, rounded", widths(8, 8))
-WIDTHS = (FLOAT, EIGHT, *_both(5, 8), *_both(6, 6), *_both(5, 5))
+WIDTHS = (FLOAT, EIGHT, *_three(5, 8), *_three(6, 6), *_three(5, 5))
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,13 @@ class FineTuning:
     settings : Settings
         Everything but rate, seed and formats; the loss is that of the outputs.
     rates : tuple of Fraction
-        Of them the one is taken that is best for calibration samples, which have no labels and are in no fold.
+        Of them the one is taken that is best for calibration samples, which have no labels and are in no fold, with the
+        first format that is trained.
     variants : tuple of Width
         Formats.
+    augmentation : Augmentation
+        How the few samples of the choice are changed, so that there are about as many as in a fold; ``copies`` are as
+        many as that takes.
     folds : int
         Parts that the samples with labels are divided into.
     """
@@ -98,6 +109,7 @@ class FineTuning:
     about: str
     settings: Settings
     rates: tuple[Fraction, ...]
+    augmentation: Augmentation
     variants: tuple[Width, ...] = WIDTHS
     folds: int = 5
 
@@ -108,24 +120,41 @@ class FineTuning:
 
     @property
     def runs(self) -> list[Run]:
-        """All runs in their order: a format after the other, its rate first; folds count from 1."""
+        """All runs in their order: a format after the other, in front of the first trained one the rate; folds count
+        from 1."""
         folds = range(1, self.folds + 1)
         return [
-            Run(self.name, width.name, fold) for width in self.variants for fold in (*[CHOICE] * width.trained, *folds)
+            Run(self.name, width.name, fold)
+            for width in self.variants
+            for fold in (*[CHOICE] * (width.name == self.chooser), *folds)
         ]
+
+    @property
+    def chooser(self) -> str:
+        """The format whose best rate is that of all."""
+        return next((width.name for width in self.variants if width.trained), "")
 
     def split(self, fold: int) -> Split:
         """The samples of a fold, or of the choice: labels where something is judged, else outputs of the network."""
-        inputs, labels, targets, more, theirs = self._samples
         if fold == CHOICE:
-            count = 2 * len(more) // 3
-            learned, left = (Samples(more[rows], theirs[rows]) for rows in (slice(0, count), slice(count, None)))
-            return Split(learned, left, left)
+            return self._choice
+        inputs, labels, targets, more, theirs = self._samples
         parts = np.array_split(permutation(*_FOLDS, len(inputs)), self.folds)
         judged = parts.pop(fold - 1)
         others = np.concatenate(parts)
         train = Samples(np.concatenate([inputs[others], more]), np.concatenate([targets[others], theirs]))
         return Split(train, Samples(more, theirs), Samples(inputs[judged], labels[judged]))
+
+    @cached_property
+    def _choice(self) -> Split:
+        """Calibration samples alone: two thirds, and changed ones, to learn from; the others to choose with."""
+        inputs, _, _, more, theirs = self._samples
+        count = 2 * len(more) // 3
+        whole = len(inputs) * (self.folds - 1) / self.folds + len(more)
+        changed = replace(self.augmentation, copies=max(1, round(whole / count) - 1)).changed(more[:count], CHOICE)
+        targets = np.concatenate([theirs[:count], self._outputs(changed)])
+        left = Samples(more[count:], theirs[count:])
+        return Split(Samples(np.concatenate([more[:count], changed]), targets), left, left)
 
     @cached_property
     def _samples(self) -> tuple[Floats, Labels, Floats, Floats, Floats]:
@@ -174,7 +203,9 @@ class FineTuning:
     def facts(self, run: Run) -> dict[str, Any]:
         """Everything that decides a run beside the code and the rate that was chosen."""
         width = self._width(run)
-        facts = {"formats": width.formats and asdict(width.formats), "data": self.split(run.seed).facts}
+        formats = width.formats and asdict(width.formats)
+        facts: dict[str, Any] = {"formats": formats, "data": self.split(run.seed).facts}
+        facts |= {"start": "samples"} if width.start else {}
         if not width.trained:
             return facts
         settings = self.settings.facts
@@ -187,27 +218,28 @@ class FineTuning:
         found = store.has(run, self.facts(run))
         if not found or run.seed == CHOICE or not self._width(run).trained:
             return found
-        return store.results[run].rate == self._chosen(run, store)
+        return store.results[run].rate == self._chosen(store)
 
-    def _chosen(self, run: Run, store: Store) -> str:
-        return store.results[Run(self.name, run.variant, CHOICE)].rate
+    def _chosen(self, store: Store) -> str:
+        return store.results[Run(self.name, self.chooser, CHOICE)].rate
 
     def do(self, run: Run, store: Store) -> Result:
         """Do a run: try all rates, or judge a fold; the rates must have been chosen."""
         start, split, width = time.process_time(), self.split(run.seed), self._width(run)
+        graph = fitted(self.graph, width.formats, split.train.x) if width.formats and width.start else self.graph
         result = Result(*run, facts=self.facts(run))
         if width.formats is None:
             right = self._outputs(split.test.x).argmax(axis=1) == split.test.y
             result = replace(result, test=float(right.mean()), samples=len(right))
         elif run.seed == CHOICE:
-            trainers = {rate: self._trained(width.formats, run.seed, rate, split) for rate in self.rates}
+            trainers = {rate: self._trained(graph, width.formats, run.seed, rate, split) for rate in self.rates}
             losses = {rate: trainer.judge(split.validation)[0] for rate, trainer in trainers.items()}
             best = min(losses, key=lambda rate: losses[rate])
             candidates = {str(rate): [None, round(loss, 5)] for rate, loss in losses.items()}
             result = replace(result, rate=str(best), candidates=candidates)
         else:
-            rate = Fraction(self._chosen(run, store)) if width.trained else None
-            trainer = self._trained(width.formats, run.seed, rate, split)
+            rate = Fraction(self._chosen(store)) if width.trained else None
+            trainer = self._trained(graph, width.formats, run.seed, rate, split)
             judge = Trainer(trainer.trained(), split.test, Settings(formats=width.formats))
             result = replace(
                 result, rate="" if rate is None else str(rate), test=judge.judge(split.test)[1],
@@ -216,10 +248,12 @@ class FineTuning:
             )  # fmt: skip
         return replace(result, seconds=round(time.process_time() - start, 2))
 
-    def _trained(self, formats: TrainingFormats, fold: int, rate: Fraction | None, split: Split) -> Trainer:
-        """The network in the formats, trained in them at a rate, or only rounded."""
+    def _trained(
+        self, graph: Graph, formats: TrainingFormats, fold: int, rate: Fraction | None, split: Split
+    ) -> Trainer:
+        """A network in the formats, trained in them at a rate, or only rounded."""
         settings = replace(self.settings, loss="mse", seed=fold, formats=formats, rate=rate or self.settings.rate)
-        trainer = Trainer(self.graph, split.train, settings)
+        trainer = Trainer(graph, split.train, settings)
         if rate is not None:
             trainer.fit()
         return trainer

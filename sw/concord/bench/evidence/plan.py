@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from concord.train import Settings
+from concord.train import Augmentation, Settings
 
 from .data import digits, large
 from .finetune import FineTuning
 from .networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
-from .scratch import ALL, Scratch
+from .scratch import ALL, FEW, ROOM, Scratch
 
 Study = Scratch | FineTuning
 
@@ -19,6 +19,11 @@ def _settings(epochs: int, batch: int = 32) -> Settings:
     half = Fraction(1, 2)
     steps = ((epochs // 2, half), (3 * epochs // 4, half)) if epochs > 1 else ()
     return Settings(epochs=epochs, batch=batch, schedule=steps)
+
+
+def _halving(epochs: int, batch: int) -> Settings:
+    """The rate halves after every epoch."""
+    return Settings(epochs=epochs, batch=batch, schedule=tuple((k, Fraction(1, 2)) for k in range(1, epochs)))
 
 
 def _rates(*powers: int) -> tuple[Fraction, ...]:
@@ -33,15 +38,15 @@ STUDIES: tuple[Study, ...] = (
     ),
     Scratch(
         "digits-lstm", "Digits, LSTM", "32 units that read eight rows of eight pixels, a product",
-        lstm, digits, _settings(10), _rates(4, 3, 2),
+        lstm, digits, _settings(10), _rates(4, 3, 2), (*FEW, ROOM),
     ),
     FineTuning(
         "kws_dscnn", "Keywords, DS-CNN", "the reference network of MLPerf Tiny, 500 clips with labels, 100 without",
-        _settings(2, 16), _rates(13, 12, 11),
+        _halving(4, 16), _rates(12, 11, 10), Augmentation(shift=(0, 2, 0), mix=0.3),
     ),
     FineTuning(
         "ic_resnet8", "CIFAR-10, ResNet-8", "the reference network of MLPerf Tiny, 400 images with labels, 100 without",
-        _settings(2, 16), _rates(15, 14, 13),
+        _halving(4, 16), _rates(14, 13, 12), Augmentation(shift=(0, 2, 2), flip=2),
     ),
     Scratch(
         "mnist-residual", "MNIST, residual CNN",

@@ -53,6 +53,7 @@ WITHOUT_STOCHASTIC = Variant(
     "without lazy update, stochastic rounding",
     TrainingFormats(accumulator=replace(_WITHOUT, rounding=_NOISY)),
 )
+ROOM = Variant("room", "BFP, lazy update, point 13", TrainingFormats(accumulator=AccumulatorFormat(point=13)))
 #: So many variants are run with all seeds before the others are.
 FIRST = 3
 FEW = (FLOAT, LAZY, WITHOUT, STOCHASTIC)
