@@ -18,6 +18,44 @@ from .walker import FeedWalker, pointer_bits
 SETTLE = 8
 
 
+class _Parts:
+    """Units and registers of an engine, made in ``m``.
+
+    Attributes
+    ----------
+    walker : FeedWalker
+        Places of elements.
+    maker : VectorMaker
+        Vectors of elements.
+    word : Signal
+        The word of the script that is carried out.
+    target : Signal
+        The last word that said where vectors go.
+    base : Signal
+        First byte of the input in the inbox.
+    lane : Signal
+        The element goes there.
+    exponent : Signal
+        Exponent of the vector.
+    starving, off, stopped : Signal
+        Bytes are awaited; there is no script; a program has trapped.
+    """
+
+    def __init__(self, m: Module, config: NpuConfig):
+        m.submodules.walker = self.walker = FeedWalker(config)
+        m.submodules.maker = self.maker = VectorMaker(config)
+        self.word = Signal(shape_of(SCRIPT_WORD))
+        self.target = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
+        self.base = Signal(pointer_bits(config))
+        self.lane = Signal(range(config.native))
+        self.exponent = Signal(config.act_exp_width)
+        self.starving, self.off, self.stopped = Signal(), Signal(), Signal()
+
+    def view(self, op):
+        """The word as that of an operation."""
+        return data.View(shape_of(FEED_LAYOUTS[op]), self.word.as_value())
+
+
 class FeedEngine(wiring.Component):
     """Executes the words of a script, one after the other, again and again.
 
@@ -73,111 +111,101 @@ class FeedEngine(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.walker = self.walker = walker = FeedWalker(self.config)
-        m.submodules.maker = self.maker = maker = VectorMaker(self.config)
-        self.word = word = Signal(shape_of(SCRIPT_WORD))
-        self.target = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
-        self.base = Signal(pointer_bits(self.config))
-        self.lane = Signal(range(self.config.native))  # the element goes there
-        self.exponent = Signal(self.config.act_exp_width)
-        self.starving, self.off, self.stopped = Signal(), Signal(), Signal()
+        parts = _Parts(m, self.config)
+        walker, maker = parts.walker, parts.maker
         blocked = Signal()
         m.d.comb += [
-            walker.word.eq(word),
-            walker.base.eq(self.base),
-            walker.double.eq(self.target.double),
-            maker.wide.eq(self.target.wide),
-            maker.blocks.eq(self.target.blocks),
-            maker.addr.eq(self.target.target),
-            maker.exp.eq(self.exponent),
+            walker.word.eq(parts.word),
+            walker.base.eq(parts.base),
+            walker.double.eq(parts.target.double),
+            maker.wide.eq(parts.target.wide),
+            maker.blocks.eq(parts.target.blocks),
+            maker.addr.eq(parts.target.target),
+            maker.exp.eq(parts.exponent),
             self.code_addr.eq(self.inbox_data),
             blocked.eq(self.results.valid & ~self.results.ready),
         ]
-        m.d.sync += self.busy.eq(~(self.off | self.starving | self.stopped | blocked))
+        m.d.sync += self.busy.eq(~(parts.off | parts.starving | parts.stopped | blocked))
         with m.FSM():
-            self._decode(m)
-            self._fill(m)
-            self._elements(m)
-            self._run(m)
-            self._send(m)
-        self._store(m)
+            self._decode(m, parts)
+            self._fill(m, parts)
+            self._elements(m, parts)
+            self._run(m, parts)
+            self._send(m, parts)
+        self._store(m, parts)
         return m
 
-    def _view(self, op):
-        """The word as that of an operation."""
-        return data.View(shape_of(FEED_LAYOUTS[op]), self.word.as_value())
-
-    def _decode(self, m):
+    def _decode(self, m, parts):
         with m.State("FETCH"):
-            m.d.sync += [self.word.eq(self.script_word), self.script_addr.eq(self.script_addr + 1)]
+            m.d.sync += [parts.word.eq(self.script_word), self.script_addr.eq(self.script_addr + 1)]
             m.next = "DECODE"
         with m.State("DECODE"):
-            m.d.comb += self.walker.set.eq(1)
+            m.d.comb += parts.walker.set.eq(1)
             m.next = "FETCH"
-            with m.Switch(self.word.op):
+            with m.Switch(parts.word.op):
                 with m.Case(FeedOp.END):
-                    m.d.sync += [self.script_addr.eq(0), self.off.eq(self.script_addr == 1)]
+                    m.d.sync += [self.script_addr.eq(0), parts.off.eq(self.script_addr == 1)]
                     m.next = "REST"
                 with m.Case(FeedOp.TARGET):
-                    m.d.sync += self.target.eq(self.word.as_value())
+                    m.d.sync += parts.target.eq(parts.word.as_value())
                 with m.Case(FeedOp.FILL):
-                    m.d.comb += self.walker.load.eq(1)
+                    m.d.comb += parts.walker.load.eq(1)
                     m.next = "BEGIN"
                 with m.Case(FeedOp.RUN):
                     m.next = "START"
                 with m.Case(FeedOp.SEND):
                     m.next = "LOAD"
         with m.State("REST"):
-            m.d.sync += self.starving.eq(1)
-            with m.If(self.tail != self.base):
-                m.d.sync += self.starving.eq(0)
+            m.d.sync += parts.starving.eq(1)
+            with m.If(self.tail != parts.base):
+                m.d.sync += parts.starving.eq(0)
                 m.next = "FETCH"
 
-    def _fill(self, m):
+    def _fill(self, m, parts):
         """Windows, and the end of the input."""
-        walker, maker = self.walker, self.maker
+        walker, maker = parts.walker, parts.maker
         behind = Signal(signed(pointer_bits(self.config)))  # bytes that came behind the input
         with m.State("BEGIN"):
             m.d.comb += walker.begin.eq(1)
-            m.d.sync += self.lane.eq(0)
-            self._next_element(m)
+            m.d.sync += parts.lane.eq(0)
+            self._next_element(m, parts)
         with m.State("VECTOR"):
             with m.If(maker.ready):
                 m.d.comb += maker.finish.eq(1)
-                m.d.sync += self.target.target.eq(self.target.target + 1)
+                m.d.sync += parts.target.target.eq(parts.target.target + 1)
                 m.next = "PLAY"
         with m.State("PLAY"):
             with m.If(~maker.playing):
-                self._next_element(m)
+                self._next_element(m, parts)
                 with m.If(walker.ended):
                     m.d.comb += walker.proceed.eq(1)
                     m.next = "BEGIN"
                     with m.If(walker.last):
-                        m.d.sync += self.base.eq(self.base + self._view(FeedOp.FILL).advance)
+                        m.d.sync += parts.base.eq(parts.base + parts.view(FeedOp.FILL).advance)
                         m.next = "DROP"
         with m.State("DROP"):
-            m.d.sync += behind.eq(self.tail - self.base)
+            m.d.sync += behind.eq(self.tail - parts.base)
             m.next = "DROPPED"
         with m.State("DROPPED"):
             m.next = "DROP"
-            m.d.sync += self.starving.eq(behind < 0)
+            m.d.sync += parts.starving.eq(behind < 0)
             with m.If((behind >= 0) & maker.idle):
-                m.d.sync += self.released.eq(self.base)
+                m.d.sync += self.released.eq(parts.base)
                 m.next = "FETCH"
 
-    def _next_element(self, m):
+    def _next_element(self, m, parts):
         m.next = "LANE"
-        with m.If(self.target.blocks):
+        with m.If(parts.target.blocks):
             m.next = "EXPONENT"
 
-    def _elements(self, m):
+    def _elements(self, m, parts):
         """One element: of the inbox, or outside the image, or padding."""
-        walker, maker = self.walker, self.maker
+        walker, maker = parts.walker, parts.maker
         there = Signal(signed(pointer_bits(self.config)))  # bytes of the inbox from the element on
         missing = Signal()
         low = Signal(8)
         single = Signal()  # a byte is read
-        m.d.comb += single.eq(~self.target.double)
+        m.d.comb += single.eq(~parts.target.double)
         for name in ("LANE", "EXPONENT"):
             with m.State(name):
                 m.d.comb += self.inbox_addr.eq(walker.at)
@@ -186,15 +214,15 @@ class FeedEngine(wiring.Component):
                 if name == "LANE":
                     m.d.sync += self.released.eq(walker.needed)
                     with m.If(walker.ended):
-                        self._push(m, maker.latest)
+                        self._push(m, parts, maker.latest)
         with m.State("WAIT"):
             m.d.sync += missing.eq(there < 1)
             m.next = "COMMON"
         with m.State("COMMON"):
             m.next = "EXPONENT"
-            m.d.sync += self.starving.eq(missing)
+            m.d.sync += parts.starving.eq(missing)
             with m.If(~missing):
-                m.d.sync += self.exponent.eq(self.inbox_data)
+                m.d.sync += parts.exponent.eq(self.inbox_data)
                 m.d.comb += walker.skip.eq(1)
                 m.next = "LANE"
         with m.State("READ"):
@@ -202,32 +230,32 @@ class FeedEngine(wiring.Component):
             m.d.sync += missing.eq(there < Mux(single, 1, 2))
             m.next = "TAKE"
             with m.If(~walker.inside):
-                self._push(m, walker.border)
+                self._push(m, parts, walker.border)
                 m.d.comb += walker.step.eq(1)
         with m.State("TAKE"):
             m.next = "LANE"
-            m.d.sync += [self.starving.eq(missing), low.eq(self.inbox_data)]
+            m.d.sync += [parts.starving.eq(missing), low.eq(self.inbox_data)]
             with m.If(~missing & single):
-                self._push(m, Mux(self.target.coded, self.code, self.inbox_data))
+                self._push(m, parts, Mux(parts.target.coded, self.code, self.inbox_data))
                 m.d.comb += walker.step.eq(1)
             with m.Elif(~missing):
                 m.next = "HIGH"
         with m.State("HIGH"):
-            self._push(m, Cat(low, self.inbox_data))
+            self._push(m, parts, Cat(low, self.inbox_data))
             m.d.comb += walker.step.eq(1)
 
-    def _push(self, m, element):
+    def _push(self, m, parts, element):
         """Take an element; the vector may be complete then."""
-        m.d.comb += [self.maker.push.eq(1), self.maker.element.eq(element)]
-        m.d.sync += self.lane.eq(self.lane + 1)
+        m.d.comb += [parts.maker.push.eq(1), parts.maker.element.eq(element)]
+        m.d.sync += parts.lane.eq(parts.lane + 1)
         m.next = "LANE"
-        with m.If(self.lane == self.config.native - 1):
-            m.d.sync += self.lane.eq(0)
+        with m.If(parts.lane == self.config.native - 1):
+            m.d.sync += parts.lane.eq(0)
             m.next = "VECTOR"
 
-    def _store(self, m):
+    def _store(self, m, parts):
         """Vectors to their memories, while nothing else needs the bus."""
-        word, request = self.maker.o, self.bus.req
+        word, request = parts.maker.o, self.bus.req
         with m.If(word.valid):
             m.d.comb += [
                 request.valid.eq(1),
@@ -238,7 +266,7 @@ class FeedEngine(wiring.Component):
                 word.ready.eq(request.ready),
             ]
 
-    def _run(self, m):
+    def _run(self, m, parts):
         control = shape_of(REGISTERS[Reg.CONTROL].layout)
         count = Signal(range(SETTLE))
         request = self.bus.req
@@ -250,7 +278,7 @@ class FeedEngine(wiring.Component):
                 request.p.region.eq(RegionId.REGS),
                 request.p.addr.eq(Reg.CONTROL),
                 value.start.eq(1),
-                value.pc.eq(self._view(FeedOp.RUN).pc),
+                value.pc.eq(parts.view(FeedOp.RUN).pc),
             ]
             m.d.sync += count.eq(SETTLE - 1)
             with m.If(request.ready):
@@ -261,14 +289,14 @@ class FeedEngine(wiring.Component):
             with m.Elif(~self.core_busy):
                 m.next = "FETCH"
                 with m.If(self.core_trapped):
-                    m.d.sync += self.stopped.eq(1)
+                    m.d.sync += parts.stopped.eq(1)
                     m.next = "STOPPED"
         with m.State("STOPPED"):
             pass
 
-    def _send(self, m):
-        maker, request = self.maker, self.bus.req
-        view = self._view(FeedOp.SEND)
+    def _send(self, m, parts):
+        maker, request = parts.maker, self.bus.req
+        view = parts.view(FeedOp.SEND)
         vectors, lanes = Signal(view.vectors.shape()), Signal(view.lanes.shape())
         source = Signal(VECTOR_ADDR_BITS)
         high, asked = Signal(), Signal()
@@ -293,12 +321,12 @@ class FeedEngine(wiring.Component):
                 m.d.sync += asked.eq(1)
             with m.If(self.bus.rsp.valid):
                 m.d.sync += [asked.eq(0), source.eq(source + 1), vectors.eq(vectors - 1)]
-                m.d.sync += self.exponent.eq(word_exponent)
+                m.d.sync += parts.exponent.eq(word_exponent)
                 m.next = "EMIT"
                 with m.If(view.narrow):
                     m.next = "HEAD"
         with m.State("HEAD"):
-            m.d.comb += [self.results.valid.eq(1), self.results.payload.eq(self.exponent.as_signed())]
+            m.d.comb += [self.results.valid.eq(1), self.results.payload.eq(parts.exponent.as_signed())]
             with m.If(self.results.ready):
                 m.next = "EMIT"
         with m.State("EMIT"):

@@ -27,6 +27,57 @@ MEMORY_LATENCY = 1
 OPERAND = ColumnMemory.LATENCY + MEMORY_LATENCY
 
 
+class _Parts:
+    """Units and registers of a pipe, made in ``m``.
+
+    Attributes
+    ----------
+    book, loops, taps, dot, unit, stations, end
+        The units.
+    count : Signal
+        Cycles in this state.
+    element : Signal
+        Number of the element of the result.
+    member : Signal
+        Element of the source in a maximum over all elements.
+    across : Signal
+        That element is read, not the one with the number of the result.
+    port : Signal
+        Operand whose address is wanted.
+    following : Signal
+        Operand that goes to the next vector.
+    flags : Signal
+        Flags of the vector.
+    """
+
+    def __init__(self, m: Module, config: NpuConfig, dot: DotProduct, unit: ElementUnit):
+        m.submodules.book = self.book = AddressBook(config)
+        m.submodules.loops = self.loops = VectorLoops(config)
+        m.submodules.taps = self.taps = TapLoops(config)
+        m.submodules.dot = self.dot = dot
+        m.submodules.unit = self.unit = unit
+        m.submodules.stations = self.stations = Stations(config)
+        m.submodules.end = self.end = VectorEnd(config)
+        self.count = Signal(range(16))
+        self.element = Signal(range(config.native))
+        self.member = Signal(range(config.native))
+        self.across = Signal()
+        self.port = Signal(range(len(PORTS)))
+        self.following = Signal(range(len(PORTS)))
+        self.flags = Signal(len(Flag))
+
+    def go(self, m, state):
+        """Go to ``state``, whose cycles are counted."""
+        m.d.sync += self.count.eq(0)
+        m.next = state
+
+    def note(self, m, raised):
+        """Set the flags that are raised."""
+        for flag, value in raised.items():
+            with m.If(value):
+                m.d.sync += self.flags[flag].eq(1)
+
+
 class SerialPipe(wiring.Component):
     """Everything between chain descriptors and memories: one element after the other, from read to write.
 
@@ -75,59 +126,42 @@ class SerialPipe(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.book = self.book = AddressBook(self.config)
-        m.submodules.loops = self.loops = VectorLoops(self.config)
-        m.submodules.taps = self.taps = TapLoops(self.config)
-        m.submodules.dot = self.dot
-        m.submodules.unit = self.unit
-        m.submodules.stations = self.stations = Stations(self.config)
-        m.submodules.end = self.end = VectorEnd(self.config)
-        self.count = Signal(range(16))  # cycles in this state
-        self.element = Signal(range(self.config.native))
-        self.member = Signal(range(self.config.native))  # element of the source in a maximum over all elements
-        self.across = Signal()  # that element is read, not the one with the number of the result
-        self.port = Signal(range(len(PORTS)))
-        self.following = Signal(range(len(PORTS)))  # operand that goes to the next vector
-        self.flags = Signal(len(Flag))
-        self._connect(m)
-        m.d.sync += self.count.eq(self.count + 1)
+        parts = _Parts(m, self.config, self.dot, self.unit)
+        self._connect(m, parts)
+        m.d.sync += parts.count.eq(parts.count + 1)
         with m.FSM():
-            self._start(m)
-            self._source(m)
-            self._operate(m)
-            self._finish(m)
+            self._start(m, parts)
+            self._source(m, parts)
+            self._operate(m, parts)
+            self._finish(m, parts)
         return m
 
-    def _go(self, m, state):
-        m.d.sync += self.count.eq(0)
-        m.next = state
-
-    def _connect(self, m):
+    def _connect(self, m, parts):
         """What the units always see."""
         chain, book, loops, taps, dot, unit, end = (
-            self.chains.p, self.book, self.loops, self.taps, self.dot, self.unit, self.end,
+            self.chains.p, parts.book, parts.loops, parts.taps, parts.dot, parts.unit, parts.end,
         )  # fmt: skip
         wiring.connect(m, wiring.flipped(self.enter), book.enter)
         for name in ("write", "slot_write"):
             wiring.connect(m, wiring.flipped(getattr(self, f"table_{name}")), getattr(unit, name))
-        member = Signal.like(self.element)
+        member = Signal.like(parts.element)
         narrow = self.narrow.read_data
         m.d.comb += [
             unit.host_sel.eq(self.table_host_sel),
             unit.host_addr.eq(self.table_host_addr),
             self.table_host_data.eq(unit.host_data),
             self.drained.eq(~self.chains.valid),
-            self.stations.chain.eq(chain),
+            parts.stations.chain.eq(chain),
             loops.chain.eq(chain),
             taps.chain.eq(chain),
-            book.port.eq(self.port),
+            book.port.eq(parts.port),
             book.last_row.eq(loops.last_row),
             book.last_inner.eq(loops.last_inner),
             taps.source.eq(book.addr),
             taps.y.eq(loops.y),
             taps.x.eq(loops.x),
-            self.matrix_addr.eq(Cat(self.element, taps.matrix)),
-            member.eq(Mux(self.across, self.member, self.element)),
+            self.matrix_addr.eq(Cat(parts.element, taps.matrix)),
+            member.eq(Mux(parts.across, parts.member, parts.element)),
             unit.other.eq(self.wide.read_data.elem[member]),
             dot.depthwise.eq(chain.depthwise),
             dot.own.eq(narrow.mant[member]),
@@ -139,7 +173,7 @@ class SerialPipe(wiring.Component):
             unit.mant.eq(narrow.mant[member]),
             unit.exp.eq(narrow.exp),
             self.narrow.read_addr.eq(taps.addr),
-            end.element.eq(self.element),
+            end.element.eq(parts.element),
             end.i.eq(unit.o),
             end.ctrl.eq(chain.quant),
             self.narrow.write_addr.eq(book.addr),
@@ -148,150 +182,145 @@ class SerialPipe(wiring.Component):
             self.wide.write_addr.eq(book.addr),
             self.wide.write_data.elem.eq(Cat(end.wide for _ in range(self.config.native))),
             self.retired_pc.eq(chain.pc),
-            self.retired_flags.eq(self.flags),
+            self.retired_flags.eq(parts.flags),
         ]
         # The controls of a step follow it to the data.
         m.d.sync += [dot.lane.eq(taps.lane), dot.half.eq(taps.half)]
 
-    def _start(self, m):
-        chain, loops, taps, unit = self.chains.p, self.loops, self.taps, self.unit
+    def _start(self, m, parts):
+        chain, loops, taps, unit = self.chains.p, parts.loops, parts.taps, parts.unit
         with m.State("IDLE"):
-            m.d.sync += [self.element.eq(0), self.member.eq(0), self.flags.eq(0)]
+            m.d.sync += [parts.element.eq(0), parts.member.eq(0), parts.flags.eq(0)]
             m.d.comb += [loops.load.eq(1), taps.rewind.eq(1)]
             with m.If(self.chains.valid):
-                self._go(m, "SELECT")
+                parts.go(m, "SELECT")
         with m.State("SELECT"):
-            m.d.comb += self.port.eq(PORTS.index("source"))
-            self._go(m, "BEGIN")
+            m.d.comb += parts.port.eq(PORTS.index("source"))
+            parts.go(m, "BEGIN")
         with m.State("BEGIN"):
             m.d.comb += [
                 taps.start.eq(1),
-                self.dot.clear.eq(1),
+                parts.dot.clear.eq(1),
                 unit.take.eq(Take.LOWEST),
-                unit.en.eq(self.member == 0),
+                unit.en.eq(parts.member == 0),
             ]
-            self._go(m, "READ")
+            parts.go(m, "READ")
             with m.If(chain.reduction == Reduction.PRODUCT):
-                self._go(m, "STEP")
+                parts.go(m, "STEP")
 
-    def _source(self, m):
-        chain, taps, unit = self.chains.p, self.taps, self.unit
+    def _source(self, m, parts):
+        chain, taps, unit = self.chains.p, parts.taps, parts.unit
         with m.State("STEP"):
             valid = Signal()
             m.d.comb += [
                 self.narrow.read.eq(1),
                 taps.step.eq(1),
                 valid.eq(~taps.outside),
-                self.dense_step.eq(~chain.depthwise & (self.element == 0)),
-                self.depthwise_step.eq(chain.depthwise & (self.element == 0)),
+                self.dense_step.eq(~chain.depthwise & (parts.element == 0)),
+                self.depthwise_step.eq(chain.depthwise & (parts.element == 0)),
             ]
-            m.d.sync += self.dot.valid.eq(valid)
+            m.d.sync += parts.dot.valid.eq(valid)
             with m.If(taps.last):
-                self._go(m, "SUM")
+                parts.go(m, "SUM")
         with m.State("SUM"):
             m.d.comb += [self.narrow.read.eq(1), unit.take.eq(Take.SUM)]
-            m.d.sync += self.dot.valid.eq(0)
-            with m.If(self.count == DotProduct.LATENCY + unit.LATENCY):
-                self._take(m)
-                m.d.sync += self.stations.number.eq(0)
-                self._go(m, "STATION")
+            m.d.sync += parts.dot.valid.eq(0)
+            with m.If(parts.count == DotProduct.LATENCY + unit.LATENCY):
+                self._take(m, parts)
+                m.d.sync += parts.stations.number.eq(0)
+                parts.go(m, "STATION")
         with m.State("READ"):
             plain = chain.reduction == Reduction.NONE
             m.d.comb += [
                 self.narrow.read.eq(~chain.wide_source),
                 self.wide.read.eq(chain.wide_source),
                 self.wide.read_addr.eq(taps.addr),
-                self.across.eq(chain.reduction == Reduction.MAX_ALL),
+                parts.across.eq(chain.reduction == Reduction.MAX_ALL),
                 unit.narrow.eq(~chain.wide_source),
                 unit.take.eq(Mux(plain, Take.SOURCE, Take.ADD)),
                 unit.add.eq(AddOp.MAX),
             ]
-            with m.If(taps.outside | (self.count == MEMORY_LATENCY + unit.LATENCY)):
+            with m.If(taps.outside | (parts.count == MEMORY_LATENCY + unit.LATENCY)):
                 m.d.comb += [unit.en.eq(~taps.outside), taps.step.eq(1)]
-                self._go(m, "READ")
+                parts.go(m, "READ")
                 with m.If(taps.last):
-                    m.d.sync += [self.stations.number.eq(0), self.member.eq(self.member + 1)]
-                    self._go(m, "SELECT")
-                    with m.If((chain.reduction != Reduction.MAX_ALL) | self.member.all()):
-                        m.d.sync += self.member.eq(0)
-                        self._go(m, "STATION")
+                    m.d.sync += [parts.stations.number.eq(0), parts.member.eq(parts.member + 1)]
+                    parts.go(m, "SELECT")
+                    with m.If((chain.reduction != Reduction.MAX_ALL) | parts.member.all()):
+                        m.d.sync += parts.member.eq(0)
+                        parts.go(m, "STATION")
 
-    def _take(self, m):
+    def _take(self, m, parts):
         """The element changes, and its flags are noted."""
-        unit = self.unit
+        unit = parts.unit
         m.d.comb += unit.en.eq(1)
-        self._note(m, {flag: getattr(unit, flag.name.lower()) for flag in Flag if flag is not Flag.SATURATED})
+        parts.note(m, {flag: getattr(unit, flag.name.lower()) for flag in Flag if flag is not Flag.SATURATED})
 
-    def _note(self, m, raised):
-        for flag, value in raised.items():
-            with m.If(value):
-                m.d.sync += self.flags[flag].eq(1)
-
-    def _operate(self, m):
-        unit, station = self.unit, self.stations
+    def _operate(self, m, parts):
+        unit, station = parts.unit, parts.stations
         with m.State("STATION"):
             m.d.comb += [
-                self.port.eq(station.port),
+                parts.port.eq(station.port),
                 unit.take.eq(station.take),
                 unit.add.eq(station.add),
                 unit.slot.eq(station.slot),
                 self.wide.read.eq(1),
-                self.wide.read_addr.eq(self.book.addr),
+                self.wide.read_addr.eq(parts.book.addr),
             ]
             # A sum: clear the accumulator, add the element, add the operand, which is there by then.
             m.d.comb += [
-                self.dot.clear.eq(self.count == 0),
-                unit.second.eq(self.count != 1),
-                self.dot.term_valid.eq((self.count == 1) | (self.count == OPERAND)),
+                parts.dot.clear.eq(parts.count == 0),
+                unit.second.eq(parts.count != 1),
+                parts.dot.term_valid.eq((parts.count == 1) | (parts.count == OPERAND)),
             ]
-            with m.If(~station.wanted | (self.count == OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
+            with m.If(~station.wanted | (parts.count == OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
                 with m.If(station.wanted):
-                    self._take(m)
+                    self._take(m, parts)
                 m.d.sync += station.number.eq(station.number + 1)
-                self._go(m, "STATION")
+                parts.go(m, "STATION")
                 with m.If(station.last):
-                    self._go(m, "STORE")
+                    parts.go(m, "STORE")
 
-    def _finish(self, m):
-        chain, loops, taps, end = self.chains.p, self.loops, self.taps, self.end
-        last = self.element == self.config.native - 1
-        column = Cat(self.element == k for k in range(self.config.native))
+    def _finish(self, m, parts):
+        chain, loops, taps, end = self.chains.p, parts.loops, parts.taps, parts.end
+        last = parts.element == self.config.native - 1
+        column = Cat(parts.element == k for k in range(self.config.native))
         with m.State("STORE"):
             m.d.comb += end.en.eq(1)
-            m.d.sync += self.element.eq(self.element + 1)
-            self._go(m, "SELECT")
+            m.d.sync += parts.element.eq(parts.element + 1)
+            parts.go(m, "SELECT")
             with m.If(last):
-                self._go(m, "WIDE")
+                parts.go(m, "WIDE")
         with m.State("WIDE"):
-            m.d.comb += self.port.eq(PORTS.index("wide"))
-            with m.If(self.count == MEMORY_LATENCY):
+            m.d.comb += parts.port.eq(PORTS.index("wide"))
+            with m.If(parts.count == MEMORY_LATENCY):
                 m.d.comb += self.wide.write.eq(Mux(chain.to_wide, column, 0))
-                self._go(m, "NARROW")
+                parts.go(m, "NARROW")
         with m.State("NARROW"):
-            m.d.comb += self.port.eq(PORTS.index("narrow"))
-            with m.If(~chain.to_narrow | (self.count == end.LATENCY)):
+            m.d.comb += parts.port.eq(PORTS.index("narrow"))
+            with m.If(~chain.to_narrow | (parts.count == end.LATENCY)):
                 with m.If(chain.to_narrow):
                     m.d.comb += self.narrow.write.eq(Cat(column, last))
-                    self._note(m, {Flag.NONFINITE: end.wild, Flag.SATURATED: end.saturated})
-                m.d.sync += self.element.eq(self.element + 1)
-                self._go(m, "WIDE")
+                    parts.note(m, {Flag.NONFINITE: end.wild, Flag.SATURATED: end.saturated})
+                m.d.sync += parts.element.eq(parts.element + 1)
+                parts.go(m, "WIDE")
                 with m.If(last):
-                    self._go(m, "RETIRE")
-        following = self.following
+                    parts.go(m, "RETIRE")
+        following = parts.following
         with m.State("RETIRE"):
             m.d.comb += self.retired.eq(1)
             m.d.sync += following.eq(0)
-            self._go(m, "ADVANCE")
+            parts.go(m, "ADVANCE")
         with m.State("ADVANCE"):
-            m.d.comb += self.port.eq(following)
-            with m.If(self.count == MEMORY_LATENCY):
-                m.d.comb += self.book.advance.eq(1)
+            m.d.comb += parts.port.eq(following)
+            with m.If(parts.count == MEMORY_LATENCY):
+                m.d.comb += parts.book.advance.eq(1)
                 m.d.sync += following.eq(following + 1)
-                self._go(m, "ADVANCE")
+                parts.go(m, "ADVANCE")
                 with m.If(following == len(PORTS) - 1):
-                    m.d.sync += self.flags.eq(0)
+                    m.d.sync += parts.flags.eq(0)
                     m.d.comb += [loops.step.eq(1), taps.rewind.eq(loops.last_row), taps.proceed.eq(1)]
-                    self._go(m, "SELECT")
+                    parts.go(m, "SELECT")
                     with m.If(loops.last):
                         m.d.comb += self.chains.ready.eq(1)
-                        self._go(m, "IDLE")
+                        parts.go(m, "IDLE")
