@@ -5,7 +5,8 @@ from __future__ import annotations
 from bench import put, simulate, transfer
 from concord.emulator import Memories
 from concord.spec.memmap import REGISTERS, Reg, RegionId
-from concord_rtl.core import Contents, NpuCore
+from concord_rtl.core import NpuCore
+from concord_rtl.implementation import Contents
 
 
 def contents(memories: Memories) -> Contents:

@@ -10,22 +10,24 @@ from concord.spec.formats import Flag
 from .arith.helpers import delay, register, stages
 from .memories.vector_memory import VectorMemory
 from .pipe.layouts import program_addr_bits
+from .ports import RetirePort
 
 
 class FlagMemory(wiring.Component):
     """ORs the flags of retired vectors into one word per instruction address.
 
-    Vectors must be at least two cycles apart, which N/P >= 2 guarantees. In a serial configuration they are four apart,
-    and ``pc`` and ``flags`` are held for three cycles.
+    Vectors must be at least two cycles apart, which N/P >= 2 guarantees.
 
     Parameters
     ----------
     config : NpuConfig
+    held : bool
+        Vectors are four cycles apart, and ``pc`` and ``flags`` are held for three cycles.
 
     Members
     -------
-    retired, pc, flags : In
-        A vector of the chain at ``pc`` has left the pipe.
+    retired : In(RetirePort)
+        Vectors that leave the pipe.
     clear : In(1)
         Set everything to zero; takes ``program_depth`` cycles.
     clearing : Out(1)
@@ -40,14 +42,13 @@ class FlagMemory(wiring.Component):
 
     HOST_LATENCY = VectorMemory.LATENCY
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
+        self.held = held
         addr = program_addr_bits(config)
         super().__init__(
             {
-                "retired": In(1),
-                "pc": In(addr),
-                "flags": In(len(Flag)),
+                "retired": In(RetirePort(config)),
                 "clear": In(1),
                 "clearing": Out(1),
                 "union": Out(len(Flag)),
@@ -59,25 +60,25 @@ class FlagMemory(wiring.Component):
         )
 
     def elaborate(self, platform):
-        m = stages(held=self.config.serial)
+        m = stages(held=self.held)
         depth = self.config.program_depth
         m.submodules.memory = memory = VectorMemory(len(Flag), depth)
         earlier, update = Signal(), Signal()
-        m.d.sync += [earlier.eq(self.retired), update.eq(earlier)]
-        next_pc = delay(m, self.pc, memory.LATENCY - 1, "next_pc")
-        pc, flags = register(m, next_pc, "pc_now"), delay(m, self.flags, memory.LATENCY, "flags_now")
+        m.d.sync += [earlier.eq(self.retired.valid), update.eq(earlier)]
+        next_pc = delay(m, self.retired.pc, memory.LATENCY - 1, "next_pc")
+        pc, flags = register(m, next_pc, "pc_now"), delay(m, self.retired.flags, memory.LATENCY, "flags_now")
         # The write of the vector before may coincide with the read: its result is kept.
-        known, known_pc, known_flags = Signal(), Signal.like(self.pc), Signal.like(self.flags)
-        same = register(m, known & (known_pc == next_pc), "same") & (not self.config.serial)
-        result = Signal.like(self.flags)
+        known, known_pc, known_flags = Signal(), Signal.like(self.retired.pc), Signal.like(self.retired.flags)
+        same = register(m, known & (known_pc == next_pc), "same") & (not self.held)
+        result = Signal.like(self.retired.flags)
         m.d.comb += [
             result.eq(flags | Mux(same, known_flags, memory.read.data)),
-            memory.read.addr.eq(Mux(self.retired, self.pc, self.host_addr)),
+            memory.read.addr.eq(Mux(self.retired.valid, self.retired.pc, self.host_addr)),
             self.host_data.eq(memory.read.data),
         ]
-        with m.If(self.retired):
-            m.d.sync += self.union.eq(self.union | self.flags)
-        cell = Signal.like(self.pc)
+        with m.If(self.retired.valid):
+            m.d.sync += self.union.eq(self.union | self.retired.flags)
+        cell = Signal.like(self.retired.pc)
         with m.If(self.clearing):
             m.d.comb += [memory.write.en.eq(1), memory.write.addr.eq(cell)]
             m.d.sync += [cell.eq(cell + 1), known.eq(0), self.union.eq(0)]

@@ -11,7 +11,7 @@ from .arith.half_add import HalfAdd
 from .arith.half_mul import HalfMul
 from .arith.helpers import delay, is_nan
 from .control import MFU_CTRL, Act, AddOp
-from .table import TableBank, access_ports
+from .table import TableAccess, TableBank
 
 UNITS = 2
 
@@ -49,7 +49,7 @@ class Mfu(wiring.Component):
         Likewise.
     half_overflow, nonfinite, table_clamped : Out(1)
         Flags of the beat.
-    write, slot_write, host_sel, host_addr, host_data
+    tables : In(TableAccess)
         As in :class:`concord_rtl.table.TableBank`.
     """
 
@@ -74,7 +74,7 @@ class Mfu(wiring.Component):
                 "ctrl": In(MFU_CTRL),
                 "o": Out(beat),
                 **{name: Out(1) for name in flags},
-                **access_ports(config),
+                "tables": In(TableAccess(config)),
             }
         )
 
@@ -115,14 +115,8 @@ class Mfu(wiring.Component):
 
     def _activate(self, m, values, ctrl, valid, over):
         m.submodules.tables = tables = TableBank(self.config, self.table_init, self.slot_init)
-        for name in ("write", "slot_write"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(tables, name))
-        m.d.comb += [
-            tables.host_sel.eq(self.host_sel),
-            tables.host_addr.eq(self.host_addr),
-            self.host_data.eq(tables.host_data),
-            tables.slot.eq(ctrl[self.ACT_OFFSET - TableBank.SLOT_LEAD].slot),
-        ]
+        wiring.connect(m, wiring.flipped(self.tables), tables.tables)
+        m.d.comb += tables.slot.eq(ctrl[self.ACT_OFFSET - TableBank.SLOT_LEAD].slot)
         relu = ctrl[self.ACT_OFFSET].act == Act.RELU
         late = ctrl[self.LATENCY - 1].act == Act.TABLE
         for p, x in enumerate(values):

@@ -5,9 +5,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
-from concord.spec.isa import Trap
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
 
+from .ports import EventPort, RunPort
 from .serial.counters import TURN, CounterBank
 from .shapes import shape_of
 
@@ -27,6 +27,8 @@ class Registers(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
+    banked : bool
+        Counters share a block RAM.
 
     Members
     -------
@@ -34,38 +36,35 @@ class Registers(wiring.Component):
         Write ``w_data`` to the register at ``addr``; only CONTROL listens.
     addr, w_data, r_data : In, In, Out
         Register number and contents; ``r_data`` follows ``addr`` ``HOST_LATENCY`` cycles later.
-    start, clear_flags, pc : Out
+    run : Out(RunPort)
+        Start of a run, by a write to CONTROL, and its state, which the registers show.
+    clear_flags : Out(1)
         Effect of a write to CONTROL.
-    busy, done, trapped, trap, trap_pc, clearing, flags, link_errors : In
+    clearing, flags, link_errors : In
         What the registers show.
-    dense_step, depthwise_step, chain, vector, stalled : In(1)
+    events : In(EventPort)
         Events that are counted while a program runs.
     status : Out(32)
         The register STATUS.
     """
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, banked: bool = False):
         self.config = config
-        self.HOST_LATENCY = 1 + TURN if config.serial else 1
+        self.banked = banked
+        self.HOST_LATENCY = 1 + TURN if banked else 1
         super().__init__(
             {
                 "write": In(1),
                 "addr": In(range(len(REGISTERS))),
                 "w_data": In(32),
                 "r_data": Out(32),
-                "start": Out(1),
+                "run": Out(RunPort()),
                 "clear_flags": Out(1),
-                "pc": Out(16),
-                "busy": In(1),
-                "done": In(1),
-                "trapped": In(1),
-                "trap": In(range(max(Trap) + 1)),
-                "trap_pc": In(16),
                 "clearing": In(1),
                 "flags": In(32),
                 "link_errors": In(32),
                 "status": Out(32),
-                **{name: In(1) for name in COUNTERS.values()},
+                "events": In(EventPort()),
             }
         )
 
@@ -80,37 +79,37 @@ class Registers(wiring.Component):
         values[Reg.LINK_ERRORS] = self.link_errors
 
         control = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
-        accept = self.write & (self.addr == Reg.CONTROL) & ~self.busy & ~self.clearing
+        accept = self.write & (self.addr == Reg.CONTROL) & ~self.run.busy & ~self.clearing
         m.d.comb += [control.eq(self.w_data)]
         m.d.sync += [
-            self.start.eq(accept & control.start),
+            self.run.start.eq(accept & control.start),
             self.clear_flags.eq(accept & control.clear_flags),
         ]
         with m.If(accept):
-            m.d.sync += self.pc.eq(control.pc)
+            m.d.sync += self.run.pc.eq(control.pc)
 
         status = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
-        pending = self.start | self.clear_flags
+        pending = self.run.start | self.clear_flags
         m.d.comb += [
-            status.busy.eq(self.busy | self.clearing | pending),
-            status.done.eq(self.done),
-            status.trapped.eq(self.trapped),
+            status.busy.eq(self.run.busy | self.clearing | pending),
+            status.done.eq(self.run.done),
+            status.trapped.eq(self.run.trapped),
         ]
         m.d.sync += self.status.eq(status)
         values[Reg.STATUS] = self.status
         trap = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
-        m.d.comb += [trap.code.eq(self.trap), trap.pc.eq(self.trap_pc)]
+        m.d.comb += [trap.code.eq(self.run.trap), trap.pc.eq(self.run.trap_pc)]
         values[Reg.TRAP] = Value.cast(trap)
 
-        if self.config.serial:
+        if self.banked:
             valid = self._bank(m, values)
         else:
             valid = 1
             cycles = Signal(64)
             values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
-            with m.If(self.start):
+            with m.If(self.run.start):
                 m.d.sync += cycles.eq(0)
-            with m.Elif(self.busy):
+            with m.Elif(self.run.busy):
                 m.d.sync += cycles.eq(cycles + 1)
             for reg, name in COUNTERS.items():
                 values[reg] = self._counter(m, name)
@@ -123,16 +122,16 @@ class Registers(wiring.Component):
         names = {Reg.CYCLES: "cycle", Reg.CYCLES_HIGH: "cycle_high", **COUNTERS}
         first = min(names)
         m.submodules.bank = bank = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
-        m.d.comb += [bank.clear.eq(self.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.busy)]
-        m.d.comb += [getattr(bank, name).eq(getattr(self, name)) for name in COUNTERS.values()]
+        m.d.comb += [bank.clear.eq(self.run.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.run.busy)]
+        m.d.comb += [getattr(bank, name).eq(getattr(self.events, name)) for name in COUNTERS.values()]
         values |= dict.fromkeys(names, bank.data)
         return bank.valid
 
     def _counter(self, m, name):
         """Count the events ``name`` of a run."""
         event, count = Signal(name=f"{name}_event"), Signal(32, name=f"{name}_count")
-        m.d.sync += event.eq(getattr(self, name))
-        with m.If(self.start):
+        m.d.sync += event.eq(getattr(self.events, name))
+        with m.If(self.run.start):
             m.d.sync += count.eq(0)
         with m.Else():
             m.d.sync += count.eq(count + event)

@@ -39,15 +39,31 @@ def write_port(addr_bits: int, data_shape) -> wiring.Signature:
     return wiring.Signature({"en": Out(1), "addr": Out(addr_bits), "data": Out(data_shape)})
 
 
-def access_ports(config: NpuConfig) -> dict:
-    """Members through which tables are written and read by the host."""
-    return {
-        "write": In(write_port(config.table_addr_bits, HALF_WIDTH)),
-        "slot_write": In(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
-        "host_sel": In(1),
-        "host_addr": In(config.table_addr_bits),
-        "host_data": Out(HALF_WIDTH),
-    }
+class TableAccess(wiring.Signature):
+    """Accesses of the host to tables, seen from the host.
+
+    Members
+    -------
+    write : Out(write_port(config.table_addr_bits, 16))
+        Write of an entry.
+    slot_write : Out(write_port(clog2(config.table_slots), shape_of(config.table_slot)))
+        Write of a descriptor.
+    sel : Out(1)
+        The host reads: the address of the host is used.
+    addr, data : Out, In
+        Address, and its entry ``TableBank.HOST_LATENCY`` cycles later.
+    """
+
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__(
+            {
+                "write": Out(write_port(config.table_addr_bits, HALF_WIDTH)),
+                "slot_write": Out(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
+                "sel": Out(1),
+                "addr": Out(config.table_addr_bits),
+                "data": In(HALF_WIDTH),
+            }
+        )
 
 
 class TableBank(wiring.Component):
@@ -79,16 +95,8 @@ class TableBank(wiring.Component):
         An argument was not finite; with ``o``.
     clamped : Out(1)
         A code was beyond an end that is not settled; with ``o``.
-    write : In(write_port(config.table_addr_bits, 16))
-        Writes an entry.
-    slot_write : In(write_port(clog2(config.table_slots), shape_of(config.table_slot)))
-        Writes a descriptor.
-    host_sel : In(1)
-        The memory of lane 0 is read at ``host_addr``; a look-up in this lane is lost.
-    host_addr : In(config.table_addr_bits)
-        Address.
-    host_data : Out(16)
-        Entry, ``HOST_LATENCY`` cycles later.
+    tables : In(TableAccess)
+        Accesses of the host. While ``sel`` is set the memory of lane 0 is read for it; a look-up in this lane is lost.
     """
 
     LATENCY = 3 + VectorMemory.LATENCY
@@ -111,7 +119,7 @@ class TableBank(wiring.Component):
                 "o": Out(beat),
                 "nonfinite": Out(1),
                 "clamped": Out(1),
-                **access_ports(config),
+                "tables": In(TableAccess(config)),
             }
         )
 
@@ -124,11 +132,11 @@ class TableBank(wiring.Component):
             address = Mux(under, ends[0], Mux(over, ends[1], inside))
             clamped += [under & ~settled[0], over & ~settled[1]]
             if p == 0:
-                address = Mux(self.host_sel, self.host_addr, address)
+                address = Mux(self.tables.sel, self.tables.addr, address)
             m.d.comb += self.o[p].eq(self._memory(m, p, address))
         wild = Cat(is_special(x) for x in self.i).any()
         m.d.comb += [
-            self.host_data.eq(self.o[0]),
+            self.tables.data.eq(self.o[0]),
             self.nonfinite.eq(delay(m, wild, self.LATENCY, "wild")),
             self.clamped.eq(delay(m, Cat(clamped).any(), VectorMemory.LATENCY, "clamped")),
         ]
@@ -152,8 +160,8 @@ class TableBank(wiring.Component):
                 shape=layout, depth=self.config.table_slots, init=init, attrs=block
             )
             write, read = mem.write_port(), mem.read_port(domain="sync" if self.held else "comb")
-            m.d.comb += [write.en.eq(self.slot_write.en), write.addr.eq(self.slot_write.addr)]
-            m.d.comb += [write.data[key].eq(self.slot_write.data[key]) for key in part]
+            m.d.comb += [write.en.eq(self.tables.slot_write.en), write.addr.eq(self.tables.slot_write.addr)]
+            m.d.comb += [write.data[key].eq(self.tables.slot_write.data[key]) for key in part]
             slot = delay(m, self.slot, len(views), f"slot_{name}")
             m.d.comb += read.addr.eq(slot)
             views.append(read.data)
@@ -199,9 +207,9 @@ class TableBank(wiring.Component):
             table = VectorMemory(HALF_WIDTH, depth, self.table_init)
         m.submodules[f"table_{p}"] = table
         m.d.comb += [
-            table.write.en.eq(self.write.en),
-            table.write.addr.eq(self.write.addr),
-            table.write.data.eq(self.write.data),
+            table.write.en.eq(self.tables.write.en),
+            table.write.addr.eq(self.tables.write.addr),
+            table.write.data.eq(self.tables.write.data),
             table.read.addr.eq(address),
         ]
         return table.read.data

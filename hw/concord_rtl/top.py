@@ -7,8 +7,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
-from .core import Contents, NpuCore
+from .core import NpuCore
 from .feeder.feeder import Feeder
+from .implementation import Contents, implementation_of
 from .link.message_processor import MessageProcessor
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
@@ -47,10 +48,11 @@ class NpuTop(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.messages = messages = MessageProcessor(self.config)
+        buffered = not implementation_of(self.config).held
+        m.submodules.messages = messages = MessageProcessor(self.config, buffered=buffered)
         m.submodules.core = core = NpuCore(self.config, self.contents)
         wiring.connect(m, wiring.flipped(self.rx), messages.rx)
-        if self.config.serial:
+        if not buffered:
             wiring.connect(m, messages.tx, wiring.flipped(self.tx))
         else:
             m.submodules.replies = replies = SyncFIFO(width=8, depth=REPLY_BYTES)

@@ -11,10 +11,10 @@ from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from concord_boards import BOARDS
 from concord_rtl import build
 from concord_rtl.build import main
-from concord_rtl.core import Contents
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import contents, plan, report
 from concord_rtl.flow.tools import ToolError
+from concord_rtl.implementation import Contents
 
 
 def image(config, **words):

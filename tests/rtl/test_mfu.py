@@ -154,14 +154,14 @@ def test_writes_reach_the_tables():
     dut = Mfu(TINY, 1)
 
     async def bench(ctx):
-        ctx.set(dut.write.addr, 7)
-        ctx.set(dut.write.data, 0x1234)
-        ctx.set(dut.write.en, 1)
-        ctx.set(dut.host_addr, 7)
-        ctx.set(dut.host_sel, 1)
+        ctx.set(dut.tables.write.addr, 7)
+        ctx.set(dut.tables.write.data, 0x1234)
+        ctx.set(dut.tables.write.en, 1)
+        ctx.set(dut.tables.addr, 7)
+        ctx.set(dut.tables.sel, 1)
         for _ in range(4):
             await ctx.tick()
-        assert ctx.get(dut.host_data) == 0x1234
+        assert ctx.get(dut.tables.data) == 0x1234
 
     simulate(dut, bench)
 

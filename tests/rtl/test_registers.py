@@ -22,7 +22,7 @@ async def control(ctx, dut, **fields):
     ctx.set(dut.write, 1)
     await ctx.tick()
     ctx.set(dut.write, 0)
-    return ctx.get(dut.start), ctx.get(dut.clear_flags), ctx.get(dut.pc)
+    return ctx.get(dut.run.start), ctx.get(dut.clear_flags), ctx.get(dut.run.pc)
 
 
 async def value(ctx, dut, reg):
@@ -37,7 +37,7 @@ async def value(ctx, dut, reg):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_nothing_starts_while_something_goes_on(config):
-    dut = Registers(config)
+    dut = Registers(config, banked=config.serial)
 
     async def bench(ctx):
         for fields, strobes in (({"clear_flags": 1}, (0, 1, 5)), ({"start": 1}, (1, 0, 5))):
@@ -45,13 +45,13 @@ def test_nothing_starts_while_something_goes_on(config):
             assert await control(ctx, dut, pc=5, **fields) == strobes
             await ctx.tick()
             assert ctx.get(dut.status) & 1, "busy from the cycle of the strobe on, before anything has begun"
-            assert (ctx.get(dut.start), ctx.get(dut.clear_flags)) == (0, 0)
+            assert (ctx.get(dut.run.start), ctx.get(dut.clear_flags)) == (0, 0)
             await ctx.tick()
-        for going_on in (dut.busy, dut.clearing):
+        for going_on in (dut.run.busy, dut.clearing):
             ctx.set(going_on, 1)
             assert await control(ctx, dut, start=1, clear_flags=1, pc=9) == (0, 0, 5)
             await ctx.tick()
-            assert (ctx.get(dut.start), ctx.get(dut.clear_flags)) == (0, 0)
+            assert (ctx.get(dut.run.start), ctx.get(dut.clear_flags)) == (0, 0)
             assert ctx.get(dut.status) & 1
             ctx.set(going_on, 0)
         assert await control(ctx, dut, clear_flags=1, pc=7) == (0, 1, 7)
@@ -60,7 +60,7 @@ def test_nothing_starts_while_something_goes_on(config):
         ctx.set(dut.write, 1)
         ctx.set(dut.w_data, 1)
         await ctx.tick()
-        assert ctx.get(dut.start) == 0
+        assert ctx.get(dut.run.start) == 0
 
     simulate(dut, bench)
 
@@ -69,18 +69,18 @@ def test_nothing_starts_while_something_goes_on(config):
 @pytest.mark.parametrize("cycles", [1, 2, 37])
 def test_events_of_a_run_are_counted_exactly(config, cycles):
     """From zero at every start."""
-    dut = Registers(config)
+    dut = Registers(config, banked=config.serial)
 
     async def bench(ctx):
         for turn in range(2):
             await control(ctx, dut, start=1)
             await ctx.tick()
             for k in range(cycles + turn):
-                ctx.set(dut.busy, 1)
-                ctx.set(dut.vector, k % 2 == 0)
-                ctx.set(dut.stalled, k % 3 == 0)
+                ctx.set(dut.run.busy, 1)
+                ctx.set(dut.events.vector, k % 2 == 0)
+                ctx.set(dut.events.stalled, k % 3 == 0)
                 await ctx.tick()
-            for port in (dut.busy, dut.vector, dut.stalled):
+            for port in (dut.run.busy, dut.events.vector, dut.events.stalled):
                 ctx.set(port, 0)
             count = cycles + turn
             assert await value(ctx, dut, Reg.CYCLES) == count
@@ -94,7 +94,7 @@ def test_events_of_a_run_are_counted_exactly(config, cycles):
 
 def flags_as_expected(config, seed, *, steps=150):
     """Vectors, writes of the host and clears at random; what the host reads is what a list of words holds."""
-    dut, rng = FlagMemory(config), random.Random(seed)
+    dut, rng = FlagMemory(config, held=config.serial), random.Random(seed)
     full, (held, apart) = (1 << len(Flag)) - 1, (3, 4) if config.serial else (1, 2)
     words, union = [0] * config.program_depth, [0]
     reads = []
@@ -105,14 +105,14 @@ def flags_as_expected(config, seed, *, steps=150):
 
     async def vector(ctx):
         pc, flags = rng.choice([3, 3, 4, config.program_depth - 1]), 1 << rng.randrange(len(Flag)) & rng.getrandbits(8)
-        ctx.set(dut.retired, 1)
-        ctx.set(dut.pc, pc)
-        ctx.set(dut.flags, flags)
+        ctx.set(dut.retired.valid, 1)
+        ctx.set(dut.retired.pc, pc)
+        ctx.set(dut.retired.flags, flags)
         await ctx.tick()
-        ctx.set(dut.retired, 0)
+        ctx.set(dut.retired.valid, 0)
         await ticks(ctx, held - 1)
-        ctx.set(dut.pc, 0)
-        ctx.set(dut.flags, full)
+        ctx.set(dut.retired.pc, 0)
+        ctx.set(dut.retired.flags, full)
         await ticks(ctx, apart - held + rng.choice([0, 0, 1, 2]))
         words[pc] |= flags
         union[0] |= flags
@@ -171,15 +171,15 @@ def test_flags_of_vectors_writes_and_clears(config, seed):
 @pytest.mark.parametrize("how", ["write", "clear"])
 def test_what_the_host_writes_or_clears_is_forgotten(config, how):
     """Also right behind a vector of the same instruction, and before another one."""
-    dut = FlagMemory(config)
+    dut = FlagMemory(config, held=config.serial)
 
     async def bench(ctx):
         async def vector(flags):
-            ctx.set(dut.retired, 1)
-            ctx.set(dut.pc, 9)
-            ctx.set(dut.flags, flags)
+            ctx.set(dut.retired.valid, 1)
+            ctx.set(dut.retired.pc, 9)
+            ctx.set(dut.retired.flags, flags)
             await ctx.tick()
-            ctx.set(dut.retired, 0)
+            ctx.set(dut.retired.valid, 0)
             for _ in range(5):
                 await ctx.tick()
 

@@ -35,9 +35,9 @@ class Harness(wiring.Component):
         m.d.comb += [
             memory.read.addr.eq(sequencer.addr),
             sequencer.data.eq(memory.read.data),
-            sequencer.start.eq(self.start),
-            sequencer.pc.eq(self.pc),
-            self.busy.eq(sequencer.busy),
+            sequencer.run.start.eq(self.start),
+            sequencer.run.pc.eq(self.pc),
+            self.busy.eq(sequencer.run.busy),
         ]
         return m
 
@@ -66,8 +66,8 @@ def simulate_and_trap(words, *, stall=0.0, seed=0, pc=0, before=None, config=TIN
             *_, moved, payload = await ctx.tick().sample(unit.chains.valid & unit.chains.ready, unit.chains.payload)
             if moved:
                 chains.append(payload)
-        state.update(done=ctx.get(unit.done), trapped=ctx.get(unit.trapped))
-        state.update(trap=ctx.get(unit.trap), pc=ctx.get(unit.trap_pc))
+        state.update(done=ctx.get(unit.run.done), trapped=ctx.get(unit.run.trapped))
+        state.update(trap=ctx.get(unit.run.trap), pc=ctx.get(unit.run.trap_pc))
 
     simulate(harness, control, cycles=50_000)
     return chains, state

@@ -92,25 +92,25 @@ def test_written_contents_and_host_reads(config):
     dut = TableBank(config)
 
     async def bench(ctx):
-        ctx.set(dut.write.en, 1)
+        ctx.set(dut.tables.write.en, 1)
         for k, entry in enumerate(entries.tolist()):
-            ctx.set(dut.write.addr, k)
-            ctx.set(dut.write.data, entry)
+            ctx.set(dut.tables.write.addr, k)
+            ctx.set(dut.tables.write.data, entry)
             await ctx.tick()
-        ctx.set(dut.write.en, 0)
-        ctx.set(dut.slot_write.en, 1)
+        ctx.set(dut.tables.write.en, 0)
+        ctx.set(dut.tables.slot_write.en, 1)
         for k, slot in enumerate(descriptors):
-            ctx.set(dut.slot_write.addr, k)
-            ctx.set(dut.slot_write.data, shape_of(config.table_slot).const(slot))
+            ctx.set(dut.tables.slot_write.addr, k)
+            ctx.set(dut.tables.slot_write.data, shape_of(config.table_slot).const(slot))
             await ctx.tick()
-        ctx.set(dut.slot_write.en, 0)
-        ctx.set(dut.host_sel, 1)
+        ctx.set(dut.tables.slot_write.en, 0)
+        ctx.set(dut.tables.sel, 1)
         for k, entry in enumerate(entries.tolist()):
-            ctx.set(dut.host_addr, k)
+            ctx.set(dut.tables.addr, k)
             for _ in range(dut.HOST_LATENCY):
                 await ctx.tick()
-            assert ctx.get(dut.host_data) == entry
-        ctx.set(dut.host_sel, 0)
+            assert ctx.get(dut.tables.data) == entry
+        ctx.set(dut.tables.sel, 0)
         compare(*await look_up(ctx, dut, which, xs), entries, descriptors, which, xs)
 
     simulate(dut, bench)

@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
 
-from ..core import Contents
 from ..families import Family
+from ..implementation import Contents
 from ..memories.block_ram import BlockRam
 from .bram import Store
 

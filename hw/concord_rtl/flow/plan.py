@@ -17,7 +17,7 @@ from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, preset
 
-from ..core import Contents
+from ..implementation import Contents
 from ..top import NpuTop
 from . import contents as memories
 from .bitstream import Flow

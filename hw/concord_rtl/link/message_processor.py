@@ -33,6 +33,8 @@ class MessageProcessor(wiring.Component):
     ----------
     config : NpuConfig
         Gives the regions and ``max_payload``.
+    buffered : bool
+        Two bytes of a reply wait in front of ``tx``, where the way back of its handshake ends.
 
     Members
     -------
@@ -52,8 +54,9 @@ class MessageProcessor(wiring.Component):
         Those of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.
     """
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, buffered: bool = True):
         self.config = config
+        self.buffered = buffered
         feeder = {}
         if config.inbox:
             feeder = {
@@ -90,7 +93,7 @@ class MessageProcessor(wiring.Component):
         else:
             wiring.connect(m, receiver.body, access.i)
         wiring.connect(m, access.bus, wiring.flipped(self.bus))
-        if self.config.serial:
+        if not self.buffered:
             wiring.connect(m, replier.o, framer.i)
         else:  # between them the way back from whatever carries the bytes ends
             m.submodules.octets = octets = SyncFIFO(width=Shape.cast(replier.o.p.shape()).width, depth=2)

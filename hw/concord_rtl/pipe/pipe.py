@@ -49,14 +49,14 @@ class ChainPipe(wiring.Component):
         Matrix memory with registered outputs.
     drained : Out(1)
         No chain is under way or was offered in the cycle before.
-    retired, retired_pc, retired_flags : Out
-        A vector has been written.
+    retired : Out(RetirePort)
+        Vectors that have been written.
     reset_noise : In(1)
         Start of a run.
-    dense_step, depthwise_step, stalled : Out(1)
+    events : Out(EventPort)
         Events for the counters.
-    table_write, table_slot_write, table_host_sel, table_host_addr, table_host_data
-        Accesses of the host to tables, as in :class:`concord_rtl.table.TableBank`.
+    tables : In(TableAccess)
+        Accesses of the host to tables.
     """
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
@@ -92,9 +92,11 @@ class ChainPipe(wiring.Component):
         self._datapath(m, mvm, launcher, operands, writeback)
         self._progress(m, walker, writeback)
         m.d.comb += [
-            self.dense_step.eq(source.dense_step),
-            self.depthwise_step.eq(source.depthwise_step),
-            self.stalled.eq(gate.stalled | operands.stalled),
+            self.events.dense_step.eq(source.dense_step),
+            self.events.depthwise_step.eq(source.depthwise_step),
+            self.events.chain.eq(self.chains.valid & self.chains.ready),
+            self.events.vector.eq(self.retired.valid),
+            self.events.stalled.eq(gate.stalled | operands.stalled),
             writeback.reset_noise.eq(self.reset_noise),
         ]
         return m
@@ -134,7 +136,7 @@ class ChainPipe(wiring.Component):
             mvm.step.lane.eq(step.lane),
             mvm.step.half.eq(step.half),
             mvm.step.vectors.eq(step.vectors),
-            mvm.x.eq(self.narrow.read_data),
+            mvm.x.eq(self.narrow.read.data),
             mvm.w.eq(self.matrix_data),
         ]
         return source, gate, jobs.w_level <= JOBS - 2
@@ -173,24 +175,20 @@ class ChainPipe(wiring.Component):
         """Read ports: sources first, then operands. Write ports: the writeback alone."""
         wide_addr = Mux(source.wide_read, source.vector_addr, operands.addr)
         m.d.sync += [
-            self.narrow.read.eq(source.narrow_read),
-            self.narrow.read_addr.eq(source.vector_addr),
-            self.wide.read.eq(source.wide_read | operands.read),
-            self.wide.read_addr.eq(wide_addr),
+            self.narrow.read.en.eq(source.narrow_read),
+            self.narrow.read.addr.eq(source.vector_addr),
+            self.wide.read.en.eq(source.wide_read | operands.read),
+            self.wide.read.addr.eq(wide_addr),
             self.matrix_addr.eq(source.matrix_addr),
         ]
         m.d.comb += [
             operands.grant.eq(~source.wide_read),
-            source.narrow_data.eq(self.narrow.read_data),
-            source.wide_data.eq(self.wide.read_data),
-            operands.wide_data.eq(self.wide.read_data),
-            self.narrow.write.eq(writeback.narrow_en),
-            self.narrow.write_addr.eq(writeback.narrow_addr),
-            self.narrow.write_data.eq(writeback.narrow_data),
-            self.wide.write.eq(writeback.wide_en),
-            self.wide.write_addr.eq(writeback.wide_addr),
-            self.wide.write_data.eq(writeback.wide_data),
+            source.narrow_data.eq(self.narrow.read.data),
+            source.wide_data.eq(self.wide.read.data),
+            operands.wide_data.eq(self.wide.read.data),
         ]
+        wiring.connect(m, writeback.narrow, wiring.flipped(self.narrow.write))
+        wiring.connect(m, writeback.wide, wiring.flipped(self.wide.write))
 
     def _datapath(self, m, mvm, launcher, operands, writeback):
         """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along."""
@@ -262,25 +260,21 @@ class ChainPipe(wiring.Component):
 
     def _tables(self, m, number, unit):
         """Both units hold the same tables; the host reads those of the first."""
-        for name in ("write", "slot_write"):
-            port, target = getattr(self, f"table_{name}"), getattr(unit, name)
-            m.d.comb += [target.en.eq(port.en), target.addr.eq(port.addr), target.data.eq(port.data)]
-        m.d.comb += [unit.host_sel.eq(self.table_host_sel), unit.host_addr.eq(self.table_host_addr)]
         if number == 0:
-            m.d.comb += self.table_host_data.eq(unit.host_data)
+            wiring.connect(m, wiring.flipped(self.tables), unit.tables)
+            return
+        for name in ("write", "slot_write"):
+            wiring.connect(m, wiring.flipped(getattr(self.tables, name)), getattr(unit.tables, name))
+        m.d.comb += [unit.tables.sel.eq(self.tables.sel), unit.tables.addr.eq(self.tables.addr)]
 
     def _progress(self, m, walker, writeback):
         """Vectors between issue and retirement."""
         under_way = Signal(range(4 * self.config.inflight + 1))
         m.d.sync += [
-            under_way.eq(under_way + walker.issued - writeback.retired),
+            under_way.eq(under_way + walker.issued - writeback.retired.valid),
             self.drained.eq(~self.chains.valid & ~walker.active & (under_way == 0)),
         ]
-        m.d.comb += [
-            self.retired.eq(writeback.retired),
-            self.retired_pc.eq(writeback.pc),
-            self.retired_flags.eq(writeback.flags),
-        ]
+        wiring.connect(m, writeback.retired, wiring.flipped(self.retired))
 
 
 def _drain(m, queue, target):

@@ -4,26 +4,41 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import Flag
 
-from ..table import access_ports
-from .layouts import chain_layout, program_addr_bits
+from ..ports import EventPort, RetirePort
+from ..table import TableAccess
+from .layouts import chain_layout
+
+
+class WritePort(wiring.Signature):
+    """Writes to a vector memory, seen from where the vectors come from.
+
+    Members
+    -------
+    en : Out(columns)
+        One bit per column of a word: it is written at the edge.
+    addr, data : Out
+        Address and word.
+    """
+
+    def __init__(self, addr, word, columns=1):
+        super().__init__({"en": Out(columns), "addr": Out(addr), "data": Out(word)})
 
 
 class VectorPort(wiring.Signature):
-    """One read and one write per cycle of a vector memory, seen from the pipe; ``write`` has a bit per column."""
+    """One read and one write per cycle of a vector memory, seen from the pipe.
+
+    Members
+    -------
+    read : Out(en, addr, data)
+        Address, and the word when the memory has it.
+    write : Out(WritePort)
+        A write.
+    """
 
     def __init__(self, addr, word, columns=1):
-        super().__init__(
-            {
-                "read": Out(1),
-                "read_addr": Out(addr),
-                "read_data": In(word),
-                "write": Out(columns),
-                "write_addr": Out(addr),
-                "write_data": Out(word),
-            }
-        )
+        read = wiring.Signature({"en": Out(1), "addr": Out(addr), "data": In(word)})
+        super().__init__({"read": Out(read), "write": Out(WritePort(addr, word, columns))})
 
 
 def pipe_ports(config: NpuConfig) -> dict:
@@ -31,11 +46,7 @@ def pipe_ports(config: NpuConfig) -> dict:
     return {
         "chains": In(stream.Signature(chain_layout(config))),
         "drained": Out(1),
-        "retired": Out(1),
-        "retired_pc": Out(program_addr_bits(config)),
-        "retired_flags": Out(len(Flag)),
-        "dense_step": Out(1),
-        "depthwise_step": Out(1),
-        "stalled": Out(1),
-        **{f"table_{name}": member for name, member in access_ports(config).items()},
+        "retired": Out(RetirePort(config)),
+        "events": Out(EventPort()),
+        "tables": In(TableAccess(config)),
     }

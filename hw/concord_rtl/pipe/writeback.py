@@ -10,9 +10,11 @@ from concord.spec.formats import Flag
 
 from ..arith.helpers import delay
 from ..kept_register import KeptRegister
+from ..ports import RetirePort
 from ..quantizer import Quantizer
 from ..shapes import shape_of
 from .layouts import program_addr_bits, retire_layout, vector_addr_bits
+from .ports import WritePort
 
 
 class Writeback(wiring.Component):
@@ -34,16 +36,14 @@ class Writeback(wiring.Component):
         Beats of the second multifunction unit.
     half_overflow, acc_overflow, nonfinite, table_clamped : In(1)
         Flags of the beat, from the units before.
-    wide_en, wide_addr, wide_data : Out
+    wide : Out(WritePort)
         Write to the wide memory.
-    narrow_en, narrow_addr, narrow_data : Out
+    narrow : Out(WritePort)
         Write to the narrow memory.
     wide_done, narrow_done : Out(1)
         The same strobes for the hazard trackers, from registers of their own: these and the memories lie far apart.
-    retired : Out(1)
-        A vector has left the pipe; ``pc`` and ``flags`` are valid.
-    pc, flags : Out
-        Address of its chain and its sticky flags.
+    retired : Out(RetirePort)
+        Vectors that leave the pipe.
     reset_noise : In(1)
         Start of a run.
     """
@@ -61,17 +61,11 @@ class Writeback(wiring.Component):
                 "acc_overflow": In(1),
                 "nonfinite": In(1),
                 "table_clamped": In(1),
-                "wide_en": Out(1),
-                "wide_addr": Out(addr),
-                "wide_data": Out(shape_of(config.wide_word)),
-                "narrow_en": Out(1),
-                "narrow_addr": Out(addr),
-                "narrow_data": Out(shape_of(config.narrow_word)),
+                "wide": Out(WritePort(addr, shape_of(config.wide_word))),
+                "narrow": Out(WritePort(addr, shape_of(config.narrow_word))),
                 "wide_done": Out(1),
                 "narrow_done": Out(1),
-                "retired": Out(1),
-                "pc": Out(program_addr_bits(config)),
-                "flags": Out(len(Flag)),
+                "retired": Out(RetirePort(config)),
                 "reset_noise": In(1),
             }
         )
@@ -89,7 +83,7 @@ class Writeback(wiring.Component):
         collected = Signal(self.config.wide_word.width)
         with m.If(self.valid):
             m.d.sync += collected.eq(Cat(collected[16 * lanes :], self.beat))
-        m.d.comb += self.wide_data.eq(collected)
+        m.d.comb += self.wide.data.eq(collected)
         self._write(m, "wide", last & token.to_wide, token.wide)
 
         flags = Signal(len(Flag))
@@ -110,7 +104,8 @@ class Writeback(wiring.Component):
         """Strobes and address of a write to ``memory``."""
         m.submodules[f"{memory}_retire"] = retire = KeptRegister(1)
         m.d.comb += [retire.i.eq(strobe), getattr(self, f"{memory}_done").eq(retire.o)]
-        m.d.sync += [getattr(self, f"{memory}_en").eq(strobe), getattr(self, f"{memory}_addr").eq(addr)]
+        port = getattr(self, memory)
+        m.d.sync += [port.en.eq(strobe), port.addr.eq(addr)]
 
     def _narrow(self, m, last, flags):
         """Conversion, and the retirement that follows it."""
@@ -145,8 +140,8 @@ class Writeback(wiring.Component):
             queue.r_en.eq(done),
         ]
         m.d.sync += [
-            self.retired.eq(done),
-            self.narrow_data.eq(quantizer.word),
-            self.pc.eq(head.pc),
-            self.flags.eq(head.flags | Mux(head.write, converted, 0)),
+            self.retired.valid.eq(done),
+            self.narrow.data.eq(quantizer.word),
+            self.retired.pc.eq(head.pc),
+            self.retired.flags.eq(head.flags | Mux(head.write, converted, 0)),
         ]

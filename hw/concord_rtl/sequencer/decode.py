@@ -52,11 +52,13 @@ def decoded_layout() -> data.StructLayout:
 class Decoder(wiring.Component):
     """Check of one word against the instruction table. It does not know about open chains or loops.
 
-    One word per cycle, ``LATENCY`` cycles; none in a serial configuration.
+    One word per cycle.
 
     Parameters
     ----------
     config : NpuConfig
+    registered : bool
+        The output comes ``LATENCY`` cycles after the word; in the same cycle if not.
 
     Members
     -------
@@ -68,8 +70,9 @@ class Decoder(wiring.Component):
 
     LATENCY = 1
 
-    def __init__(self, config: NpuConfig):
+    def __init__(self, config: NpuConfig, *, registered: bool = True):
         self.config = config
+        self.registered = registered
         super().__init__({"pc": In(16), "word": In(isa.WORD_BITS), "o": Out(decoded_layout())})
 
     def elaborate(self, platform):
@@ -111,7 +114,7 @@ class Decoder(wiring.Component):
 
     def _staged(self, m, value, name):
         """``value`` in the cycle of the output."""
-        return value if self.config.serial else register(m, value, name)
+        return register(m, value, name) if self.registered else value
 
     def _limits(self, form: isa.Instruction) -> tuple[dict[str, int], dict[str, int]]:
         """Least and greatest field values on this configuration."""

@@ -8,23 +8,18 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import WORD_BITS, Op, Trap
 
 from ..pipe.layouts import chain_layout, program_addr_bits
+from ..ports import RunPort
 from .decode import view
 
 
 def sequencer_ports(config: NpuConfig) -> dict:
     """Members of a sequencer, as described in :class:`concord_rtl.sequencer.sequencer.Sequencer`."""
     return {
-        "start": In(1),
-        "pc": In(16),
+        "run": In(RunPort()),
         "addr": Out(program_addr_bits(config)),
         "data": In(WORD_BITS),
         "chains": Out(stream.Signature(chain_layout(config))),
         "drained": In(1),
-        "busy": Out(1),
-        "done": Out(1),
-        "trapped": Out(1),
-        "trap": Out(range(max(Trap) + 1)),
-        "trap_pc": Out(16),
     }
 
 

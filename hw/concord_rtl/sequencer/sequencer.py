@@ -24,20 +24,14 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    start : In(1)
-        Begin at ``pc``; only when not ``busy``.
-    pc : In(16)
-        First instruction.
+    run : In(RunPort)
+        Start and state of a run.
     addr, data : Out, In
         Program memory, latency 2.
     chains : Out(stream)
         Chain descriptors.
     drained : In(1)
         Everything that has been handed over has been written.
-    busy, done, trapped : Out(1)
-        State; ``done`` and ``trapped`` of the last run.
-    trap, trap_pc : Out
-        Why and where the last run trapped.
     """
 
     #: The jump leaves a register; the word it leads to is executed when it is there.
@@ -57,17 +51,17 @@ class Sequencer(wiring.Component):
         word = fetch.o.p
         running, stopped = Signal(), Signal()  # an illegal word takes no other effect than that it stops the program
         step, finish, jump = Signal(), Signal(), Signal()
-        trap = connect_units(m, word, builder, loops, start=self.start, step=step)
+        trap = connect_units(m, word, builder, loops, start=self.run.start, step=step)
         m.d.comb += [
             step.eq(running & fetch.o.valid & ~builder.chains.valid & (~word.waits | self.drained)),
             finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
-            jump.eq(self.start | finish | (step & word.end & loops.again)),
+            jump.eq(self.run.start | finish | (step & word.end & loops.again)),
             self.addr.eq(fetch.addr),
             fetch.data.eq(self.data),
-            fetch.enable.eq(self.busy),
+            fetch.enable.eq(self.run.busy),
             fetch.o.ready.eq(step),
         ]
-        m.d.sync += [fetch.jump.eq(jump), fetch.target.eq(Mux(self.start, self.pc, loops.target))]
+        m.d.sync += [fetch.jump.eq(jump), fetch.target.eq(Mux(self.run.start, self.run.pc, loops.target))]
         self._state(m, step, running, stopped, finish, trap, word.pc)
         return m
 
@@ -76,15 +70,15 @@ class Sequencer(wiring.Component):
         cause, cause_pc = Signal.like(trap, name="last_cause"), Signal.like(pc, name="last_pc")  # of the last word
         with m.If(step):
             m.d.sync += [cause.eq(trap), cause_pc.eq(pc)]
-        with m.If(stopped | self.trapped):
-            m.d.comb += [self.trap.eq(cause), self.trap_pc.eq(cause_pc)]
-        with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), self.done.eq(0), self.trapped.eq(0), running.eq(1), stopped.eq(0)]
+        with m.If(stopped | self.run.trapped):
+            m.d.comb += [self.run.trap.eq(cause), self.run.trap_pc.eq(cause_pc)]
+        with m.If(self.run.start):
+            m.d.sync += [self.run.busy.eq(1), self.run.done.eq(0), self.run.trapped.eq(0), running.eq(1), stopped.eq(0)]
         with m.Elif(finish):
             m.d.sync += [
-                self.busy.eq(0),
-                self.done.eq(~stopped),
-                self.trapped.eq(stopped),
+                self.run.busy.eq(0),
+                self.run.done.eq(~stopped),
+                self.run.trapped.eq(stopped),
                 running.eq(0),
                 stopped.eq(0),
             ]

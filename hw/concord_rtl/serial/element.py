@@ -11,7 +11,7 @@ from ..arith.half_mul import HalfMul
 from ..arith.helpers import is_nan
 from ..arith.narrow_to_half import NarrowToHalf
 from ..control import SLOT_BITS, AddOp
-from ..table import TableBank, access_ports
+from ..table import TableAccess, TableBank
 from .grid_adder import GridAdder
 
 #: binary16 pattern of -inf, where maxima start.
@@ -61,7 +61,7 @@ class ElementUnit(wiring.Component):
         The element.
     acc_overflow, half_overflow, nonfinite, table_clamped : Out(1)
         Flags, in the cycle of ``en``.
-    write, slot_write, host_sel, host_addr, host_data
+    tables : In(TableAccess)
         As in :class:`concord_rtl.table.TableBank`.
     """
 
@@ -70,7 +70,7 @@ class ElementUnit(wiring.Component):
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
-        self.tables = TableBank(config, table_init, slot_init, held=True)
+        self.bank = TableBank(config, table_init, slot_init, held=True)
         self.adder = GridAdder(config)
         super().__init__(
             {
@@ -91,7 +91,7 @@ class ElementUnit(wiring.Component):
                 "half_overflow": Out(1),
                 "nonfinite": Out(1),
                 "table_clamped": Out(1),
-                **access_ports(config),
+                "tables": In(TableAccess(config)),
             }
         )
 
@@ -100,9 +100,8 @@ class ElementUnit(wiring.Component):
         m.submodules.narrow = narrow = NarrowToHalf(self.config, held=True)
         m.submodules.mul = mul = HalfMul(held=True)
         m.submodules.adder = add = self.adder
-        m.submodules.tables = tables = self.tables
-        for name in ("write", "slot_write"):
-            wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(tables, name))
+        m.submodules.tables = tables = self.bank
+        wiring.connect(m, wiring.flipped(self.tables), tables.tables)
         other = Signal(HALF_WIDTH)
         m.d.comb += [
             add.acc.eq(self.acc),
@@ -119,9 +118,6 @@ class ElementUnit(wiring.Component):
             add.op.eq(self.add),
             tables.i[0].eq(self.o),
             tables.slot.eq(self.slot),
-            tables.host_sel.eq(self.host_sel),
-            tables.host_addr.eq(self.host_addr),
-            self.host_data.eq(tables.host_data),
         ]
         rectified = Mux(is_nan(self.o), HALF_NAN, Mux(self.o[-1], 0, self.o))
         looked_up = [self.nonfinite.eq(tables.nonfinite), self.table_clamped.eq(tables.clamped)]

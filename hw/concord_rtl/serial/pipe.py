@@ -98,13 +98,11 @@ class SerialPipe(wiring.Component):
     enter : In(book_port)
         Addresses of the chain to come.
     narrow, wide : Out(VectorPort)
-        Vector memories; ``write`` has a bit per column.
+        Vector memories; ``write.en`` has a bit per column.
     matrix_addr, matrix_data : Out, In
         Row address and row of the matrix memory.
-    drained, retired, retired_pc, retired_flags, dense_step, depthwise_step, stalled
+    drained, retired, events, tables
         As in :class:`concord_rtl.pipe.pipe.ChainPipe`; nothing ever stalls.
-    table_write, table_slot_write, table_host_sel, table_host_addr, table_host_data
-        Likewise.
     """
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
@@ -142,15 +140,13 @@ class SerialPipe(wiring.Component):
             self.chains.p, parts.book, parts.loops, parts.taps, parts.dot, parts.unit, parts.end,
         )  # fmt: skip
         wiring.connect(m, wiring.flipped(self.enter), book.enter)
-        for name in ("write", "slot_write"):
-            wiring.connect(m, wiring.flipped(getattr(self, f"table_{name}")), getattr(unit, name))
+        wiring.connect(m, wiring.flipped(self.tables), unit.tables)
         member = Signal.like(parts.element)
-        narrow = self.narrow.read_data
+        narrow = self.narrow.read.data
         m.d.comb += [
-            unit.host_sel.eq(self.table_host_sel),
-            unit.host_addr.eq(self.table_host_addr),
-            self.table_host_data.eq(unit.host_data),
             self.drained.eq(~self.chains.valid),
+            self.events.chain.eq(self.chains.valid & self.chains.ready),
+            self.events.vector.eq(self.retired.valid),
             parts.stations.chain.eq(chain),
             loops.chain.eq(chain),
             taps.chain.eq(chain),
@@ -162,7 +158,7 @@ class SerialPipe(wiring.Component):
             taps.x.eq(loops.x),
             self.matrix_addr.eq(Cat(parts.element, taps.matrix)),
             member.eq(Mux(parts.across, parts.member, parts.element)),
-            unit.other.eq(self.wide.read_data.elem[member]),
+            unit.other.eq(self.wide.read.data.elem[member]),
             dot.depthwise.eq(chain.depthwise),
             dot.own.eq(narrow.mant[member]),
             dot.x.eq(narrow),
@@ -172,17 +168,17 @@ class SerialPipe(wiring.Component):
             dot.shift.eq(unit.shift),
             unit.mant.eq(narrow.mant[member]),
             unit.exp.eq(narrow.exp),
-            self.narrow.read_addr.eq(taps.addr),
+            self.narrow.read.addr.eq(taps.addr),
             end.element.eq(parts.element),
             end.i.eq(unit.o),
             end.ctrl.eq(chain.quant),
-            self.narrow.write_addr.eq(book.addr),
-            self.narrow.write_data.mant.eq(Cat(end.code for _ in range(self.config.native))),
-            self.narrow.write_data.exp.eq(end.exp),
-            self.wide.write_addr.eq(book.addr),
-            self.wide.write_data.elem.eq(Cat(end.wide for _ in range(self.config.native))),
-            self.retired_pc.eq(chain.pc),
-            self.retired_flags.eq(parts.flags),
+            self.narrow.write.addr.eq(book.addr),
+            self.narrow.write.data.mant.eq(Cat(end.code for _ in range(self.config.native))),
+            self.narrow.write.data.exp.eq(end.exp),
+            self.wide.write.addr.eq(book.addr),
+            self.wide.write.data.elem.eq(Cat(end.wide for _ in range(self.config.native))),
+            self.retired.pc.eq(chain.pc),
+            self.retired.flags.eq(parts.flags),
         ]
         # The controls of a step follow it to the data.
         m.d.sync += [dot.lane.eq(taps.lane), dot.half.eq(taps.half)]
@@ -213,17 +209,17 @@ class SerialPipe(wiring.Component):
         with m.State("STEP"):
             valid = Signal()
             m.d.comb += [
-                self.narrow.read.eq(1),
+                self.narrow.read.en.eq(1),
                 taps.step.eq(1),
                 valid.eq(~taps.outside),
-                self.dense_step.eq(~chain.depthwise & (parts.element == 0)),
-                self.depthwise_step.eq(chain.depthwise & (parts.element == 0)),
+                self.events.dense_step.eq(~chain.depthwise & (parts.element == 0)),
+                self.events.depthwise_step.eq(chain.depthwise & (parts.element == 0)),
             ]
             m.d.sync += parts.dot.valid.eq(valid)
             with m.If(taps.last):
                 parts.go(m, "SUM")
         with m.State("SUM"):
-            m.d.comb += [self.narrow.read.eq(1), unit.take.eq(Take.SUM)]
+            m.d.comb += [self.narrow.read.en.eq(1), unit.take.eq(Take.SUM)]
             m.d.sync += parts.dot.valid.eq(0)
             with m.If(parts.count == DotProduct.LATENCY + unit.LATENCY):
                 self._take(m, parts)
@@ -232,9 +228,9 @@ class SerialPipe(wiring.Component):
         with m.State("READ"):
             plain = chain.reduction == Reduction.NONE
             m.d.comb += [
-                self.narrow.read.eq(~chain.wide_source),
-                self.wide.read.eq(chain.wide_source),
-                self.wide.read_addr.eq(taps.addr),
+                self.narrow.read.en.eq(~chain.wide_source),
+                self.wide.read.en.eq(chain.wide_source),
+                self.wide.read.addr.eq(taps.addr),
                 parts.across.eq(chain.reduction == Reduction.MAX_ALL),
                 unit.narrow.eq(~chain.wide_source),
                 unit.take.eq(Mux(plain, Take.SOURCE, Take.ADD)),
@@ -264,8 +260,8 @@ class SerialPipe(wiring.Component):
                 unit.take.eq(station.take),
                 unit.add.eq(station.add),
                 unit.slot.eq(station.slot),
-                self.wide.read.eq(1),
-                self.wide.read_addr.eq(parts.book.addr),
+                self.wide.read.en.eq(1),
+                self.wide.read.addr.eq(parts.book.addr),
             ]
             # A sum: clear the accumulator, add the element, add the operand, which is there by then.
             m.d.comb += [
@@ -294,13 +290,13 @@ class SerialPipe(wiring.Component):
         with m.State("WIDE"):
             m.d.comb += parts.port.eq(PORTS.index("wide"))
             with m.If(parts.count == MEMORY_LATENCY):
-                m.d.comb += self.wide.write.eq(Mux(chain.to_wide, column, 0))
+                m.d.comb += self.wide.write.en.eq(Mux(chain.to_wide, column, 0))
                 parts.go(m, "NARROW")
         with m.State("NARROW"):
             m.d.comb += parts.port.eq(PORTS.index("narrow"))
             with m.If(~chain.to_narrow | (parts.count == end.LATENCY)):
                 with m.If(chain.to_narrow):
-                    m.d.comb += self.narrow.write.eq(Cat(column, last))
+                    m.d.comb += self.narrow.write.en.eq(Cat(column, last))
                     parts.note(m, {Flag.NONFINITE: end.wild, Flag.SATURATED: end.saturated})
                 m.d.sync += parts.element.eq(parts.element + 1)
                 parts.go(m, "WIDE")
@@ -308,7 +304,7 @@ class SerialPipe(wiring.Component):
                     parts.go(m, "RETIRE")
         following = parts.following
         with m.State("RETIRE"):
-            m.d.comb += self.retired.eq(1)
+            m.d.comb += self.retired.valid.eq(1)
             m.d.sync += following.eq(0)
             parts.go(m, "ADVANCE")
         with m.State("ADVANCE"):

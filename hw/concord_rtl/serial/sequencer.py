@@ -79,7 +79,7 @@ class SerialSequencer(wiring.Component):
 
     Members
     -------
-    start, pc, drained, busy, done, trapped, trap, trap_pc
+    run, drained
         As there.
     addr, data : Out, In
         Program memory, latency 1.
@@ -95,7 +95,7 @@ class SerialSequencer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.decoder = decoder = Decoder(self.config)
+        m.submodules.decoder = decoder = Decoder(self.config, registered=False)
         m.submodules.loops = loops = LoopStack(self.config)
         m.submodules.builder = builder = SerialBuilder(self.config)
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
@@ -103,8 +103,8 @@ class SerialSequencer(wiring.Component):
         pc, age = Signal(16), Signal(range(FETCH + 1))
         word = decoder.o
         step, stopped = Signal(), Signal()
-        cause = connect_units(m, word, builder, loops, start=self.start, step=step)
-        ready = self.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
+        cause = connect_units(m, word, builder, loops, start=self.run.start, step=step)
+        ready = self.run.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
         halted = step & word.halt & (cause == Trap.NONE)
         finish = Mux(stopped, self.drained & ~builder.chains.valid, halted)
         m.d.comb += [
@@ -112,22 +112,28 @@ class SerialSequencer(wiring.Component):
             self.addr.eq(pc),
             decoder.word.eq(self.data),
             decoder.pc.eq(pc),
-            self.trap_pc.eq(Mux(self.trap == Trap.NONE, 0, pc)),
+            self.run.trap_pc.eq(Mux(self.run.trap == Trap.NONE, 0, pc)),
         ]
         self._state(m, step, stopped, finish, cause)
 
         with m.If(age != FETCH):
             m.d.sync += age.eq(age + 1)
-        with m.If(self.start):
-            m.d.sync += [pc.eq(self.pc), age.eq(0)]
+        with m.If(self.run.start):
+            m.d.sync += [pc.eq(self.run.pc), age.eq(0)]
         with m.Elif(step & (cause == Trap.NONE)):
             m.d.sync += [pc.eq(Mux(word.end & loops.again, loops.target, pc + 1)), age.eq(0)]
         return m
 
     def _state(self, m, step, stopped, finish, cause):
-        with m.If(self.start):
-            m.d.sync += [self.busy.eq(1), self.done.eq(0), self.trapped.eq(0), self.trap.eq(Trap.NONE), stopped.eq(0)]
+        with m.If(self.run.start):
+            m.d.sync += [
+                self.run.busy.eq(1),
+                self.run.done.eq(0),
+                self.run.trapped.eq(0),
+                self.run.trap.eq(Trap.NONE),
+                stopped.eq(0),
+            ]
         with m.Elif(finish):
-            m.d.sync += [self.busy.eq(0), self.done.eq(~stopped), self.trapped.eq(stopped)]
+            m.d.sync += [self.run.busy.eq(0), self.run.done.eq(~stopped), self.run.trapped.eq(stopped)]
         with m.Elif(step & (cause != Trap.NONE)):
-            m.d.sync += [stopped.eq(1), self.trap.eq(cause)]
+            m.d.sync += [stopped.eq(1), self.run.trap.eq(cause)]
