@@ -13,7 +13,7 @@ from concord.spec.presets import PRESETS
 
 ROOT = docs.ROOT.parent
 # Not the changelog, which speaks of what was.
-PAGES = sorted([ROOT / "README.md", *docs.ROOT.rglob("*.md"), *docs.ROOT.rglob("*.ipynb")])
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.ROOT.rglob("*.md"), *docs.ROOT.rglob("*.ipynb")])
 
 
 def test_pages_are_fresh():
@@ -149,3 +149,11 @@ def test_every_page_is_on_the_map():
     listed = re.findall(r"^[\w/-]+$", (docs.ROOT / "index.md").read_text(), re.MULTILINE)
     pages = {str(page.relative_to(docs.ROOT).with_suffix("")) for page in PAGES if docs.ROOT in page.parents}
     assert sorted(listed) == sorted(pages - {"index"})
+
+
+def test_words_of_the_glossary_are_in_use():
+    page = (docs.ROOT / "glossary.md").read_text().partition("## Words of the code")[2]
+    words = {word for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)}
+    paths = [path for folder in ("sw", "hw") for path in (ROOT / folder).rglob("*.py")]
+    used = {word for path in paths for word in re.split(r"\W+", f"{path.stem} {path.read_text()}")}
+    assert len(words) > 10 and sorted(words - used) == [], "renamed: take them out of docs/glossary.md"
