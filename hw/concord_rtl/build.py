@@ -148,27 +148,39 @@ def bitstream(
     callback=_numbers,
     help="Bits of the accumulator's register; 0: as many as the preset has.",
 )
-@click.option("--whole", is_flag=True, help="The whole design, a quarter of an hour each, not the tile engines alone.")
-@click.option("--clock", is_flag=True, help="The whole design, placed and routed with one seed: what the paths allow.")
+@click.option("--whole", is_flag=True, help="The whole design, not the units of the tile engines alone.")
+@click.option(
+    "--clock",
+    is_flag=True,
+    help="Place and route, too, with one seed: what the paths allow. With --whole a quarter of an hour or more each.",
+)
 def area(board_name: str, preset_name: str | None, build: Path, widths: list[int], whole: bool, clock: bool) -> None:
     """Synthesise with accumulators of several widths, and count cells.
 
-    Of the tile engines each unit by itself, times how many there are. The grid stays that of the preset. Writes
-    accumulators.json, which concord bench shows.
+    Of the tile engines each unit by itself, times how many there are; their clock is that of the slowest unit. The grid
+    stays that of the preset. Writes accumulators.json, which concord bench shows.
     """
     board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
     config = preset(preset_name or board.preset)
     if config.serial:
         raise click.ClickException(f"accumulator of {config.name} must be the full one: it is serial")
+    family = family_named(board.family)
+    if clock and not whole and family.without_pins is None:
+        raise click.ClickException(
+            f"--clock must be with --whole for {board_name}: {family.name} has no flow without pins"
+        )
     try:
         narrowed = list(areas.narrowed(config, widths))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     rows: list[dict[str, Any]] = []
     for bits, one in narrowed:
-        if not whole and not clock:
+        if not whole:
             folder = build / "area" / f"{board.name}-{config.name}-units-{bits}"
-            rows.append({"bits": bits, "cells": areas.engine_cells(one, family_named(board.family), folder, CONSOLE)})
+            rows.append({"bits": bits, "cells": areas.engine_cells(one, family, folder, CONSOLE)})
+            if clock:
+                mhz, slowest = areas.engine_clock(one, board, folder, CONSOLE)
+                rows[-1] |= {"mhz": round(mhz, 2), "slowest": slowest}
             continue
         plan = Plan(board_name, None, None, build / "area", CONSOLE, config=one)
         plan.choose(spec.clock_hz / report.MHZ, None)
@@ -180,7 +192,7 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
             goal = Goal(spec.aim_hz, plan.hz, plan.measures)
             row["mhz"] = round(max(map(report.score, flow.place([1], goal).values())), 2)
         rows.append(row)
-    what = f"{config.name} on {board.name}" if whole or clock else f"tile engines of {config.name}"
+    what = f"{config.name} on {board.name}" if whole else f"tile engines of {config.name}"
     summary = {"of": what, "widths": rows}
     folder = build / "area" / what.replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from concord.spec.presets import ECP5_85F, TINY
+from concord_boards import board_named
 from concord_rtl.build import main
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import area
@@ -42,6 +43,21 @@ def test_cells_have_the_names_that_people_use(tmp_path):
 def test_a_serial_configuration_has_no_other():
     result = CliRunner().invoke(main, ["area", "--board", "icebreaker"])
     assert result.exit_code == 1 and "accumulator of up5k must be the full one: it is serial" in result.output
+
+
+def test_the_clock_is_that_of_the_slowest_unit(monkeypatch, tmp_path):
+    reached = {"row": 120.5, "queue": 99.0, "convert": 130.0}
+    monkeypatch.setattr(area, "engine_units", lambda config: {name: (name, 1) for name in reached})
+    monkeypatch.setattr(area, "clock_of_unit", lambda unit, board, seeds, folder, console: reached[unit])
+    found = area.engine_clock(TINY, board_named("ulx3s-25f"), tmp_path, Console(quiet=True))
+    assert found == (99.0, "queue")
+
+
+def test_a_clock_of_units_needs_a_flow_without_pins(tmp_path):
+    arguments = ["area", "--board", "icebreaker", "--preset", "tiny", "--clock", "--build", tmp_path]
+    found = CliRunner().invoke(main, arguments)
+    assert found.exit_code == 1 and "--clock must be with --whole for icebreaker" in found.output
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -31,8 +31,13 @@ def test_what_has_no_narrower_one_is_named(monkeypatch, tmp_path):
 def test_cells_that_were_counted(tmp_path):
     (tmp_path / "one").mkdir()
     widths = [{"bits": 68, "cells": {"LUT4": 1234}}, {"bits": 44, "cells": {"LUT4": 999}, "mhz": 81.5}]
+    widths.append({"bits": 24, "cells": {"LUT4": 9}, "mhz": 120, "slowest": "row"})
     (tmp_path / "one" / "accumulators.json").write_text(json.dumps({"of": "tile engines of tiny", "widths": widths}))
     results = Results("")
     accumulators.cells_by_width(results, tmp_path)
     rows = results.rows["Cells by width of the accumulator: tile engines of tiny"]
-    assert rows == {"68 bits": {"LUT4": "1,234"}, "44 bits": {"LUT4": "999", "MHz": "81.50"}}
+    assert rows == {
+        "68 bits": {"LUT4": "1,234"},
+        "44 bits": {"LUT4": "999", "MHz": "81.50"},
+        "24 bits": {"LUT4": "9", "MHz": "120.00", "slowest unit": "row"},
+    }

@@ -10,11 +10,13 @@ from typing import Any
 
 from amaranth import Elaboratable
 from amaranth.back import rtlil
+from amaranth.lib import wiring
 from rich.console import Console
 from rich.table import Table
 
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
+from concord_boards import Board
 
 from ..arith.acc_to_half import AccToHalf
 from ..families import Family
@@ -23,6 +25,7 @@ from ..mvm.results import ResultQueue
 from ..mvm.row import Row
 from .bitstream import PREPARE
 from .tools import Job, run_jobs
+from .unit import clock_of_unit
 
 
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:
@@ -54,18 +57,36 @@ def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
     }
 
 
+def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
+    """Units of the tile engines of a configuration that is not serial, new ones, and how many there are of each."""
+    return {
+        "row": (Row(config), config.rows),
+        "queue": (ResultQueue(config, usual_slots(config)), 1),
+        "convert": (AccToHalf(config), config.mfu_lanes),
+    }
+
+
+def engine_clock(config: NpuConfig, board: Board, folder: Path, console: Console) -> tuple[float, str]:
+    """MHz that every unit of the tile engines reaches, placed and routed alone with seed 1, and the slowest unit.
+
+    Raises
+    ------
+    ValueError
+        If the family of the board has no flow without pins.
+    """
+    return min(
+        (clock_of_unit(unit, board, [1], folder / name, console), name)
+        for name, (unit, _) in engine_units(config).items()
+    )
+
+
 def engine_cells(config: NpuConfig, family: Family, folder: Path, console: Console) -> dict[str, int]:
     """Cells of the tile engines of a configuration that is not serial.
 
     Each unit is synthesised alone: a matrix row, the queue of results, a conversion to binary16.
     """
-    units = {
-        "row": (Row(config), config.rows),
-        "queue": (ResultQueue(config, usual_slots(config)), 1),
-        "convert": (AccToHalf(config), config.mfu_lanes),
-    }
     total = dict.fromkeys(cells_of({}, family), 0)
-    for name, (unit, count) in units.items():
+    for name, (unit, count) in engine_units(config).items():
         for kind, number in unit_cells(unit, name, family, folder, console).items():
             total[kind] += count * number
     return total
@@ -87,6 +108,6 @@ def table(summary: dict[str, Any]) -> Table:
     names = list(summary["widths"][0]["cells"])
     shown = Table("bits", *names, *(["MHz"] if clock else []), title=summary["of"], title_justify="left")
     for row in summary["widths"]:
-        mhz = [f"{row['mhz']:.2f}" if "mhz" in row else ""] if clock else []
+        mhz = [f"{row['mhz']:.2f}" + (f" ({row['slowest']})" if "slowest" in row else "")] if clock else []
         shown.add_row(str(row["bits"]), *(f"{row['cells'][name]:,}" for name in names), *mhz)
     return shown

@@ -21,6 +21,8 @@ from .cache import Stage, digest
 from .report import MHZ, score
 from .tools import Job, run_jobs, tool_version
 
+#: Clock that place and route of a unit aims at, in hertz; the placer expects about as much.
+AIM_HZ = 140e6
 #: Bits that are joined per cycle on the way to the output.
 GROUP = 4
 
@@ -66,9 +68,7 @@ class OnPins(wiring.Component):
         return m
 
 
-def clock_of_unit(
-    unit: wiring.Component, board: Board, aim_hz: float, seeds: Sequence[int], folder: Path, console: Console
-) -> float:
+def clock_of_unit(unit: wiring.Component, board: Board, seeds: Sequence[int], folder: Path, console: Console) -> float:
     """MHz that a unit between two pins reaches after place and route with the best of some seeds.
 
     Raises
@@ -92,7 +92,7 @@ def clock_of_unit(
     for seed in seeds:
         report, log = folder / f"seed{seed}.json", folder / f"seed{seed}.log"
         # Pins are where the placer wants them.
-        target = ["--freq", f"{aim_hz / MHZ:g}", "--seed", str(seed), "--timing-allow-fail"]
+        target = ["--freq", f"{AIM_HZ / MHZ:g}", "--seed", str(seed), "--timing-allow-fail"]
         args = [*board.place, *family.without_pins, *target, "--json", netlist.name]
         stage = Stage([report], digest(netlist, args, tool_version(family.place_and_route)))
         if not stage.fresh:

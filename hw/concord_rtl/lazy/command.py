@@ -20,8 +20,6 @@ from .updated_memory import UpdatedMemory
 from .widths import LazyWidths
 
 CONSOLE = Console()
-#: Target of place and route, which the placer expects to be reached about.
-AIM_HZ = 140e6
 
 
 def _lanes(context: click.Context, option: click.Parameter, text: str) -> list[int]:
@@ -77,7 +75,7 @@ def lazy(board_name: str, lanes: list[int], depth: int, clock: bool, seed: int, 
         row: dict[str, Any] = {"lanes": count, "cells": unit_cells(unit, "updater", family, folder, CONSOLE)}
         if clock:
             memory = UpdatedMemory(widths, count, depth)
-            row["mhz"] = round(clock_of_unit(memory, board, AIM_HZ, [seed], folder, CONSOLE), 2)
+            row["mhz"] = round(clock_of_unit(memory, board, [seed], folder, CONSOLE), 2)
         rows.append(row)
     summary = {"of": f"Lazy update of {depth} words on {board_name}", "lanes": rows}
     folder = build / "area" / f"{board_name}-lazy"

@@ -78,7 +78,9 @@ def cells_by_width(results: Results, folder: Path = Path("build/area")) -> None:
         group = f"Cells by width of the accumulator: {summary['of']}"
         for row in summary["widths"]:
             texts = {name: f"{count:,}" for name, count in row["cells"].items()}
-            results.row(group, f"{row['bits']} bits", texts | ({"MHz": f"{row['mhz']:.2f}"} if "mhz" in row else {}))
+            clock = {"MHz": f"{row['mhz']:.2f}"} if "mhz" in row else {}
+            slowest = {"slowest unit": row["slowest"]} if "slowest" in row else {}
+            results.row(group, f"{row['bits']} bits", texts | clock | slowest)
 
 
 def _results(compiled: Compiled, inputs: Mapping[str, Floats]) -> tuple[dict[str, Floats], list[str]]:
