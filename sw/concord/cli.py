@@ -39,9 +39,9 @@ from concord.cli_prove import prove
 from concord.cli_report import report
 from concord.cli_train import train
 from concord.compiler.package import Package
-from concord.emulator.shared import emulated
 from concord.files import check_place, replacing, write_text
 from concord.host import LinkedDevice, connect
+from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.progress import run_batch
 from concord.raised import flag_table, not_finite, raised
@@ -156,15 +156,12 @@ def run(
     if on != "emulator" and (workers, cluster) != (None, None):
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
     with several(workers, cluster) as engine:
-        if engine is not None:
-            results, flags = emulated(engine, loaded, batch)
-        else:
-            with connect(on, loaded.config) as device:
-                device.load(loaded)
-                results = run_batch(device, batch, Console(stderr=True))
-                if isinstance(device, LinkedDevice):
-                    click.echo(f"inputs travelled {device.way}")
-                flags = device.flags()
+        with connect(on, loaded.config) if engine is None else emulator(loaded.config, engine) as device:
+            device.load(loaded)
+            results = run_batch(device, batch, Console(stderr=True))
+            if isinstance(device, LinkedDevice):
+                click.echo(f"inputs travelled {device.way}")
+            flags = device.flags()
         records = raised(loaded, flags)
     if package is not None:
         results = package.finish(given, results)

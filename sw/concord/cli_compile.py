@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from concord.cli_base import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable, wide_console
+from concord.cli_parallel import several, workers_options
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from concord.compiler.tensor_formats import Formats
     from concord.graph.ir import Graph
     from concord.overflow.trained import Trained
+    from concord.parallel import Engine
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
+@workers_options
 @readable
 def compile_model(
     model: Path,
@@ -196,6 +199,8 @@ def compile_model(
     batch: int,
     output_formats: tuple[str, ...],
     output: Path | None,
+    workers: int | None,
+    cluster: str | None,
 ) -> None:
     """Compile an ONNX MODEL to a folder.
 
@@ -203,7 +208,8 @@ def compile_model(
     tables cover what is to be expected for the values of the inputs. With
     --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
     width says which NPU it is, the NPU may be one with narrower mantissas. With --accumulator the NPU is one whose
-    accumulator, and exponents of weights, are as wide as the network needs.
+    accumulator, and exponents of weights, are as wide as the network needs. --workers and --cluster share what
+    --calibrate runs on the emulator; double precision and the rounding of weights stay in this process.
     """
     from concord.compiler.assumptions import assumption_table
     from concord.compiler.model import expecting, with_narrow
@@ -230,13 +236,16 @@ def compile_model(
     if ranges and calibrate:
         raise ValueError("--input-range is for networks without --calibrate, whose samples say it")
     plain = Formats(mantissas=widths.layers, inputs=input_ranges(ranges, graph))
+    if calibrate is None and (workers, cluster) != (None, None):
+        raise ValueError("--workers and --cluster must be given with --calibrate: they share its samples")
     trained = _trained(model, widths, guard) if bits == 0 else None
+    engine = click.get_current_context().with_resource(several(workers, cluster))
     try:
         if trained is not None:
             samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
-            compiled, lines = _for_trained(graph, config, trained, samples, batch)
+            compiled, lines = _for_trained(graph, config, trained, samples, batch, engine)
         else:
-            compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch)
+            compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch, engine)
     except CapacityError as error:
         with Console(stderr=True).status("looking for what would do"):
             lines = remedies(graph, config, plain, batch, error)
@@ -247,7 +256,7 @@ def compile_model(
         compiled = with_lines(compiled, lines)
     elif bits is not None:
         samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
-        compiled = _narrower(graph, compiled, bits, samples, guard)
+        compiled = _narrower(graph, compiled, bits, samples, guard, engine)
     if calibrate is not None:
         compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
     compiled.package.save(target, network)
@@ -278,6 +287,7 @@ def _compiled(
     budget: str | None,
     any_npu: bool,
     batch: int,
+    engine: Engine | None,
 ) -> Compiled:
     """Compile with the formats that the options ask for; with ``any_npu`` mantissas may be those of another NPU."""
     from concord.compiler.formats import choose_formats
@@ -287,9 +297,10 @@ def _compiled(
         return compile_graph(graph, config, plain, batch=batch)
     arrays = arrays_of(calibrate)
     if widths.auto:
-        return _automatic(graph, config, arrays, widths.layers, budget, any_npu and widths.npu is None, batch)
+        return _automatic(graph, config, arrays, widths.layers, budget, any_npu and widths.npu is None, batch, engine)
     with Console(stderr=True).status("choosing formats"):
-        evidence = choose_formats(graph, config, inputs_of(graph, arrays), mantissas=widths.layers, batch=batch)
+        given = inputs_of(graph, arrays)
+        evidence = choose_formats(graph, config, given, mantissas=widths.layers, batch=batch, engine=engine)
     wide_console().print(evidence.table())
     return evidence.chosen.compiled
 
@@ -307,26 +318,26 @@ def _trained(model: Path, widths: Widths, guard: int | None) -> Trained | None:
 
 
 def _for_trained(
-    graph: Graph, config: NpuConfig, trained: Trained, inputs: dict[str, Any] | None, batch: int
+    graph: Graph, config: NpuConfig, trained: Trained, inputs: dict[str, Any] | None, batch: int, engine: Engine | None
 ) -> tuple[Compiled, Sequence[str]]:
     """The network for the accumulator that it was trained for; shows what speaks for it."""
     from concord.overflow.trained import compile_trained
 
     with Console(stderr=True).status("counting what the accumulators hold"):
-        found = compile_trained(graph, config, trained, inputs, batch)
+        found = compile_trained(graph, config, trained, inputs, batch, engine)
     for line in found.lines:
         click.echo(f"accumulator: {line}")
     return found.compiled, found.lines
 
 
 def _narrower(
-    graph: Graph, compiled: Compiled, bits: int, inputs: dict[str, Any] | None, guard: int | None
+    graph: Graph, compiled: Compiled, bits: int, inputs: dict[str, Any] | None, guard: int | None, engine: Engine | None
 ) -> Compiled:
     """The same network for an NPU with another accumulator; shows what speaks for it."""
     from concord.overflow.accumulator import GUARD, choose_accumulator
 
     with Console(stderr=True).status("counting what the accumulators hold"):
-        found = choose_accumulator(graph, compiled, bits or None, inputs, GUARD if guard is None else guard)
+        found = choose_accumulator(graph, compiled, bits or None, inputs, GUARD if guard is None else guard, engine)
     for line in found.lines:
         click.echo(f"accumulator: {line}")
     return found.compiled
@@ -340,6 +351,7 @@ def _automatic(
     budget: str | None,
     free: bool,
     batch: int,
+    engine: Engine | None,
 ) -> Compiled:
     """Choose widths of mantissas on the first samples, and show the evidence."""
     from concord.compiler.calibration import Calibration
@@ -350,7 +362,8 @@ def _automatic(
     limits = budget_of(budget, graph, labels is not None)
     first = {name: values[:MOST] for name, values in inputs.items()}
     with Console(stderr=True).status("choosing mantissas"):
-        calibration = Calibration(graph, first, labels=None if labels is None else labels[:MOST], batch=batch)
+        known = None if labels is None else labels[:MOST]
+        calibration = Calibration(graph, first, labels=known, batch=batch, engine=engine)
         choice = choose_mantissas(calibration, config, limits, fixed=fixed, free=free)
     console = wide_console()
     console.print(choice.table())

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
 from concord.cli_base import EXISTING, FILE, POSITIVE, THING, arrays_of, inputs_of, readable, wide_console
 from concord.cli_compile import input_ranges
+from concord.cli_parallel import several, workers_options
 from concord.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
     from concord.graph.ir import Graph
     from concord.overflow.kinds import Settings
     from concord.overflow.results import Analysis
+    from concord.parallel import Engine
 
 _WIDTH = click.IntRange(1, 64)
 _OPERAND = click.IntRange(1, 32)
@@ -47,6 +49,7 @@ _OPERAND = click.IntRange(1, 32)
     metavar="LOW,HIGH|NAME=LOW,HIGH",
     help="What an input is within; bounds hold for it. Default: the range of the samples. Repeatable.",
 )
+@workers_options
 @readable
 def overflow(
     model: Path,
@@ -63,6 +66,8 @@ def overflow(
     rounding: str | None,
     clip: bool,
     ranges: tuple[str, ...],
+    workers: int | None,
+    cluster: str | None,
 ) -> None:
     """Count how many values of MODEL need how many bits, and which widths are free of overflow.
 
@@ -85,9 +90,9 @@ def overflow(
     given = inputs_of(graph, arrays_of(inputs))
     given = {name: values[:samples] for name, values in given.items()}
     limits = input_ranges(ranges, graph)
-    with Console(stderr=True).status("counting"):
+    with several(workers, cluster) as engine, Console(stderr=True).status("counting"):
         if view == "machine":
-            analysis = _machine(model, given, limits, width, output_width, threshold or 0)
+            analysis = _machine(model, given, limits, width, output_width, threshold or 0, engine)
         else:
             settings = settings_of(kind or kind_of(graph)).replace(
                 width=width,
@@ -98,7 +103,7 @@ def overflow(
                 rounding=rounding,
                 clip=clip or None,
             )
-            analysis = _integers(graph, given, limits, kind, settings, model.stem)
+            analysis = _integers(graph, given, limits, kind, settings, model.stem, engine)
     _show(analysis)
     if output is not None:
         from concord.overflow.page import render
@@ -125,6 +130,7 @@ def _machine(
     width: int | None,
     output_width: int | None,
     threshold: int,
+    engine: Engine | None,
 ) -> Analysis:
     from concord.compiler.package import Package
     from concord.overflow.compiled import analyse_machine
@@ -139,6 +145,7 @@ def _machine(
         output_width=output_width,
         threshold=threshold,
         name=model.resolve().name,
+        engine=engine,
     )
 
 
@@ -149,10 +156,12 @@ def _integers(
     kind: str | None,
     settings: Settings,
     name: str,
+    engine: Engine | None,
 ) -> Analysis:
     from concord.overflow.quantised import analyse_integers
 
-    return analyse_integers(graph, inputs, kind=kind, settings=settings, ranges=ranges, name=name)  # type: ignore[arg-type]
+    given: Any = inputs
+    return analyse_integers(graph, given, kind=kind, settings=settings, ranges=ranges, name=name, engine=engine)
 
 
 def _show(analysis: Analysis) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options."""
     cluster = click.option("--cluster", metavar="ADDRESS", help="Share the work among a Dask cluster: tcp://HOST:8786.")
-    return click.option("--workers", type=POSITIVE, help="Share the work among processes.")(cluster(command))
+    workers = click.option("--workers", type=POSITIVE, metavar="N", help="Share the work among N processes.")
+    return workers(cluster(command))
 
 
 def several(workers: int | None, cluster: str | None) -> AbstractContextManager[Engine | None]:

@@ -10,9 +10,19 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
+
+#: Seconds to wait for a scheduler, and for its first worker.
+_PATIENCE = 20
+_SETTINGS = {
+    # No warning of large arguments: a task that has all of its arguments can be computed again by another worker.
+    "distributed.admin.large-graph-warning-threshold": "1 TiB",
+    # A process that has died is started anew however long that takes: on a busy machine longer than the 15 s of Dask,
+    # behind which it would be given up, and the last one with it.
+    "distributed.deploy.lost-worker-timeout": "1000 days",
+}
 
 
 class Engine:
@@ -31,7 +41,7 @@ class Engine:
     ValueError
         If neither or both are given, or the packages of the extra ``parallel`` are not installed.
     OSError
-        If there is no scheduler at the address.
+        If there is no scheduler at the address, or it has no workers.
     """
 
     def __init__(self, workers: int | None = None, cluster: str | None = None):
@@ -40,26 +50,37 @@ class Engine:
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers!r}")
         try:
+            import dask
             import distributed
         except ModuleNotFoundError as error:
             raise ValueError("several workers need Dask: pip install 'concord-npu[parallel]'") from error
         self._local: Any = None
-        if workers is not None:
-            with _deaf():
-                self._local = distributed.LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address=None,
-                    memory_limit=0,
-                    silence_logs=logging.CRITICAL,
-                )
+        with ExitStack() as stack:
+            stack.enter_context(dask.config.set(_SETTINGS))
+            if workers is not None:
+                with _deaf():
+                    self._local = distributed.LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=1,
+                        host="127.0.0.1",
+                        dashboard_address=None,
+                        memory_limit=0,
+                        silence_logs=logging.CRITICAL,
+                    )
+                stack.callback(self._local.close)
+            self._client = distributed.Client(self._local if workers is not None else cluster, timeout=_PATIENCE)
+            stack.callback(self._client.close)
+            self._check()
+            self._stack = stack.pop_all()
+
+    def _check(self) -> None:
+        """Whether there is anyone to work."""
         try:
-            self._client = distributed.Client(self._local if workers is not None else cluster, timeout=20)
-        except BaseException:
-            if self._local is not None:
-                self._local.close()
-            raise
+            self._client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise OSError(
+                f"cluster at {self.address} must have a worker, and has none: dask worker {self.address} starts one"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -71,18 +92,30 @@ class Engine:
 
     def close(self) -> None:
         """End the processes that were started here; those of a cluster stay."""
-        self._client.close()
-        if self._local is not None:
-            self._local.close()
+        self._stack.close()
 
     def made(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function returns, as an argument for tasks: made where it is needed, and again if it is lost."""
         return self._client.submit(function, *args, pure=False)
 
+    def sent(self, value: Any) -> Any:
+        """A value as an argument for several tasks: it is moved to each worker once."""
+        return self.made(_itself, value)
+
     def each(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
-        """``[function(*args) for args in calls]``, computed by all workers; the first error is raised again."""
-        futures = [self._client.submit(function, *args, pure=False) for args in calls]
-        return list(self._client.gather(futures))
+        """``[function(*args) for args in calls]``, computed by all workers; the first error is raised again.
+
+        ``OSError`` if all workers die that compute some task, four of them one after the other.
+        """
+        from distributed import KilledWorker
+
+        futures = [self.made(function, *args) for args in calls]
+        try:
+            return list(self._client.gather(futures))
+        except KilledWorker as error:
+            raise OSError(
+                "workers must survive their tasks, and four have died of the same one: is their memory too small?"
+            ) from error
 
     @property
     def address(self) -> str:
@@ -99,6 +132,19 @@ class Engine:
         """Have that many processes on this machine."""
         self._local.scale(workers)
         self._client.wait_for_workers(workers, timeout=120)
+
+
+def parts(samples: int, least: int, most: int) -> list[slice]:
+    """Samples divided among tasks, in their order: eight tasks, more if ``most`` is not enough, fewer for ``least``.
+
+    They depend on the number of samples alone. Without samples there is one part, which is empty.
+    """
+    size = min(max(-(-samples // 8), least), most)
+    return [slice(start, min(start + size, samples)) for start in range(0, max(samples, 1), size)]
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 @contextmanager

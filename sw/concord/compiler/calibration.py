@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from enum import Flag, auto
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,9 @@ from concord.compiler.weights import Rounder, channel_means
 from concord.floatfunctions import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
-from concord.host import connect
+from concord.host.shared import emulator
 from concord.host.tensors import real_numbers
+from concord.parallel import Engine
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
@@ -52,9 +54,9 @@ _SQUASHED = ("sigmoid", "hardsigmoid")
 ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
 
 
-def emulate(compiled: Compiled, inputs: Inputs) -> dict[str, Floats]:
-    """Results of a batch on the emulator."""
-    with connect("emulator", compiled.image.config) as device:
+def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, Floats]:
+    """Results of a batch on the emulator; the workers of an engine share it."""
+    with emulator(compiled.image.config, engine) as device:
         device.load(compiled.image)
         return compiled.run(device, inputs)
 
@@ -183,12 +185,15 @@ class Calibration:
         The network.
     inputs : mapping of str to array
         Samples along the first axis.
-    run : callable
-        Computes the outputs.
+    run : callable, optional
+        Computes the outputs; on the emulator, if left out.
     labels : array of int, optional
         Right class of every sample.
     batch : int
         As for :func:`concord.compiler.model.compile_graph`.
+    engine : Engine, optional
+        Its workers share what runs on the emulator, whose bits do not depend on them. All else is computed here: sums
+        in double precision depend on the processor and on the threads of BLAS.
 
     Raises
     ------
@@ -199,9 +204,16 @@ class Calibration:
     """
 
     def __init__(
-        self, graph: Graph, inputs: Inputs, run: Runner = emulate, labels: Classes | None = None, batch: int = 1
+        self,
+        graph: Graph,
+        inputs: Inputs,
+        run: Runner | None = None,
+        labels: Classes | None = None,
+        batch: int = 1,
+        engine: Engine | None = None,
     ):
-        self.graph, self.run, self.labels, self.batch = graph, run, labels, batch
+        self.graph, self.labels, self.batch, self.engine = graph, labels, batch, engine
+        self.run = run or partial(emulate, engine=engine)
         self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
         if empty := [name for name, values in self.inputs.items() if not values.size]:
             raise ValueError(f"input {empty[0]!r} must have samples to calibrate with, not none")

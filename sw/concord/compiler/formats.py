@@ -19,7 +19,6 @@ from concord.compiler.calibration import (
     Inputs,
     Runner,
     before_sigmoids,
-    emulate,
     threshold,
 )
 from concord.compiler.judged import judged
@@ -28,6 +27,7 @@ from concord.compiler.model import Compiled
 from concord.compiler.parts import available, divided, sample, table_error
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Floats, Graph, Node
+from concord.parallel import Engine
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig
 
@@ -274,10 +274,11 @@ def choose_formats(
     graph: Graph,
     config: NpuConfig,
     inputs: Inputs,
-    run: Runner = emulate,
+    run: Runner | None = None,
     *,
     mantissas: Mapping[str, int] | None = None,
     batch: int = 1,
+    engine: Engine | None = None,
 ) -> Evidence:
     """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
 
@@ -287,7 +288,7 @@ def choose_formats(
         What to compile it for.
     mantissas : mapping of str to int
         Bits of the mantissas of weights by layer, as in :class:`concord.compiler.tensor_formats.Formats`.
-    graph, inputs, run, batch
+    graph, inputs, run, batch, engine
         As for :class:`Calibration`.
 
     Raises
@@ -295,7 +296,7 @@ def choose_formats(
     NotFiniteError
         If the chosen one overflows where floating point does not, and its results show it.
     """
-    calibration = Calibration(graph, inputs, run, batch=batch)
+    calibration = Calibration(graph, inputs, run, batch=batch, engine=engine)
     evidence = rank_exponents(calibration, config, mantissas or {})
     chosen, *others = evidence.candidates
     return replace(evidence, candidates=(judged(chosen, calibration), *others))

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration import Calibration, Candidate
 from concord.graph.ir import Floats
-from concord.host import connect
+from concord.host.shared import emulator
 from concord.raised import Raised
 from concord.spec.formats import Flag
 
@@ -38,7 +38,7 @@ def judged(candidate: Candidate, calibration: Calibration) -> Candidate:
         If a result is not finite where it is in floating point, or errs by more than 10 % and a layer has overflowed.
     """
     compiled = candidate.compiled
-    with connect("emulator", compiled.image.config) as device:
+    with emulator(compiled.image.config, calibration.engine) as device:
         device.load(compiled.image)
         outputs = compiled.run(device, calibration.inputs)
         records = compiled.package.flags(device)

@@ -13,7 +13,8 @@ from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.compiler.quantized import exponents_of
 from concord.emulator import Memories
 from concord.graph.ir import Graph
-from concord.host import connect
+from concord.host.shared import emulator
+from concord.parallel import Engine
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
@@ -123,7 +124,12 @@ def with_lines(compiled: Compiled, lines: Sequence[str]) -> Compiled:
 
 
 def choose_accumulator(
-    graph: Graph, compiled: Compiled, bits: int | None, inputs: Inputs | None = None, guard: int = GUARD
+    graph: Graph,
+    compiled: Compiled,
+    bits: int | None,
+    inputs: Inputs | None = None,
+    guard: int = GUARD,
+    engine: Engine | None = None,
 ) -> Evidence:
     """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
 
@@ -142,6 +148,8 @@ def choose_accumulator(
         Samples. Without any, bounds alone decide.
     guard : int
         Bits above what samples need.
+    engine : Engine, optional
+        Its workers share the samples; nothing depends on them.
 
     Raises
     ------
@@ -156,7 +164,7 @@ def choose_accumulator(
     weights = _weight_exponents(compiled)
     exact = _again(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
     given = None if inputs is not None else ranges_of(graph, compiled)
-    needs, ranges = needs_of(exact, inputs, given)
+    needs, ranges = needs_of(exact, inputs, given, engine)
     observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
     least = max(ACC_WIDTH_MIN, exact.image.config.lane_dot_bits)
     if bits is None:
@@ -171,9 +179,9 @@ def choose_accumulator(
         raise _too_few(needs, bits) if raised else error from error
     count = 0
     if inputs is not None:
-        count = compared(compiled, chosen, inputs, needs if raised else None, bits)
+        count = compared(compiled, chosen, inputs, needs if raised else None, bits, engine)
     if raised:
-        needs, ranges = needs_of(chosen, inputs, given)
+        needs, ranges = needs_of(chosen, inputs, given, engine)
     found = Evidence(chosen, before, needs, count, ranges)
     return replace(found, compiled=with_lines(chosen, found.lines))
 
@@ -197,13 +205,15 @@ def ranges_of(graph: Graph, compiled: Compiled) -> Ranges:
     return {name: (one.low, one.high) for name, one in assumed(graph, compiled.package.formats.inputs).items()}
 
 
-def needs_of(compiled: Compiled, inputs: Inputs | None, given: Ranges | None) -> tuple[tuple[Need, ...], Ranges]:
+def needs_of(
+    compiled: Compiled, inputs: Inputs | None, given: Ranges | None, engine: Engine | None = None
+) -> tuple[tuple[Need, ...], Ranges]:
     """What the layers need, and what the bounds hold for."""
     if inputs is None:
         assert given is not None
         found = bounds_of(compiled.package, given)
         return tuple(Need(layer, 0, bits) for layer, bits in found.items()), given
-    analysis = analyse_machine(compiled.package, inputs)
+    analysis = analyse_machine(compiled.package, inputs, engine=engine)
     needs = (Need(one.name, one.needed("intermediate"), one.bound("intermediate")) for one in analysis.layers)
     return tuple(needs), analysis.ranges
 
@@ -224,14 +234,21 @@ def _too_few(needs: tuple[Need, ...], bits: int) -> AccumulatorError:
     )
 
 
-def compared(compiled: Compiled, chosen: Compiled, inputs: Inputs, raised: tuple[Need, ...] | None, bits: int) -> int:
+def compared(
+    compiled: Compiled,
+    chosen: Compiled,
+    inputs: Inputs,
+    raised: tuple[Need, ...] | None,
+    bits: int,
+    engine: Engine | None = None,
+) -> int:
     """Run all samples with both; returns how many."""
     batch = compiled.package.arrangement.batch
     samples = len(np.asarray(next(iter(inputs.values())))) // batch * batch
     some = {name: np.asarray(values)[:samples] for name, values in inputs.items()}
     results, flags = [], []
     for one in (compiled, chosen):
-        with connect("emulator", one.image.config) as device:
+        with emulator(one.image.config, engine) as device:
             device.load(one.image)
             results.append(device.run(one.package.arrangement.pack(some)))
             flags.append({(record.layer, record.flag) for record in one.package.flags(device)})

@@ -9,14 +9,18 @@ import numpy.typing as npt
 
 from concord.compiler.package import Package
 from concord.host.emulated import EmulatedDevice
+from concord.image import Image
+from concord.parallel import Engine, parts
 from concord.raised import layer_of
 
 from .histogram import check_width
 from .intervals import Bounds
-from .machine import ON_GRID, Stage, Watcher
+from .machine import ON_GRID, Observed, Stage, Watcher
 from .results import Analysis, LayerOverflow, StageFacts
 
 Ranges = dict[str, tuple[float, float]]
+#: Runs of a task: few, as each is counted for a long time.
+LEAST, MOST = 4, 32
 
 
 def analyse_machine(
@@ -28,6 +32,7 @@ def analyse_machine(
     output_width: int | None = None,
     threshold: int = 0,
     name: str = "network",
+    engine: Engine | None = None,
 ) -> Analysis:
     """Count every product, every sum of lanes and every partial sum of a compiled network, in the machine's order.
 
@@ -47,6 +52,8 @@ def analyse_machine(
         Values of a layer that may leave their storage.
     name : str
         For reports.
+    engine : Engine, optional
+        Its workers share the samples; counts do not depend on them.
 
     Raises
     ------
@@ -69,13 +76,10 @@ def analyse_machine(
     inputs = {key: np.asarray(values)[:samples] for key, values in inputs.items()}
     ports = package.arrangement.pack(inputs)
     limits = {key: _range(key, values, ranges) for key, values in inputs.items()}
-    watcher = Watcher(config, lambda pc: layer_of(package.image, pc) or f"chain at {pc}")
-    device = EmulatedDevice(config, watch=watcher)
-    device.load(package.image)
-    device.run(ports)
+    counts = _counts(package.image, ports, engine)
     bounds = Bounds(package.image, _port_ranges(package, limits)).found
     layers = []
-    for layer, observed in watcher.found().items():
+    for layer, observed in counts.items():
         facts = []
         for stage in Stage:
             checked = "output" if stage is Stage.OUTPUT else "intermediate" if stage in ON_GRID else ""
@@ -95,6 +99,29 @@ def analyse_machine(
         threshold=threshold,
         layers=tuple(layers),
     )
+
+
+def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | None) -> dict[str, Observed]:
+    """What the products of all runs make, by layer in the order of execution."""
+    if engine is None:
+        return _counted(image, ports)
+    there, batch = engine.sent(image), {name: np.asarray(values) for name, values in ports.items()}
+    runs = len(next(iter(batch.values())))
+    shares = [{name: values[part] for name, values in batch.items()} for part in parts(runs, LEAST, MOST)]
+    first, *others = engine.each(_counted, [(there, share, 1) for share in shares])
+    for found in others:
+        for layer, observed in found.items():
+            first[layer].add(observed)
+    return dict(first)
+
+
+def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | None = None) -> dict[str, Observed]:
+    """What the products of some runs make."""
+    watcher = Watcher(image.config, lambda pc: layer_of(image, pc) or f"chain at {pc}")
+    device = EmulatedDevice(image.config, workers=threads, watch=watcher)
+    device.load(image)
+    device.run(ports)
+    return watcher.found()
 
 
 def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:

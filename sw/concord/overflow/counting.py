@@ -53,6 +53,15 @@ class Block:
     bias: NDArray[Any] | None = None
 
 
+def together(parts: Iterable[Sums]) -> Sums:
+    """What is counted in several parts of the products."""
+    whole = Sums()
+    for part in parts:
+        for stage, histogram in part.stages.items():
+            whole.stages[stage].add(histogram)
+    return whole
+
+
 def count(blocks: Iterable[Block]) -> Sums:
     """Count all products, partial sums and outputs."""
     found, counter = Sums(), _Counter()

@@ -8,7 +8,7 @@ of the float reference.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -58,6 +58,11 @@ class LayerProduct:
     tensor: str
     arrange: Callable[[Ints, Ints, Ints | None], Iterator[Block]]
     rows: Callable[[Ints], Ints] | None
+
+    def part(self, samples: slice) -> LayerProduct:
+        """The product for some of the samples, which are along the first axis of all that is computed."""
+        computed = self.rows is None and len(self.w) == len(self.x)
+        return replace(self, x=self.x[samples], w=self.w[samples] if computed else self.w)
 
 
 def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
+from concord.parallel import Engine, parts
 
-from .counting import bound, count
+from .counting import Sums, bound, count, together
 from .histogram import Histogram
 from .kinds import Settings, kind_of, settings_of
 from .layers import LayerProduct, products
@@ -18,6 +19,8 @@ from .mapping import Mapping
 from .results import Analysis, LayerOverflow, Scaling, StageFacts
 from .scaling import Factors, scale
 
+#: Samples of a task: few, as each is counted for a long time.
+LEAST, MOST = 4, 32
 _CHECKED = {"product": "intermediate", "sum": "intermediate", "output": "output"}
 
 
@@ -29,6 +32,7 @@ def analyse_integers(
     settings: Settings | None = None,
     ranges: Named[str, tuple[float, float]] | None = None,
     name: str | None = None,
+    engine: Engine | None = None,
 ) -> Analysis:
     """Quantise every layer of a network, count its overflows, and scale its ranges until they are within the threshold.
 
@@ -49,6 +53,9 @@ def analyse_integers(
         Range of an input of the network, mapped in place of that of the samples.
     name : str, optional
         For reports.
+    engine : Engine, optional
+        Its workers share the samples when integers are counted. The float reference is computed here: its sums depend
+        on the processor and on how many samples there are at once.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def analyse_integers(
     given = {key: (float(low), float(high)) for key, (low, high) in (ranges or {}).items()}
     if unknown := sorted(set(given) - set(graph.inputs)):
         raise ValueError(f"ranges must be of inputs of the network, {', '.join(graph.inputs)}, not {unknown}")
-    layers = tuple(_layer(product, settings, given) for product in products(graph, inputs))
+    layers = tuple(_layer(product, settings, given, engine) for product in products(graph, inputs))
     if not layers:
         raise ValueError(f"network {graph.name} must have a product, and has none")
     ends = {key: (float(np.min(values)), float(np.max(values))) for key, values in inputs.items()}
@@ -77,7 +84,9 @@ def analyse_integers(
     )
 
 
-def _layer(product: LayerProduct, settings: Settings, ranges: Named[str, tuple[float, float]]) -> LayerOverflow:
+def _layer(
+    product: LayerProduct, settings: Settings, ranges: Named[str, tuple[float, float]], engine: Engine | None
+) -> LayerOverflow:
     weights = Mapping.of(product.w, settings.weight_width, settings.rounding)
     data = Mapping.of(product.x, settings.input_width, settings.rounding)
     used = data
@@ -94,9 +103,13 @@ def _layer(product: LayerProduct, settings: Settings, ranges: Named[str, tuple[f
         bias = None if product.bias is None else _whole(product.bias / (w.step * x.step))
         return w, x, bias
 
-    def counted(factors: Factors) -> Any:
-        w, x, bias = mapped(factors)
-        return count(product.arrange(x(product.x), w(product.w), bias))
+    shares = [] if engine is None else [engine.sent(product.part(s)) for s in parts(len(product.x), LEAST, MOST)]
+
+    def counted(factors: Factors) -> Sums:
+        numbers = mapped(factors)
+        if engine is None:
+            return _counted(product, *numbers)
+        return together(engine.each(_counted, [(share, *numbers) for share in shares]))
 
     floor = Factors(1e-300, 1e-300) if settings.clip else Factors(1.0, _floor(data, used))
     found = scale(counted, settings, floor)
@@ -109,6 +122,11 @@ def _layer(product: LayerProduct, settings: Settings, ranges: Named[str, tuple[f
     factors = found.factors
     scaling = Scaling(w.step, x.step, factors.weight, factors.input, found.rounds, found.within)
     return LayerOverflow(product.name, product.operator, stages, scaling)
+
+
+def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Sums:
+    """What a product makes with some mappings."""
+    return count(product.arrange(x(product.x), w(product.w), bias))
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from concord.compiler.model import Compiled, compile_graph
 from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
+from concord.parallel import Engine
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 
@@ -202,7 +203,12 @@ class ForTrained:
 
 
 def compile_trained(
-    graph: Graph, before: NpuConfig, trained: Trained, inputs: Inputs | None = None, batch: int = 1
+    graph: Graph,
+    before: NpuConfig,
+    trained: Trained,
+    inputs: Inputs | None = None,
+    batch: int = 1,
+    engine: Engine | None = None,
 ) -> ForTrained:
     """Compile a network for the accumulator that it was trained for.
 
@@ -221,6 +227,8 @@ def compile_trained(
         Samples.
     batch : int
         Samples per run.
+    engine : Engine, optional
+        Its workers share the samples; nothing depends on them.
 
     Raises
     ------
@@ -233,7 +241,7 @@ def compile_trained(
         )
     formats = Formats(exponents=trained.exponents)
     exact = compile_graph(graph, _configuration(trained, before, 0), formats, batch=batch)
-    needs, ranges = needs_of(exact, inputs, None if inputs is not None else ranges_of(graph, exact))
+    needs, ranges = needs_of(exact, inputs, None if inputs is not None else ranges_of(graph, exact), engine)
     most = max(needs, key=lambda need: need.observed)
     bits = max(trained.register, most.observed)
     config = _configuration(trained, before, bits)
@@ -249,7 +257,7 @@ def compile_trained(
     if bits > trained.register:
         text.append(f"the samples need more than it was trained for: {bits} bits ({most.layer})")
     if inputs is not None:
-        count = compared(exact, compiled, inputs, None, bits)
+        count = compared(exact, compiled, inputs, None, bits, engine)
         text.append(
             f"{count} samples need {most.observed} bits ({most.layer}), and their results are those of sums without "
             "a limit, bit for bit"
