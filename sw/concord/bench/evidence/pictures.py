@@ -19,17 +19,20 @@ from .scratch import Scratch
 from .store import Store
 from .tables import Row, rows
 
+#: One colour more than the report of the demo has.
+_VIOLET = "#7a4fa3"
 #: Colours of variants.
 _COLOURS = {
     "float32": INK, "float": INK, "w8a8": INK, "lazy": TEAL, "stochastic": BLUE, "none": RED,
-    "none-stochastic": AMBER,
+    "none-stochastic": AMBER, "room": _VIOLET,
 }  # fmt: skip
 #: Files in ``docs``.
 SEEDS_PICTURE, CURVES_PICTURE, TUNING_PICTURE = (f"pictures/training-{n}.png" for n in ("seeds", "curves", "tuning"))
 
 
 def _colour(name: str) -> str:
-    return _COLOURS.get(name, TEAL if name.endswith("-trained") else RED)
+    by_end = {"trained": TEAL, "start": BLUE}
+    return _COLOURS.get(name, by_end.get(name.rpartition("-")[2], RED))
 
 
 def _dots(axes: Any, found: dict[str, Row]) -> None:
@@ -72,6 +75,7 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     tables = {study.name: rows(study, store) for study in studies}
     there = [s for s in studies if any(row.results for row in tables[s.name].values())]
@@ -85,10 +89,10 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
         )
         for name, title, chosen in groups:
             if chosen:
-                most = max(sum(bool(row.results) for row in tables[s.name].values()) for s in chosen)
+                heights = [1.0 + 0.42 * sum(bool(row.results) for row in tables[s.name].values()) for s in chosen]
                 figure, places = plt.subplots(
-                    len(chosen), 1, figsize=(8.6, len(chosen) * (1.0 + 0.42 * most)), layout="constrained",
-                    facecolor="white", squeeze=False,
+                    len(chosen), 1, figsize=(8.6, sum(heights)), layout="constrained", facecolor="white", squeeze=False,
+                    height_ratios=heights,
                 )  # fmt: skip
                 for axes, study in zip(places.flat, chosen, strict=True):
                     _dots(axes, tables[study.name])
@@ -96,22 +100,24 @@ def pictures(studies: Sequence[Study], store: Store) -> dict[str, bytes]:
                 figure.suptitle(title, x=0.01, ha="left", color=MUTED, fontsize=10)
                 drawn[name] = _png(figure)
                 plt.close(figure)
-        if scratch:
-            columns = min(3, len(scratch))
-            lines = -(-len(scratch) // columns)
+        if several := [s for s in scratch if any(len(r.curve) > 1 for w in tables[s.name].values() for r in w.results)]:
+            columns = 2 if len(several) in (2, 4) else min(3, len(several))
+            lines = -(-len(several) // columns)
             figure, places = plt.subplots(
-                lines, columns, figsize=(4.6 * columns, 0.9 + 3.3 * lines), layout="constrained", facecolor="white",
-                squeeze=False,
+                lines, columns, figsize=(4.6 * columns, 0.9 + 3.3 * lines), facecolor="white", squeeze=False,
+                layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08),
             )  # fmt: skip
-            for axes in places.flat[len(scratch) :]:
+            for axes in places.flat[len(several) :]:
                 axes.axis("off")
             named: dict[str, Any] = {}
-            for axes, study in zip(places.flat, scratch, strict=False):
+            for axes, study in zip(places.flat, several, strict=False):
                 _curves(axes, tables[study.name])
                 axes.set_title(study.title)
                 handles, labels = axes.get_legend_handles_labels()
                 named |= dict(zip(labels, handles, strict=True))
-            figure.legend(named.values(), named.keys(), loc="outside lower center", ncol=3, frameon=False)
+            figure.legend(
+                named.values(), named.keys(), loc="outside lower center", ncol=2 if columns == 2 else 3, frameon=False
+            )
             drawn[CURVES_PICTURE] = _png(figure)
             plt.close(figure)
     return drawn
