@@ -1,19 +1,28 @@
 """The how-to pages: their code works as it stands there, and they name the files that have to change."""
 
 import re
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from concord import enclosures, floatfunctions, functions, intervals
 from concord.cli import main
+from concord.compiler import pointwise as lowerings
+from concord.compiler.model import compile_graph
 from concord.derive.backends import registry
+from concord.frontend import import_model, importer, pointwise, pooling
+from concord.graph.ops import OPS, elementwise
+from concord.host import connect
 from concord.spec import boards
-from concord.spec.presets import PRESETS
+from concord.spec.presets import ECP5_85F, PRESETS
 from concord_boards import Board
 from concord_rtl.flow.board_top import BoardTop, divisor_of
 from concord_rtl.flow.clocking import clock_of
 from flow_design import Echo
+from onnx_models import model, node, unary
 from small_examples import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +79,56 @@ def test_the_files_of_the_instruction_that_is_copied():
     page = (PAGES / "instruction.md").read_text()
     assert [place for place in places if f"`{place}`" not in page] == []
     assert len(places) > 10
+
+
+def added(page, module, table, key, monkeypatch):
+    """Run the block of a page that makes an entry of a table in a module, and return the entry; it goes away again."""
+    (block,) = (block for block in code(page) if re.search(rf'^{table}\["{key}"\] = ', block, re.MULTILINE))
+    names = {"np": np, **vars(module)}
+    monkeypatch.setitem(names[table], key, None)
+    exec(block, names)
+    return names[table][key]
+
+
+def ran(proto, x):
+    """Results of a model with one input on the emulator."""
+    compiled = compile_graph(import_model(proto), ECP5_85F)
+    with connect("emulator", ECP5_85F) as device:
+        device.load(compiled.image)
+        return compiled.run(device, {"x": x})["y"]
+
+
+def test_the_function_of_the_page(monkeypatch):
+    exact = added("function.md", functions, "FUNCTIONS", "softsign", monkeypatch)()
+    bounds = added("function.md", enclosures, "ENCLOSURES", "softsign", monkeypatch)()
+    array = added("function.md", floatfunctions, "FLOAT_FUNCTIONS", "softsign", monkeypatch)
+    added("function.md", pointwise, "FUNCTION_NAMES", "Softsign", monkeypatch)
+    monkeypatch.setitem(importer.HANDLERS, "Softsign", pointwise.HANDLERS["Softplus"])
+    x = np.linspace(-8, 8, 2 * 60).reshape(2, 60)
+    want = x / (1 + np.abs(x))
+    assert [float(exact(Fraction(value))) for value in x[0]] == pytest.approx(want[0], rel=1e-15)
+    found = bounds(intervals.exact(x))
+    assert (found.low <= want).all() and (want <= found.high).all() and (found.high - found.low).max() < 1e-14
+    assert array(x) == pytest.approx(want)
+    y = ran(unary("Softsign", shape=(1, 60)), x)
+    assert np.sqrt(np.mean((y - want) ** 2) / np.mean(want**2)) < 0.01
+
+
+def test_the_operator_of_the_page_that_is_made_of_others(monkeypatch):
+    monkeypatch.setitem(
+        importer.HANDLERS, "ReduceMin", added("operator.md", pooling, "HANDLERS", "ReduceMin", monkeypatch)
+    )
+    x = np.random.default_rng(1).normal(0, 1, (3, 4, 5)).astype(np.float16)
+    proto = model([node("ReduceMin", ["x"], ["y"], axes=[2], keepdims=0)], {"x": (1, 4, 5)})
+    assert ran(proto, x) == pytest.approx(x.min(axis=2), rel=0.02)
+
+
+def test_the_operator_of_the_page_in_the_graph(monkeypatch):
+    record = added("operator.md", elementwise, "ELEMENTWISE_OPS", "Negate", monkeypatch)
+    monkeypatch.setitem(OPS, "Negate", record)
+    added("operator.md", lowerings, "HANDLERS", "Negate", monkeypatch)
+    monkeypatch.setitem(
+        importer.HANDLERS, "Neg", lambda ctx, node: ctx.emit(node, "Negate", [ctx.tensor(node.input(0))])
+    )
+    x = np.random.default_rng(1).normal(0, 1, (3, 60)).astype(np.float16)
+    assert np.array_equal(ran(unary("Neg", shape=(1, 60)), x), -x)
