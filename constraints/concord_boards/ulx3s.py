@@ -11,7 +11,7 @@ from .board import Board
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
 
-def _ulx3s(size, platform, *, blocked_rows=0, router=()):
+def _ulx3s(size: int, platform: type, *, blocked_rows: int = 0, router: tuple[tuple[str, str], ...] = ()) -> Board:
     name = f"ulx3s-{size}f"
     return Board(
         name=name,

@@ -1,10 +1,12 @@
 """The bus between message processor and core: one request at a time, reads answered in order."""
 
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.memmap import RegionId, regions
+
+from .shapes import stream_of
 
 ADDR_BITS = 24
 
@@ -36,7 +38,7 @@ class HostBus(wiring.Signature):
         self.config = config
         super().__init__(
             {
-                "req": Out(stream.Signature(request_layout(config))),
-                "rsp": In(stream.Signature(word_bits(config))),
+                "req": Out(stream_of(request_layout(config))),
+                "rsp": In(stream_of(word_bits(config))),
             }
         )

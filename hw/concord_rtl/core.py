@@ -1,5 +1,9 @@
 """The NPU core: memories, sequencer and chain pipe behind the host bus."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -57,12 +61,19 @@ class NpuCore(wiring.Component):
     Its ports are those of :class:`CorePort`, flipped.
     """
 
+    bus: Any
+    busy: Signal
+    status: Signal
+    done: Signal
+    trapped: Signal
+    link_errors: Signal
+
     def __init__(self, config: NpuConfig, contents: Contents | None = None):
         self.config = config
         self.contents = contents or Contents()
         super().__init__(CorePort(config).flip())
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config, implementation = self.config, implementation_of(self.config)
         m.submodules.registers = registers = Registers(config, banked=implementation.held)

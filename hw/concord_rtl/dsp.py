@@ -1,5 +1,9 @@
 """Registered multiplier: the vendor's DSP block where the family is known, plain logic elsewhere."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -29,17 +33,21 @@ class Multiplier(wiring.Component):
         Product.
     """
 
+    a: Signal
+    b: Signal
+    o: Signal
+
     LATENCY = 2
     #: Greatest width of an operand.
     MOST_BITS = 18
 
-    def __init__(self, a_width, b_width):
+    def __init__(self, a_width: int, b_width: int):
         for name, width in [("a_width", a_width), ("b_width", b_width)]:
             if not isinstance(width, int) or not 1 <= width <= self.MOST_BITS:
                 raise ValueError(f"{name} must be in 1..{self.MOST_BITS}, not {width!r}")
         super().__init__({"a": In(signed(a_width)), "b": In(signed(b_width)), "o": Out(signed(a_width + b_width))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         primitives_of(platform).multiplier(m, self.a, self.b, self.o)
         return m

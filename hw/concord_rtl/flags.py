@@ -1,5 +1,9 @@
 """The sticky flags of each instruction."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -40,6 +44,15 @@ class FlagMemory(wiring.Component):
         Word at ``host_addr``, ``HOST_LATENCY`` cycles later, while nothing else happens.
     """
 
+    retired: Any
+    clear: Signal
+    clearing: Signal
+    union: Signal
+    host_en: Signal
+    host_addr: Signal
+    host_w_data: Signal
+    host_data: Signal
+
     HOST_LATENCY = VectorMemory.LATENCY
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
@@ -59,7 +72,7 @@ class FlagMemory(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(held=self.held)
         depth = self.config.program_depth
         m.submodules.memory = memory = VectorMemory(len(Flag), depth)

@@ -1,5 +1,9 @@
 """The core's side of the host bus: accesses to memories and registers."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -41,6 +45,16 @@ class HostPort(wiring.Component):
         The word, as chosen by ``region``.
     """
 
+    bus: Any
+    region: Signal
+    chosen: Signal
+    addr: Signal
+    data: Signal
+    write: Signal
+    write_free: Signal
+    read_free: Signal
+    answer: Signal
+
     def __init__(self, config: NpuConfig, *, latency: int, settle: int):
         if settle < latency:
             raise ValueError(f"settle must be at least latency={latency}, not {settle!r}")
@@ -62,7 +76,7 @@ class HostPort(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         request, reply = self.bus.req, self.bus.rsp
         count = Signal(range(self.settle + 1))

@@ -1,5 +1,9 @@
 """Registers that stay where they are wanted."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -25,12 +29,15 @@ class KeptRegister(wiring.Component):
         Value, and the value of the cycle before.
     """
 
+    i: Any
+    o: Any
+
     def __init__(self, width: int):
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
         super().__init__({"i": In(width), "o": Out(width)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         primitives_of(platform).kept_register(m, self.i, self.o)
         return m

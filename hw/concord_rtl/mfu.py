@@ -1,5 +1,9 @@
 """Multifunction unit: multiply, add or compare, activate."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -53,6 +57,22 @@ class Mfu(wiring.Component):
         As in :class:`concord_rtl.table.TableBank`.
     """
 
+    i: data.View
+    mul_operand: data.View
+    add_operand: data.View
+    valid: Signal
+    first: Signal
+    ctrl: Any
+    o: data.View
+    mul_take: Signal
+    add_take: Signal
+    o_valid: Signal
+    o_first: Signal
+    half_overflow: Signal
+    nonfinite: Signal
+    table_clamped: Signal
+    tables: Any
+
     MUL_OFFSET = 0
     ADD_OFFSET = MUL_OFFSET + HalfMul.LATENCY
     ACT_OFFSET = ADD_OFFSET + HalfAdd.LATENCY
@@ -78,7 +98,7 @@ class Mfu(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
         for then in (self.ADD_OFFSET, self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET, self.LATENCY - 1):

@@ -1,5 +1,9 @@
 """Noise of the converters."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -27,13 +31,17 @@ class Noise(wiring.Component):
         Low half of each register.
     """
 
+    step: Signal
+    reset: Signal
+    noise: data.View
+
     def __init__(self, lanes: int):
         if not isinstance(lanes, int) or lanes < 1:
             raise ValueError(f"lanes must be a positive integer, not {lanes!r}")
         self.lanes = lanes
         super().__init__({"step": In(1), "reset": In(1), "noise": Out(data.ArrayLayout(NOISE_BITS, lanes))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         for lane in range(self.lanes):
             seed = NOISE_SEED * (lane + 1) % (1 << NOISE_STATE_BITS)

@@ -1,5 +1,9 @@
 """Conversion of wide vectors to narrow ones."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -107,6 +111,16 @@ class Quantizer(wiring.Component):
         Flags of the vector, valid with ``done``.
     """
 
+    i: Any
+    valid: Signal
+    first: Signal
+    ctrl: Any
+    reset_noise: Signal
+    word: data.View
+    done: Signal
+    nonfinite: Signal
+    saturated: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -128,7 +142,7 @@ class Quantizer(wiring.Component):
         """Cycles from the last beat of a vector to ``done``."""
         return 5 + max_tree_stages(self.config.mfu_lanes) + self.config.beats
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
         collect = 1 + max_tree_stages(config.mfu_lanes)
@@ -164,7 +178,7 @@ class Quantizer(wiring.Component):
         any_wild = wild | (seen & ~first)
         with m.If(valid):
             m.d.sync += [best.eq(greatest), seen.eq(any_wild)]
-        block = Signal(BLOCK)
+        block: Any = Signal(BLOCK)
         static = ctrl.mode == ExponentMode.STATIC
         with m.If(last):
             m.d.sync += [

@@ -1,5 +1,9 @@
 """Maxima over windows and over the elements of a vector."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -42,6 +46,14 @@ class Reduce(wiring.Component):
         Likewise; beats of maxima without ``emit`` do not leave.
     """
 
+    i: data.View
+    valid: Signal
+    first: Signal
+    ctrl: Any
+    o: data.View
+    o_valid: Signal
+    o_first: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
@@ -62,7 +74,7 @@ class Reduce(wiring.Component):
         """Cycles from a beat in to the same beat out."""
         return 2 + max_tree_stages(self.config.mfu_lanes)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         kept = (self.ctrl.mode == ReduceMode.PASS) | self.ctrl.emit
         m.d.comb += [

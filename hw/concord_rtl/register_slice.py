@@ -1,8 +1,14 @@
 """Registers between the two sides of a stream."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+
+from .shapes import stream_of
 
 
 class RegisterSlice(wiring.Component):
@@ -22,13 +28,16 @@ class RegisterSlice(wiring.Component):
         The two sides.
     """
 
+    i: stream.Interface
+    o: stream.Interface
+
     LATENCY = 1
 
     def __init__(self, shape):
         self.shape = shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        super().__init__({"i": In(stream_of(shape)), "o": Out(stream_of(shape))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         kept, empty = Signal(self.shape, reset_less=True), Signal(init=1)
         free = ~self.o.valid | self.o.ready

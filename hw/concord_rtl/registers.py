@@ -1,5 +1,9 @@
 """Status and control registers."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -48,6 +52,18 @@ class Registers(wiring.Component):
         The register STATUS.
     """
 
+    write: Signal
+    addr: Signal
+    w_data: Signal
+    r_data: Signal
+    run: Any
+    clear_flags: Signal
+    clearing: Signal
+    flags: Signal
+    link_errors: Signal
+    status: Signal
+    events: Any
+
     def __init__(self, config: NpuConfig, *, banked: bool = False):
         self.config = config
         self.banked = banked
@@ -68,9 +84,9 @@ class Registers(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
-        values = {reg: Const(0, 32) for reg in Reg}
+        values: dict[Reg, Value] = {reg: Const(0, 32) for reg in Reg}
         values[Reg.MAGIC] = Const(MAGIC, 32)
         values[Reg.VERSION] = Const(SPEC_VERSION, 32)
         values[Reg.FINGERPRINT] = Const(self.config.fingerprint & 0xFFFFFFFF, 32)
@@ -78,7 +94,7 @@ class Registers(wiring.Component):
         values[Reg.FLAGS_ANY] = self.flags
         values[Reg.LINK_ERRORS] = self.link_errors
 
-        control = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
+        control: Any = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
         accept = self.write & (self.addr == Reg.CONTROL) & ~self.run.busy & ~self.clearing
         m.d.comb += [control.eq(self.w_data)]
         m.d.sync += [
@@ -88,7 +104,7 @@ class Registers(wiring.Component):
         with m.If(accept):
             m.d.sync += self.run.pc.eq(control.pc)
 
-        status = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
+        status: Any = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
         pending = self.run.start | self.clear_flags
         m.d.comb += [
             status.busy.eq(self.run.busy | self.clearing | pending),
@@ -97,7 +113,7 @@ class Registers(wiring.Component):
         ]
         m.d.sync += self.status.eq(status)
         values[Reg.STATUS] = self.status
-        trap = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
+        trap: Any = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
         m.d.comb += [trap.code.eq(self.run.trap), trap.pc.eq(self.run.trap_pc)]
         values[Reg.TRAP] = Value.cast(trap)
 
@@ -121,7 +137,8 @@ class Registers(wiring.Component):
         """Counters in block RAM; returns when the value of the one at ``addr`` is there."""
         names = {Reg.CYCLES: "cycle", Reg.CYCLES_HIGH: "cycle_high", **COUNTERS}
         first = min(names)
-        m.submodules.bank = bank = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
+        bank: Any = CounterBank([names[reg] for reg in sorted(names)], {"cycle_high": "cycle"})
+        m.submodules.bank = bank
         m.d.comb += [bank.clear.eq(self.run.start), bank.addr.eq(self.addr - first), bank.cycle.eq(self.run.busy)]
         m.d.comb += [getattr(bank, name).eq(getattr(self.events, name)) for name in COUNTERS.values()]
         values |= dict.fromkeys(names, bank.data)

@@ -1,7 +1,11 @@
 """The bridge from :mod:`concord.spec` layouts to Amaranth shapes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import Shape
-from amaranth.lib import data
+from amaranth.lib import data, stream
 
 from concord.spec.fields import Layout
 
@@ -13,3 +17,8 @@ def shape_of(layout: Layout) -> data.StructLayout:
         item = Shape(field.width, field.signed)
         members[field.name] = item if field.count is None else data.ArrayLayout(item, field.count)
     return data.StructLayout(members)
+
+
+def stream_of(shape: Any) -> stream.Signature:
+    """A stream whose payloads have a shape, which is anything that Amaranth takes for one."""
+    return stream.Signature(shape)

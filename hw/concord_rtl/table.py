@@ -1,5 +1,9 @@
 """Table look-up."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -99,6 +103,13 @@ class TableBank(wiring.Component):
         Accesses of the host. While ``sel`` is set the memory of lane 0 is read for it; a look-up in this lane is lost.
     """
 
+    slot: Signal
+    i: Any
+    o: data.View
+    nonfinite: Signal
+    clamped: Signal
+    tables: Any
+
     LATENCY = 3 + VectorMemory.LATENCY
     SLOT_LEAD = 1
     HOST_LATENCY = VectorMemory.LATENCY
@@ -123,12 +134,13 @@ class TableBank(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)
         scale, bounds, ends, settled = self._slots(m)
         clamped = []
         for p, x in enumerate(self.i):
-            under, over, inside = self._codes(m, p, *self._fine(m, p, x, scale), bounds)
+            negative, fine = self._fine(m, p, x, scale)
+            under, over, inside = self._codes(m, p, negative, fine, bounds)
             address = Mux(under, ends[0], Mux(over, ends[1], inside))
             clamped += [under & ~settled[0], over & ~settled[1]]
             if p == 0:
@@ -151,7 +163,7 @@ class TableBank(wiring.Component):
         rows = [fields.from_bits(row) for row in self.slot_init]
         members = {name: field.shape for name, field in fields}
         scales = {"scale": members.pop("scale")}
-        views = []
+        views: list[Any] = []
         for name, part in [("scales", scales), ("bounds", members)]:
             layout = data.StructLayout(part)
             init = [{key: getattr(row, key) for key in part} for row in rows]
@@ -201,6 +213,7 @@ class TableBank(wiring.Component):
 
     def _memory(self, m, p, address):
         depth = self.config.table_depth
+        table: ColumnMemory | VectorMemory
         if self.held:
             table = ColumnMemory([HALF_WIDTH], depth, self.table_init)
         else:

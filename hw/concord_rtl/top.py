@@ -1,5 +1,9 @@
 """The whole NPU with a byte link: what simulations and boards build on."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -11,6 +15,7 @@ from .core import NpuCore
 from .feeder.feeder import Feeder
 from .implementation import Contents, implementation_of
 from .link.message_processor import MessageProcessor
+from .shapes import stream_of
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
 REPLY_BYTES = 4
@@ -33,20 +38,26 @@ class NpuTop(wiring.Component):
         State of the core, for lights.
     """
 
+    rx: stream.Interface
+    tx: stream.Interface
+    busy: Signal
+    done: Signal
+    trapped: Signal
+
     def __init__(self, config: NpuConfig, contents: Contents | None = None):
         self.config = config
         self.contents = contents
         super().__init__(
             {
-                "rx": In(stream.Signature(8)),
-                "tx": Out(stream.Signature(8)),
+                "rx": In(stream_of(8)),
+                "tx": Out(stream_of(8)),
                 "busy": Out(1),
                 "done": Out(1),
                 "trapped": Out(1),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         buffered = not implementation_of(self.config).held
         m.submodules.messages = messages = MessageProcessor(self.config, buffered=buffered)

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from importlib import metadata, util
 from pathlib import Path
 from threading import Timer
+from types import ModuleType
 
 import amaranth
 import click
@@ -37,6 +38,7 @@ from concord.spec.presets import PRESETS, preset
 
 from .flow.cache import digest, sources
 
+fcntl: ModuleType | None
 try:
     import fcntl
 except ImportError:  # Windows: two processes that need the same library both build it

@@ -1,5 +1,9 @@
 """From the accumulator grid to binary16."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -45,6 +49,11 @@ class AccToHalf(wiring.Component):
         The result is an infinity.
     """
 
+    acc: Signal
+    o: Signal
+    acc_overflow: Signal
+    half_overflow: Signal
+
     LATENCY = 5
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
@@ -54,7 +63,7 @@ class AccToHalf(wiring.Component):
             {"acc": In(signed(config.acc_bits)), "o": Out(16), "acc_overflow": Out(1), "half_overflow": Out(1)}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)
         negative, over, magnitude = self._magnitude(m)
         huge, grid, lost = self._place(m, negative, over, magnitude)

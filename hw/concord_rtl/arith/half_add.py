@@ -1,5 +1,9 @@
 """binary16 adder, subtracter, maximum and minimum."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -45,12 +49,18 @@ class HalfAdd(wiring.Component):
         Finite operands gave an infinity.
     """
 
+    a: Signal
+    b: Signal
+    op: Any
+    o: Signal
+    overflow: Signal
+
     LATENCY = 4
 
     def __init__(self):
         super().__init__({"a": In(16), "b": In(16), "op": In(AddOp), "o": Out(16), "overflow": Out(1)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         less = Signal()
         m.d.comb += less.eq(self.a[:MAGNITUDE] < self.b[:MAGNITUDE])

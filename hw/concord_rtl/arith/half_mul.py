@@ -1,5 +1,9 @@
 """binary16 multiplier."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -56,13 +60,19 @@ class HalfMul(wiring.Component):
         Finite factors gave an infinity.
     """
 
+    a: Signal
+    b: Signal
+    skip: Signal
+    o: Signal
+    overflow: Signal
+
     LATENCY = 4
 
     def __init__(self, *, held=False):
         self.held = held
         super().__init__({"a": In(16), "b": In(16), "skip": In(1), "o": Out(16), "overflow": Out(1)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)
         product = self._multiply(m)
         low, zeros, special, value = self._stage_1_2(m)

@@ -1,5 +1,7 @@
 """Small expressions shared by the arithmetic units."""
 
+from typing import Any
+
 from amaranth import *
 
 from concord.spec.config import clog2
@@ -19,7 +21,7 @@ def stages(held):
     If inputs are held, what is only passed from stage to stage needs no registers; what is computed has them still, so
     that the unit is as fast and its results are there as late as in a pipeline.
     """
-    m = Module()
+    m: Any = Module()
     m.held = held
     return m
 

@@ -1,5 +1,9 @@
 """From a block mantissa to binary16."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -33,6 +37,10 @@ class NarrowToHalf(wiring.Component):
         Result; a mantissa of zero gives +0.
     """
 
+    mant: Signal
+    exp: Signal
+    o: Signal
+
     LATENCY = 3
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
@@ -40,7 +48,7 @@ class NarrowToHalf(wiring.Component):
         self.held = held
         super().__init__({"mant": In(signed(config.act_mant)), "exp": In(signed(config.act_exp_width)), "o": Out(16)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)
         width = self.config.act_mant - 1
         field_bits = MAGNITUDE - FRACTION

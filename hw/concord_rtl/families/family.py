@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from amaranth import Module, Value
 
@@ -201,7 +201,7 @@ class Family(ABC):
     name: str
     platform_family: str
     target: Target
-    tools: Mapping[str, tuple[str, str]]
+    tools: ClassVar[Mapping[str, tuple[str, str]]]
     place_and_route: str
     synthesis: str
     constraints: FileOption
@@ -209,8 +209,8 @@ class Family(ABC):
     bitstream: str
     router: tuple[str, ...] = ()
     without_pins: tuple[str, ...] | None = None
-    resources: Mapping[str, str]
-    cells: Mapping[str, str]
+    resources: ClassVar[Mapping[str, str]]
+    cells: ClassVar[Mapping[str, str]]
     geometry: Geometry
     empty_regions: tuple[RegionId, ...] = ()
     tuning: Tuning | None = None

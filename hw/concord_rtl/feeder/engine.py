@@ -1,5 +1,9 @@
 """What carries out a script."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,7 +14,7 @@ from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 
 from ..bus import HostBus
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .maker import VectorMaker
 from .walker import FeedWalker, pointer_bits
 
@@ -44,8 +48,8 @@ class _Parts:
     def __init__(self, m: Module, config: NpuConfig):
         m.submodules.walker = self.walker = FeedWalker(config)
         m.submodules.maker = self.maker = VectorMaker(config)
-        self.word = Signal(shape_of(SCRIPT_WORD))
-        self.target = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
+        self.word: Any = Signal(shape_of(SCRIPT_WORD))
+        self.target: Any = Signal(shape_of(FEED_LAYOUTS[FeedOp.TARGET]))
         self.base = Signal(pointer_bits(config))
         self.lane = Signal(range(config.native))
         self.exponent = Signal(config.act_exp_width)
@@ -88,6 +92,20 @@ class FeedEngine(wiring.Component):
         Something goes on that needs nothing from the host.
     """
 
+    script_addr: Signal
+    script_word: data.View
+    tail: Signal
+    released: Signal
+    inbox_addr: Signal
+    inbox_data: Signal
+    code_addr: Signal
+    code: Signal
+    results: stream.Interface
+    bus: Any
+    core_busy: Signal
+    core_trapped: Signal
+    busy: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         bits = pointer_bits(config)
@@ -101,7 +119,7 @@ class FeedEngine(wiring.Component):
                 "inbox_data": In(8),
                 "code_addr": Out(8),
                 "code": In(16),
-                "results": Out(stream.Signature(8)),
+                "results": Out(stream_of(8)),
                 "bus": Out(HostBus(config)),
                 "core_busy": In(1),
                 "core_trapped": In(1),
@@ -109,7 +127,7 @@ class FeedEngine(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         parts = _Parts(m, self.config)
         walker, maker = parts.walker, parts.maker

@@ -1,5 +1,9 @@
 """The feeder between message processor and core."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,6 +14,7 @@ from concord.spec.memmap import RegionId
 
 from ..bus import HostBus
 from ..memories.block_ram import BlockRam
+from ..shapes import stream_of
 from .engine import FeedEngine
 from .walker import pointer_bits, result_bits
 
@@ -44,6 +49,17 @@ class Feeder(wiring.Component):
         Something goes on that needs nothing from the host.
     """
 
+    bus: Any
+    raw: stream.Interface
+    room: Any
+    produced: Signal
+    acknowledge: Signal
+    acknowledged: Signal
+    core: Any
+    core_busy: Signal
+    core_trapped: Signal
+    busy: Signal
+
     def __init__(self, config: NpuConfig):
         if not config.inbox:
             raise ValueError(f"config must have an inbox, not one of {config.inbox} bytes")
@@ -53,7 +69,7 @@ class Feeder(wiring.Component):
         super().__init__(
             {
                 "bus": In(HostBus(config)),
-                "raw": In(stream.Signature(8)),
+                "raw": In(stream_of(8)),
                 "room": Out(self.bits),
                 "produced": Out(self.out_bits),
                 "acknowledge": In(1),
@@ -65,7 +81,7 @@ class Feeder(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         restart = Signal()  # the script is written
         held = Signal(init=1)  # until the first byte comes

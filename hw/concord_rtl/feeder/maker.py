@@ -1,5 +1,9 @@
 """Elements to native vectors."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -10,6 +14,7 @@ from concord.spec.isa import VECTOR_ADDR_BITS
 
 from ..bus import word_bits
 from ..quantizer import Quantizer
+from ..shapes import stream_of
 
 
 def store_layout(config: NpuConfig) -> data.StructLayout:
@@ -49,6 +54,24 @@ class VectorMaker(wiring.Component):
         Words.
     """
 
+    push: Signal
+    element: Signal
+    finish: Signal
+    wide: Signal
+    blocks: Signal
+    exp: Signal
+    addr: Signal
+    ready: Signal
+    playing: Signal
+    idle: Signal
+    load: Signal
+    narrow: Signal
+    whole: Signal
+    shift: Signal
+    first: Signal
+    latest: Signal
+    o: stream.Interface
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -69,16 +92,16 @@ class VectorMaker(wiring.Component):
                 "shift": In(1),
                 "first": Out(HALF_WIDTH),
                 "latest": Out(HALF_WIDTH),
-                "o": Out(stream.Signature(store_layout(config))),
+                "o": Out(stream_of(store_layout(config))),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
         one_lane = config.replace(mfu_lanes=1, stochastic=False)
         m.submodules.quantizer = quantizer = Quantizer(one_lane)
-        vector = Signal(data.ArrayLayout(HALF_WIDTH, config.native))
+        vector: Any = Signal(data.ArrayLayout(HALF_WIDTH, config.native))
         converting = Signal()
         left = Signal(range(config.native + 1))
         begun = Signal()

@@ -1,7 +1,11 @@
 """The loops of a FILL."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
@@ -63,6 +67,22 @@ class FeedWalker(wiring.Component):
         What elements outside the image are.
     """
 
+    word: data.View
+    set: Signal
+    load: Signal
+    base: Signal
+    begin: Signal
+    step: Signal
+    double: Signal
+    skip: Signal
+    proceed: Signal
+    at: Signal
+    inside: Signal
+    ended: Signal
+    last: Signal
+    needed: Signal
+    border: Signal
+
     def __init__(self, config: NpuConfig):
         bits = pointer_bits(config)
         self.bits = bits
@@ -86,9 +106,9 @@ class FeedWalker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
-        kept = {}
+        kept: dict[FeedOp, Any] = {}
         for op in DESCRIBING:
             layout = shape_of(FEED_LAYOUTS[op])
             kept[op] = Signal(layout, name=op.name.lower())

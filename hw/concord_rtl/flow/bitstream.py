@@ -279,17 +279,19 @@ class Flow:
         Returns the results, the connections that miss the target at the most where there is none, and the greatest
         targets of the seeds whose placements are too slow for theirs.
         """
-        waiting, stages, late = [], {}, 0
+        waiting: list[tuple[int, Stage, Job, Path]] = []
+        stages: dict[int, Stage] = {}
+        late = 0
         limits: dict[int, float] = {}
         for seed, hz in aims.items():
             stage, job = self._seed(seed, hz, tunable, until)
             endless = self.folder / f"seed{seed}-{hz / MHZ:g}.endless"
             if endless.exists() and endless.read_text().startswith(stage.key):
-                _, missed, limit = endless.read_text().split()
-                if float(limit):
-                    limits[seed] = float(limit)
+                _, was_late, was_limit = endless.read_text().split()
+                if float(was_limit):
+                    limits[seed] = float(was_limit)
                 else:
-                    late = max(late, int(missed))
+                    late = max(late, int(was_late))
                 self.console.print(f"        {job.label}: was given up")
                 continue
             stages[seed] = stage

@@ -1,11 +1,15 @@
 """The design around the core on a board."""
 
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import io, wiring
 
-from ..families import family_named
+from concord_boards import Board
+
+from ..families.family import Pll
 from ..link.uart import Uart
-from .clocking import Clocking, clock_of
+from .clocking import Clocking, clock_of, tuning_of
 from .meter import BitMeter
 
 #: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
@@ -21,7 +25,7 @@ def divisor_of(hz: float, baud: int) -> int:
     return divisor
 
 
-def reachable(board, most_hz, baud):
+def reachable(board: Board, most_hz: float, baud: int) -> tuple[float, Pll | None]:
     """The greatest clock up to ``most_hz`` that the board can make and that gives the bit rate; settings of its PLL.
 
     Raises
@@ -62,7 +66,7 @@ class BoardTop(wiring.Component):
         Frequency of the clock made.
     """
 
-    def __init__(self, core, board, *, clock_hz, baud):
+    def __init__(self, core: Any, board: Board, *, clock_hz: float, baud: int):
         self.core = core
         self.board = board
         self.clocking = Clocking(board, clock_hz)
@@ -71,7 +75,7 @@ class BoardTop(wiring.Component):
         self.divisor = divisor_of(self.hz, baud)
         super().__init__({})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.clocking = clocking = self.clocking
         m.domains.sync = ClockDomain(reset_less=not clocking.has_reset)
@@ -84,29 +88,32 @@ class BoardTop(wiring.Component):
         wiring.connect(m, core.tx, uart.i)
 
         pins = platform.request("uart", 0, dir={"rx": "-", "tx": "-"} | self._unused(platform))
-        m.submodules.rx = rx = io.Buffer("i", pins.rx)
-        m.submodules.tx = tx = io.FFBuffer("o", pins.tx)
+        rx: Any = io.Buffer("i", pins.rx)
+        m.submodules.rx = rx
+        tx: Any = io.FFBuffer("o", pins.tx)
+        m.submodules.tx = tx
         m.d.comb += [uart.rx.eq(rx.i), tx.o.eq(uart.tx)]
 
         states = (core.done, core.trapped, core.busy)
         for (name, number), state in zip(self.board.leds, states, strict=False):
-            m.submodules[f"led_{name}{number}"] = led = io.FFBuffer("o", platform.request(name, number, dir="-"))
+            led: Any = io.FFBuffer("o", platform.request(name, number, dir="-"))
+            m.submodules[f"led_{name}{number}"] = led
             m.d.comb += led.o.eq(state)
         return m
 
-    def _uart(self, m):
+    def _uart(self, m: Module) -> Uart:
         """The serial port with its bit rate."""
         if not self.clocking.tunable:
             return Uart(self.divisor)
         m.domains.oscillator = ClockDomain(reset_less=True)
         m.d.comb += ClockSignal("oscillator").eq(self.clocking.start_clk)
-        uart = Uart(int(family_named(self.board.family).tuning.most_hz / self.baud))
+        uart = Uart(int(tuning_of(self.board).most_hz / self.baud))
         m.submodules.meter = meter = BitMeter(self.board.oscillator_hz, self.baud, uart.divisor.init)
         m.d.comb += [meter.run.eq(self.clocking.runs), uart.divisor.eq(meter.divisor)]
         return uart
 
     @staticmethod
-    def _unused(platform):
+    def _unused(platform: Any) -> dict[str, str]:
         """Signals of the serial port that are left alone."""
         names = [sub.name for sub in platform.lookup("uart", 0).ios]
         return {name: "-" for name in names if name not in ("rx", "tx")}

@@ -66,7 +66,7 @@ class BlockRams:
             rows = np.packbits(bits.reshape(-1, self.geometry.unit), axis=1, bitorder="little")
             numbers = iter([int.from_bytes(row.tobytes(), "little") for row in rows])
 
-            def follow(match: re.Match, numbers: Iterator[int] = numbers) -> str:
+            def follow(match: re.Match[str], numbers: Iterator[int] = numbers) -> str:
                 return f"{next(numbers):0{len(match[0])}x}"
 
             pieces += [self._text[at:start], re.sub("[0-9a-f]+", follow, self._text[start:end])]

@@ -1,10 +1,17 @@
 """The clock of the design on a board."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import Out
 
+from concord_boards import Board
+
 from ..families import family_named
+from ..families.family import Pll, Tuning
 
 #: Net of the clock in the netlist where settings of the PLL can be replaced after routing.
 NET = "clocking.clk"
@@ -12,7 +19,7 @@ NET = "clocking.clk"
 RESET_CYCLES = 256
 
 
-def clock_of(board, wanted_hz):
+def clock_of(board: Board, wanted_hz: float) -> tuple[float, Pll | None]:
     """Return the frequency a board can make for ``wanted_hz``, and the settings of its PLL or ``None``."""
     if wanted_hz == board.oscillator_hz:
         return wanted_hz, None
@@ -20,9 +27,17 @@ def clock_of(board, wanted_hz):
     return pll.hz, pll
 
 
-def tunable(board, wanted_hz):
+def tunable(board: Board, wanted_hz: float) -> bool:
     """Whether the clock of the placed and routed design can be changed (see ``Family.tuning``)."""
     return family_named(board.family).tuning is not None and wanted_hz != board.oscillator_hz
+
+
+def tuning_of(board: Board) -> Tuning:
+    """How the clock of a board is changed; ``ValueError`` if it cannot be."""
+    tuning = family_named(board.family).tuning
+    if tuning is None:
+        raise ValueError(f"board must be of a family whose clock can be tuned, not {board.name!r}")
+    return tuning
 
 
 class Clocking(wiring.Component):
@@ -60,14 +75,19 @@ class Clocking(wiring.Component):
         As :func:`tunable`.
     """
 
-    def __init__(self, board, wanted_hz):
+    clk: Signal
+    rst: Signal
+    start_clk: Signal
+    runs: Signal
+
+    def __init__(self, board: Board, wanted_hz: float):
         self.board = board
         self.hz, self.pll = clock_of(board, wanted_hz)
         self.tunable = tunable(board, wanted_hz)
         self.has_reset = not self.tunable
         super().__init__({name: Out(1) for name in ("clk", "rst", "start_clk", "runs")})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         port = platform.request(self.board.oscillator, dir="-")
         m.domains.start = ClockDomain(reset_less=True, local=True)
@@ -76,7 +96,8 @@ class Clocking(wiring.Component):
             self.pll.build(m, port.io, clk, pll_locked)
             m.d.comb += ClockSignal("start").eq(clk)
         else:
-            m.submodules.pad = pad = io.Buffer("i", port)
+            pad: Any = io.Buffer("i", port)
+            m.submodules.pad = pad
             m.d.comb += ClockSignal("start").eq(pad.i)  # a clock that is gated must not come from a global net
             if self.pll is None:
                 m.d.comb += [clk.eq(pad.i), pll_locked.eq(1)]
@@ -95,5 +116,5 @@ class Clocking(wiring.Component):
         if self.has_reset:
             m.d.comb += [self.clk.eq(clk), self.rst.eq(waiting)]
         else:
-            m.submodules.gate = family_named(self.board.family).tuning.gate(clk, ~waiting, self.clk)
+            m.submodules.gate = tuning_of(self.board).gate(clk, ~waiting, self.clk)
         return m

@@ -1,5 +1,9 @@
 """Bit rate of the serial port from the board's oscillator, whatever the clock is."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import cdc, wiring
 from amaranth.lib.wiring import In, Out
@@ -32,13 +36,16 @@ class BitMeter(wiring.Component):
         Cycles per bit; ``most`` until they have been measured.
     """
 
+    run: Signal
+    divisor: Signal
+
     def __init__(self, oscillator_hz: int, baud: int, most: int):
         self.shift = max(0, (-(-LEAST_WINDOW * baud // oscillator_hz) - 1).bit_length())
         self.window = round((oscillator_hz << self.shift) / baud)
         self.most = most
         super().__init__({"run": In(1), "divisor": Out(range(most + 1), init=most)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         left = Signal(range(self.window + 1), init=self.window)
         open_ = Signal()

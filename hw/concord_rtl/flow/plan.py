@@ -15,6 +15,7 @@ import concord_boards
 import concord_rtl
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
 
 from ..implementation import Contents
@@ -114,8 +115,8 @@ class Plan:
         own = self.config.name == self.board.preset
         folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
         fills = preset_of(self.config.name) == self.board.preset
-        relief = {"blocked_rows": self.board.blocked_rows, "router": self.board.router} if fills else {}
-        self.flow = Flow(self.board, folder, console, **relief)
+        blocked, router = (self.board.blocked_rows, self.board.router) if fills else (0, ())
+        self.flow = Flow(self.board, folder, console, blocked_rows=blocked, router=router)
         try:
             self.given: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:
@@ -159,7 +160,7 @@ class Plan:
         layout = rams.locate(memories.stores(self.config, self._marked(), chosen))
         wanted = memories.stores(self.config, self.given, chosen)
         lost = [store.name for store in wanted if any(store.words) and store.name in layout.missing]
-        if self.given.matrix and memories.RegionId.MATRIX not in chosen:
+        if self.given.matrix and RegionId.MATRIX not in chosen:
             lost.append("matrix")
         layout.write(rams, wanted)
         return Filled(rams, layout, wanted, lost)

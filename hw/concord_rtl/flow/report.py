@@ -24,7 +24,7 @@ def clocks(report: dict[str, Any], wanted_hz: float) -> list[dict[str, Any]]:
 
 def score(report: dict[str, Any]) -> float:
     """Frequency of the slowest clock."""
-    return min(entry["achieved"] for entry in report["fmax"].values())
+    return float(min(entry["achieved"] for entry in report["fmax"].values()))
 
 
 def utilisation(report: dict[str, Any], family: Family) -> dict[str, dict[str, float]]:

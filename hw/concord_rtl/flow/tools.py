@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -84,7 +85,7 @@ class Job:
     hopeless: Callable[[str], bool] | None = None
     gave_up: bool = field(default=False, init=False)
     seconds: float = field(default=0.0, init=False)
-    process: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
     started: float = field(default=0.0, init=False)
     said: float = field(default=0.0, init=False)
 
@@ -117,6 +118,8 @@ class Job:
 
     def done(self) -> bool:
         """Whether the tool has ended, or was ended; :class:`ToolError` if it failed."""
+        if self.process is None:
+            raise ToolError(f"{self.label} must have been started")
         code = self.process.poll()
         self.seconds = time.monotonic() - self.started
         if code is None:
@@ -142,12 +145,12 @@ class _Display:
         self.console = console
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self.live:
             self.live.start()
         return self
 
-    def __exit__(self, *args):
+    def __exit__(self, *args: object) -> None:
         if self.live:
             self.live.stop()
 
@@ -170,7 +173,8 @@ class _Display:
 
 def run_jobs(console: Console, jobs: list[Job], parallel: int = 1) -> None:
     """Run ``jobs``, at most ``parallel`` at a time; the first failure ends all of them."""
-    waiting, running = list(jobs), []
+    waiting = list(jobs)
+    running: list[Job] = []
     with _Display(console) as display:
         try:
             while waiting or running:

@@ -44,6 +44,9 @@ class OnPins(wiring.Component):
         The pins.
     """
 
+    i: Signal
+    o: Signal
+
     def __init__(self, unit: wiring.Component):
         self.unit = unit
         super().__init__({"i": In(1), "o": Out(1)})

@@ -1,5 +1,9 @@
 """Sums over the beats of a block."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -38,6 +42,16 @@ class BlockTally(wiring.Component):
         Bits that any beat has had.
     """
 
+    valid: Signal
+    last: Signal
+    refused: Any
+    vanished: Any
+    need: Any
+    done: Signal
+    o_refused: Signal
+    o_vanished: Signal
+    o_need: Any
+
     LATENCY = 2
 
     def __init__(self, lanes, most, needs):
@@ -55,7 +69,7 @@ class BlockTally(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         valid, last, fresh = Signal(), register(m, self.last, "late_last"), Signal(init=1)
         need = register(m, self.need, "late_need")

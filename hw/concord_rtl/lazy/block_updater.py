@@ -1,5 +1,9 @@
 """Lazy update of blocks of weights in a memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -10,6 +14,7 @@ from concord.spec.training import TRAIN_EXP_MAX
 
 from ..arith.helpers import register
 from ..memories.vector_memory import VectorMemory
+from ..shapes import stream_of
 from .block_tally import BlockTally
 from .first_pass import FirstPass
 from .lazy_update import check_lanes
@@ -64,6 +69,12 @@ class BlockUpdater(wiring.Component):
         elements whose updates were refused in part, or rounded to zero.
     """
 
+    command: stream.Interface
+    increments: stream.Interface
+    read: Any
+    write: Any
+    result: stream.Interface
+
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int = VectorMemory.LATENCY):
         check_lanes(lanes)
         if lanes & lanes - 1:
@@ -84,10 +95,10 @@ class BlockUpdater(wiring.Component):
         command = {"base": addr, "final": final, "exp": EXPONENT, "change_exp": EXPONENT}
         super().__init__(
             {
-                "command": In(stream.Signature(data.StructLayout(command))),
-                "increments": In(stream.Signature(data.ArrayLayout(widths.increment, lanes))),
+                "command": In(stream_of(data.StructLayout(command))),
+                "increments": In(stream_of(data.ArrayLayout(widths.increment, lanes))),
                 **ports(widths, lanes, depth),
-                "result": Out(stream.Signature(data.StructLayout({**growth, **counts}))),
+                "result": Out(stream_of(data.StructLayout({**growth, **counts}))),
             }
         )
 
@@ -109,7 +120,7 @@ class BlockUpdater(wiring.Component):
         """Commands that may be under way at a time."""
         return 1 << clog2(self.LATENCY + 2)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.waiting = waiting = SyncFIFO(width=self._block.size, depth=self.places)
         m.submodules.finished = finished = SyncFIFO(width=self._outcome.size, depth=self.places)
@@ -163,7 +174,7 @@ class BlockUpdater(wiring.Component):
 
         room = TRAIN_EXP_MAX - block.exp
         grown = register(m, Mux(needed > room, room, needed)[: self.widths.growth_max.bit_length()], "grown")
-        outcome = Signal(self._outcome)
+        outcome: Any = Signal(self._outcome)
         m.d.comb += [
             Cat(outcome.base, outcome.final, outcome.grows).eq(
                 register(m, Cat(block.base, block.final, grows), "block_late")

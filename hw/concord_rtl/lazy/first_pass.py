@@ -1,7 +1,10 @@
 """The update itself, over a memory."""
 
+from __future__ import annotations
+
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, wiring
@@ -45,6 +48,21 @@ class FirstPass(wiring.Component):
         As of :class:`concord_rtl.lazy.block_tally.BlockTally`, after the last word has been written.
     """
 
+    step: Signal
+    addr: Signal
+    increments: data.View
+    active: Any
+    last: Signal
+    exp: Any
+    raw: Any
+    read: Any
+    write: Any
+    idle: Signal
+    done: Signal
+    refused: Signal
+    vanished: Signal
+    need: Any
+
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
         self.widths = widths
         self.lanes = lanes
@@ -84,7 +102,7 @@ class FirstPass(wiring.Component):
         """Cycles from increments to the write of their word."""
         return self.latency(self.widths, self.read_latency)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         flight = Signal(self.LATENCY)
         m.d.sync += flight.eq(Cat(self.step, flight[:-1]))

@@ -1,5 +1,9 @@
 """One weight and its accumulator when the exponent of their block grows."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -32,6 +36,12 @@ class GrowthLane(wiring.Component):
         New ones.
     """
 
+    places: Signal
+    weight: Signal
+    acc: Signal
+    o_weight: Signal
+    o_acc: Signal
+
     LATENCY = 5
 
     def __init__(self, widths: LazyWidths):
@@ -45,7 +55,7 @@ class GrowthLane(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         widths, shift = self.widths, self.widths.shift
         total = Signal(signed(widths.total_bits), reset_less=True)

@@ -1,10 +1,15 @@
 """Growth of the exponent of a stream of weights."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arith.helpers import delay
+from ..shapes import stream_of
 from .growth_lane import GrowthLane
 from .lazy_update import check_lanes
 from .widths import LazyWidths
@@ -31,6 +36,9 @@ class LazyGrowth(wiring.Component):
         Elements in units of the new exponent.
     """
 
+    i: stream.Interface
+    o: stream.Interface
+
     LATENCY = GrowthLane.LATENCY
 
     def __init__(self, widths: LazyWidths, lanes: int):
@@ -40,10 +48,10 @@ class LazyGrowth(wiring.Component):
         elements = data.ArrayLayout(widths.element, lanes)
         beat = {"places": range(widths.growth_max + 1), "elements": elements}
         super().__init__(
-            {"i": In(stream.Signature(data.StructLayout(beat))), "o": Out(stream.Signature(elements))},
+            {"i": In(stream_of(data.StructLayout(beat))), "o": Out(stream_of(elements))},
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         moves = Signal()
         m.d.comb += [moves.eq(self.o.ready | ~self.o.valid), self.i.ready.eq(moves)]

@@ -1,13 +1,17 @@
 """Lazy update of a stream of weights."""
 
+from __future__ import annotations
+
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..arith.helpers import delay, register
+from ..shapes import stream_of
 from .steps import growth_limit, limited_places, raw_places
 from .update_lane import UpdateLane
 from .widths import EXPONENT, LazyWidths
@@ -44,6 +48,9 @@ class LazyUpdate(wiring.Component):
         per lane. ``need``: bit k, that the block must grow by more than k for this beat.
     """
 
+    i: stream.Interface
+    o: stream.Interface
+
     def __init__(self, widths: LazyWidths, lanes: int):
         check_lanes(lanes)
         self.widths = widths
@@ -59,8 +66,8 @@ class LazyUpdate(wiring.Component):
         result = {"elements": elements, "refused": lanes, "vanished": lanes, "need": widths.growth_max}
         super().__init__(
             {
-                "i": In(stream.Signature(data.StructLayout(beat))),
-                "o": Out(stream.Signature(data.StructLayout(result))),
+                "i": In(stream_of(data.StructLayout(beat))),
+                "o": Out(stream_of(data.StructLayout(result))),
             }
         )
 
@@ -69,7 +76,7 @@ class LazyUpdate(wiring.Component):
         """Cycles from a beat to its result: one more than a lane, for the exponents."""
         return 1 + UpdateLane.latency(self.widths)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         moves = Signal()
         m.d.comb += [moves.eq(self.o.ready | ~self.o.valid), self.i.ready.eq(moves)]

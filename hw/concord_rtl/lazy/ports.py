@@ -11,7 +11,7 @@ def word(widths: LazyWidths, lanes: int) -> data.ArrayLayout:
     return data.ArrayLayout(widths.element, lanes)
 
 
-def ports(widths: LazyWidths, lanes: int, depth: int) -> dict:
+def ports(widths: LazyWidths, lanes: int, depth: int) -> dict[str, wiring.Member]:
     """Members ``read`` and ``write`` of a unit that uses a memory."""
     addr, elements = range(depth), word(widths, lanes)
     write = {"en": Out(lanes), "addr": Out(addr), "data": Out(elements), "exp": Out(EXPONENT)}

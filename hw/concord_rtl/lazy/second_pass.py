@@ -1,5 +1,9 @@
 """Growth of the exponent of a block in a memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -35,6 +39,15 @@ class SecondPass(wiring.Component):
         From the cycle after ``start`` until the last word has been written.
     """
 
+    start: Signal
+    base: Signal
+    final: Signal
+    places: Signal
+    exp: Any
+    read: Any
+    write: Any
+    busy: Signal
+
     def __init__(self, widths: LazyWidths, lanes: int, depth: int, read_latency: int):
         self.widths = widths
         self.lanes = lanes
@@ -61,7 +74,7 @@ class SecondPass(wiring.Component):
         """Cycles from the address of a word to its write."""
         return self.latency(self.read_latency)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         inner = self.lanes.bit_length() - 1
         walks, addr, left = Signal(), Signal.like(self.base), Signal(len(self.final) - inner)

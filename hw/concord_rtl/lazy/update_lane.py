@@ -1,5 +1,9 @@
 """One weight, its accumulator and an update."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -46,6 +50,19 @@ class UpdateLane(wiring.Component):
         Bit k: the weight is out of range if the block grows by k.
     """
 
+    active: Signal
+    places: Signal
+    limit: Signal
+    refused: Signal
+    vanished: Signal
+    need: Any
+    change: Signal
+    noise: Signal
+    weight: Signal
+    acc: Signal
+    o_weight: Signal
+    o_acc: Signal
+
     WAIT = 4
 
     def __init__(self, widths: LazyWidths):
@@ -75,7 +92,7 @@ class UpdateLane(wiring.Component):
         """Cycles from the update to the results."""
         return self.latency(self.widths)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         term, carry, vanished = self._aligned(m)
         held, refused = self._accepted(m, term, carry)

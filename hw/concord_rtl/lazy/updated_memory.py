@@ -1,5 +1,9 @@
 """Memory of weights and accumulators that are updated where they are."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -35,6 +39,8 @@ class UpdatedMemory(wiring.Component):
         The word.
     """
 
+    host: Any
+
     LATENCY = VectorMemory.LATENCY
 
     def __init__(self, widths: LazyWidths, lanes: int, depth: int):
@@ -53,7 +59,7 @@ class UpdatedMemory(wiring.Component):
         streams = {name: self.updater.signature.members[name] for name in ("command", "increments", "result")}
         super().__init__({**streams, "host": In(wiring.Signature(host))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.updater = updater = self.updater
         for name in ("command", "increments", "result"):

@@ -1,7 +1,11 @@
 """A checked request to accesses on the host bus."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
@@ -9,7 +13,7 @@ from concord.spec.link import TARGET
 from concord.spec.memmap import regions
 
 from ..bus import ADDR_BITS, HostBus, word_bits
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .words import WordAssembler, WordSplitter
 
 
@@ -47,6 +51,16 @@ class BusAccess(wiring.Component):
         All requests have been taken.
     """
 
+    run: Signal
+    write: Signal
+    target: data.View
+    words: Signal
+    size: Signal
+    i: stream.Interface
+    o: stream.Interface
+    bus: Any
+    done: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -56,14 +70,14 @@ class BusAccess(wiring.Component):
                 "target": In(shape_of(TARGET)),
                 "words": In(range(config.max_payload + 1)),
                 "size": In(range(max(region.nbytes for region in regions(config).values()) + 1)),
-                "i": In(stream.Signature(8)),
-                "o": Out(stream.Signature(8)),
+                "i": In(stream_of(8)),
+                "o": Out(stream_of(8)),
                 "bus": Out(HostBus(config)),
                 "done": Out(1),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         width = word_bits(self.config)
         m.submodules.assembler = assembler = WordAssembler(width)

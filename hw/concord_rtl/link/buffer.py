@@ -1,11 +1,17 @@
 """The payload of the frame being received."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import TARGET
+
+from ..shapes import stream_of
 
 
 class PayloadBuffer(wiring.Component):
@@ -34,6 +40,12 @@ class PayloadBuffer(wiring.Component):
         Bytes from ``TARGET.nbytes`` on. It is for the taker to know where the payload ends.
     """
 
+    write: Signal
+    index: Signal
+    data: Signal
+    play: Signal
+    o: stream.Interface
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -42,11 +54,11 @@ class PayloadBuffer(wiring.Component):
                 "index": In(range(config.max_payload + 1)),
                 "data": In(8),
                 "play": In(1),
-                "o": Out(stream.Signature(8)),
+                "o": Out(stream_of(8)),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.mem = mem = memory.Memory(shape=8, depth=self.config.max_payload, init=[])
         write, read = mem.write_port(), mem.read_port()

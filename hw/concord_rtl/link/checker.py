@@ -1,5 +1,9 @@
 """Whether a request may be carried out."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -56,6 +60,19 @@ class RequestChecker(wiring.Component):
         Bytes of these words.
     """
 
+    room: Signal
+    produced: Signal
+    start: Signal
+    frame: data.View
+    expected: Signal
+    busy: Signal
+    done: Signal
+    status: Signal
+    target: data.View
+    words: Signal
+    size: Signal
+    length: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         self.regions = regions(config)
@@ -77,9 +94,9 @@ class RequestChecker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
-        access = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1, "excess": 1}))
+        access: Any = Signal(data.StructLayout({"known": 1, "denied": 1, "live": 1, "beyond": 1, "excess": 1}))
         limit = Signal.like(self.words)  # words that fit into a reply
         depth = Signal(range(max(region.depth for region in self.regions.values()) + 1))
         low = self.target.addr[: len(depth)]

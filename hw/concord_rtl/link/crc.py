@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import xor
+from typing import Any
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -47,13 +48,16 @@ class Crc32(wiring.Component):
         The last four bytes are the checksum of those before.
     """
 
-    clear: In(1)
-    valid: In(1)
-    data: In(8)
-    crc: Out(_BITS)
-    match: Out(1)
+    clear: Signal
+    valid: Signal
+    data: Signal
+    crc: Signal
+    match: Signal
 
-    def elaborate(self, platform):
+    def __init__(self):
+        super().__init__({"clear": In(1), "valid": In(1), "data": In(8), "crc": Out(_BITS), "match": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         state = Signal(_BITS, init=-1)
         mixed = state ^ self.data

@@ -1,10 +1,16 @@
 """Bytes from the line to the bytes of frames."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import link
+
+from ..shapes import stream_of
 
 #: A byte of a frame, or its end (``data`` then means nothing); ``damaged`` if it ended inside an escape sequence.
 CHUNK = data.StructLayout({"data": 8, "end": 1, "damaged": 1})
@@ -26,10 +32,13 @@ class Deframer(wiring.Component):
         The bytes of each frame, and after each frame one chunk with ``end`` set.
     """
 
-    def __init__(self):
-        super().__init__({"i": In(stream.Signature(8)), "o": Out(stream.Signature(CHUNK))})
+    i: stream.Interface
+    o: stream.Interface
 
-    def elaborate(self, platform):
+    def __init__(self):
+        super().__init__({"i": In(stream_of(8)), "o": Out(stream_of(CHUNK))})
+
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         escaped = Signal()
         inside = Signal()

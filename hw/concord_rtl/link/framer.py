@@ -1,10 +1,16 @@
 """The bytes of frames to bytes on the line: the inverse of the deframer."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import link
+
+from ..shapes import stream_of
 
 #: A byte of a frame and whether it is the last one.
 PIECE = data.StructLayout({"data": 8, "last": 1})
@@ -25,10 +31,13 @@ class Framer(wiring.Component):
         Bytes for the line.
     """
 
-    def __init__(self):
-        super().__init__({"i": In(stream.Signature(PIECE)), "o": Out(stream.Signature(8))})
+    i: stream.Interface
+    o: stream.Interface
 
-    def elaborate(self, platform):
+    def __init__(self):
+        super().__init__({"i": In(stream_of(PIECE)), "o": Out(stream_of(8))})
+
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         escaped = Signal()
         special = Signal()

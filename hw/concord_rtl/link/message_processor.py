@@ -1,5 +1,9 @@
 """Byte streams to accesses on the host bus."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -12,6 +16,7 @@ from concord.spec.memmap import RegionId
 from ..arith.helpers import register
 from ..bus import HostBus
 from ..feeder.walker import pointer_bits, result_bits
+from ..shapes import stream_of
 from .access import BusAccess
 from .checker import RequestChecker
 from .deframer import Deframer
@@ -54,13 +59,25 @@ class MessageProcessor(wiring.Component):
         Those of :class:`concord_rtl.feeder.feeder.Feeder`, if the configuration has an inbox.
     """
 
+    raw: stream.Interface
+    room: Signal
+    produced: Signal
+    acknowledge: Signal
+    acknowledged: Signal
+    rx: stream.Interface
+    tx: stream.Interface
+    bus: Any
+    busy: Signal
+    status: Signal
+    errors: Signal
+
     def __init__(self, config: NpuConfig, *, buffered: bool = True):
         self.config = config
         self.buffered = buffered
         feeder = {}
         if config.inbox:
             feeder = {
-                "raw": Out(stream.Signature(8)),
+                "raw": Out(stream_of(8)),
                 "room": In(pointer_bits(config)),
                 "produced": In(result_bits(config)),
                 "acknowledge": Out(1),
@@ -69,8 +86,8 @@ class MessageProcessor(wiring.Component):
         super().__init__(
             {
                 **feeder,
-                "rx": In(stream.Signature(8)),
-                "tx": Out(stream.Signature(8)),
+                "rx": In(stream_of(8)),
+                "tx": Out(stream_of(8)),
                 "bus": Out(HostBus(config)),
                 "busy": In(1),
                 "status": In(32),
@@ -78,7 +95,7 @@ class MessageProcessor(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.deframer = deframer = Deframer()
         m.submodules.receiver = receiver = Receiver(self.config)

@@ -1,5 +1,9 @@
 """Frames from the line: header, checksum and payload of one request."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -8,7 +12,7 @@ from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import COUNT, CRC_BYTES, HEADER, TARGET
 from concord.spec.memmap import regions
 
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .buffer import PayloadBuffer
 from .crc import Crc32
 from .deframer import CHUNK
@@ -67,17 +71,21 @@ class Receiver(wiring.Component):
         The payload after the target, played back anew for every frame. Goes on beyond the end with old bytes.
     """
 
+    i: stream.Interface
+    frame: stream.Interface
+    body: stream.Interface
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
             {
-                "i": In(stream.Signature(CHUNK)),
-                "frame": Out(stream.Signature(frame_layout(config))),
-                "body": Out(stream.Signature(8)),
+                "i": In(stream_of(CHUNK)),
+                "frame": Out(stream_of(frame_layout(config))),
+                "body": Out(stream_of(8)),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.buffer = buffer = PayloadBuffer(self.config)
         m.submodules.crc = crc = Crc32()
@@ -148,7 +156,8 @@ class Receiver(wiring.Component):
         """Keep the first bytes of the payload, and count words while their bytes arrive: no division afterwards."""
         frame = self.frame.p
         table = regions(self.config)
-        sizes = Array(table[n].nbytes if n in table else 1 for n in range(1 << clog2(max(table) + 1)))
+        known = {int(region): area.nbytes for region, area in table.items()}
+        sizes = Array(known.get(n, 1) for n in range(1 << clog2(max(table) + 1)))
         size = Signal(range(max(region.nbytes for region in table.values()) + 1))
         filled = Signal.like(size, init=1)  # bytes of the current word, the next one included
         m.d.sync += size.eq(sizes[frame.args[0][: clog2(len(sizes))]])

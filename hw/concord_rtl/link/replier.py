@@ -1,13 +1,17 @@
 """Replies to the framer."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import CRC_BYTES, HEADER
 
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .crc import Crc32
 from .framer import PIECE
 
@@ -36,26 +40,32 @@ class Replier(wiring.Component):
         The last byte has left but for one register: the next reply may start in the next cycle.
     """
 
+    start: Signal
+    header: data.View
+    i: stream.Interface
+    o: stream.Interface
+    done: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
             {
                 "start": In(1),
                 "header": In(shape_of(HEADER)),
-                "i": In(stream.Signature(8)),
-                "o": Out(stream.Signature(PIECE)),
+                "i": In(stream_of(8)),
+                "o": Out(stream_of(PIECE)),
                 "done": Out(1),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.crc = crc = Crc32()
-        header = Signal(shape_of(HEADER))
+        header: Any = Signal(shape_of(HEADER))
         index = Signal(range(max(HEADER.nbytes, CRC_BYTES)))  # byte of header or checksum
         left = Signal(range(self.config.max_payload + 1))  # bytes of the payload
         more = Signal()  # some are left
-        piece = Signal(PIECE)
+        piece: Any = Signal(PIECE)
         valid, free, sent = Signal(), Signal(), Signal()
         m.d.comb += [free.eq(~self.o.valid | self.o.ready), sent.eq(valid & free), crc.data.eq(piece.data)]
         with m.If(free):

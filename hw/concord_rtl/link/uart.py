@@ -1,8 +1,14 @@
 """Bytes over two wires."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import cdc, stream, wiring
 from amaranth.lib.wiring import In, Out
+
+from ..shapes import stream_of
 
 DATA_BITS = 8
 
@@ -10,11 +16,15 @@ DATA_BITS = 8
 class _Transmitter(wiring.Component):
     """Send bytes as start bit, eight bits (the least significant first) and stop bit. Ten bit times per byte."""
 
+    i: stream.Interface
+    tx: Signal
+    divisor: Signal
+
     def __init__(self, most):
         self.most = most
-        super().__init__({"i": In(stream.Signature(DATA_BITS)), "tx": Out(1, init=1), "divisor": In(range(most + 1))})
+        super().__init__({"i": In(stream_of(DATA_BITS)), "tx": Out(1, init=1), "divisor": In(range(most + 1))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         timer = Signal(range(self.most))
         shift = Signal(DATA_BITS + 1)  # what follows the bit on the wire; 1 when only stop bits are left
@@ -39,18 +49,23 @@ class _Transmitter(wiring.Component):
 class _Receiver(wiring.Component):
     """Receive bytes, each bit sampled in its middle. Drops bytes without stop bit and those that find ``o`` full."""
 
+    o: stream.Interface
+    rx: Signal
+    dropped: Signal
+    divisor: Signal
+
     def __init__(self, most):
         self.most = most
         super().__init__(
             {
-                "o": Out(stream.Signature(DATA_BITS)),
+                "o": Out(stream_of(DATA_BITS)),
                 "rx": In(1),
                 "dropped": Out(1),
                 "divisor": In(range(most + 1)),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         line = Signal(init=1)
         m.submodules.synchronizer = cdc.FFSynchronizer(self.rx, line, init=1)
@@ -123,6 +138,13 @@ class Uart(wiring.Component):
         A received byte was dropped: it had no stop bit, or the one before it had not been taken.
     """
 
+    divisor: Signal
+    rx: Signal
+    tx: Signal
+    i: stream.Interface
+    o: stream.Interface
+    dropped: Signal
+
     LEAST_DIVISOR = 4
 
     def __init__(self, divisor: int):
@@ -133,13 +155,13 @@ class Uart(wiring.Component):
                 "divisor": In(range(divisor + 1), init=divisor),
                 "rx": In(1, init=1),
                 "tx": Out(1, init=1),
-                "i": In(stream.Signature(DATA_BITS)),
-                "o": Out(stream.Signature(DATA_BITS)),
+                "i": In(stream_of(DATA_BITS)),
+                "o": Out(stream_of(DATA_BITS)),
                 "dropped": Out(1),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         most = self.divisor.init
         m.submodules.transmitter = transmitter = _Transmitter(most)

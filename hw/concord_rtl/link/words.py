@@ -1,21 +1,29 @@
 """Words to bytes and back, the least significant byte first."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..shapes import stream_of
+
 
 class _Words(wiring.Component):
     """What both directions have in common: streams from ``i`` to ``o``, and the number of bytes of a word."""
+
+    size: Signal
+    i: stream.Interface
+    o: stream.Interface
 
     def __init__(self, width: int, i: int, o: int):
         if width < 1:
             raise ValueError(f"width must be at least 1, not {width!r}")
         self.width = width
         self.nbytes = (width + 7) // 8
-        super().__init__(
-            {"size": In(range(self.nbytes + 1)), "i": In(stream.Signature(i)), "o": Out(stream.Signature(o))}
-        )
+        super().__init__({"size": In(range(self.nbytes + 1)), "i": In(stream_of(i)), "o": Out(stream_of(o))})
 
 
 class WordAssembler(_Words):
@@ -41,7 +49,7 @@ class WordAssembler(_Words):
     def __init__(self, width: int):
         super().__init__(width, 8, width)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         index, full = Signal(range(self.nbytes)), Signal()
         byte, place = Signal(8), Signal(self.nbytes)  # the latest byte, and where it belongs, one bit per byte
@@ -84,7 +92,7 @@ class WordSplitter(_Words):
     def __init__(self, width: int):
         super().__init__(width, width, 8)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         index = Signal(range(self.nbytes))
         free = Signal()

@@ -1,5 +1,9 @@
 """Block RAM with its output register."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -38,6 +42,12 @@ class BlockRam(wiring.Component):
         Address and word to write.
     """
 
+    addr: Signal
+    data: Any
+    w_en: Signal
+    w_addr: Signal
+    w_data: Any
+
     LATENCY = 2
     #: Greatest depth.
     MOST = 16384
@@ -60,7 +70,7 @@ class BlockRam(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         ports = RamPorts(self.addr, self.data, self.w_en, self.w_addr, self.w_data, self.depth, self.init)
         primitives_of(platform).block_ram(m, ports)

@@ -1,5 +1,9 @@
 """Memory for serial configurations: whole words are read, columns of them are written."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -28,6 +32,9 @@ class ColumnMemory(wiring.Component):
         Writes the columns of ``data`` whose bit of ``en`` is set at the edge.
     """
 
+    read: Any
+    write: Any
+
     LATENCY = 1
 
     def __init__(self, columns, depth, init=()):
@@ -44,7 +51,7 @@ class ColumnMemory(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         at = 0
         for k, width in enumerate(self.columns):

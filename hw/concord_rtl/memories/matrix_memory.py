@@ -1,7 +1,10 @@
 """Matrix memory: all rows of a word at once for the tile engines, one row at a time for the host."""
 
+from __future__ import annotations
+
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, wiring
@@ -51,6 +54,9 @@ class MatrixMemory(wiring.Component):
         Row read.
     """
 
+    read: Any
+    host: Any
+
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
     LATENCY = 2 + VectorMemory.LATENCY
     #: Rows that share a register on the way to them, and that are merged in one cycle on the way to the host.
@@ -87,7 +93,7 @@ class MatrixMemory(wiring.Component):
             levels, rows = levels + 1, -(-rows // self.GROUP)
         return self.LATENCY + levels
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         spare = primitives_of(platform).single_port_rams if self.config.matrix_depth <= Spram.DEPTH else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
@@ -136,14 +142,14 @@ class MatrixMemory(wiring.Component):
             out.append(ram.data)
         if rest := width - blocks * Spram.WIDTH:
             init = self.init[row :: self.config.rows]
-            m.submodules[f"row{row}"] = ram = VectorMemory(rest, self.config.matrix_depth, init)
+            m.submodules[f"row{row}"] = rows = VectorMemory(rest, self.config.matrix_depth, init)
             m.d.comb += [
-                ram.read.addr.eq(addr),
-                ram.write.addr.eq(addr),
-                ram.read.en.eq(r_en),
-                ram.write.en.eq(w_en),
-                ram.write.data.eq(w_data[blocks * Spram.WIDTH :]),
+                rows.read.addr.eq(addr),
+                rows.write.addr.eq(addr),
+                rows.read.en.eq(r_en),
+                rows.write.en.eq(w_en),
+                rows.write.data.eq(w_data[blocks * Spram.WIDTH :]),
             ]
-            out.append(ram.read.data)
+            out.append(rows.read.data)
         m.d.comb += self.read.data[row].as_value().eq(Cat(out))
         return blocks

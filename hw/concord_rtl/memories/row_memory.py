@@ -1,5 +1,9 @@
 """Matrix memory of serial configurations: one row of a word at a time."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -36,6 +40,9 @@ class RowMemory(wiring.Component):
         As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.
     """
 
+    read: Any
+    host: Any
+
     LATENCY = 1
     HOST_LATENCY = LATENCY
 
@@ -59,7 +66,7 @@ class RowMemory(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         width = self.config.matrix_row.width
         blocks = -(-width // Spram.WIDTH)
         in_spram = blocks <= primitives_of(platform).single_port_rams and self.depth <= Spram.DEPTH
@@ -83,12 +90,12 @@ class RowMemory(wiring.Component):
                     self.read.data.as_value()[part].eq(ram.data),
                 ]
             return m
-        m.submodules.rows = ram = ColumnMemory([width], self.depth, self.init)
+        m.submodules.rows = rows = ColumnMemory([width], self.depth, self.init)
         m.d.comb += [
-            ram.read.addr.eq(addr),
-            ram.write.addr.eq(addr),
-            ram.write.en.eq(enable),
-            ram.write.data.eq(self.host.w_data),
-            self.read.data.as_value().eq(ram.read.data),
+            rows.read.addr.eq(addr),
+            rows.write.addr.eq(addr),
+            rows.write.en.eq(enable),
+            rows.write.data.eq(self.host.w_data),
+            self.read.data.as_value().eq(rows.read.data),
         ]
         return m

@@ -1,5 +1,9 @@
 """Single-port memory, which some devices have as a cell."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -33,6 +37,12 @@ class Spram(wiring.Component):
         Word read.
     """
 
+    addr: Signal
+    r_en: Signal
+    w_en: Signal
+    w_data: Signal
+    data: Signal
+
     LATENCY = 2
     WIDTH = 16
     DEPTH = 1 << 14
@@ -49,7 +59,7 @@ class Spram(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         word = Signal(self.WIDTH)
         if self.registered:

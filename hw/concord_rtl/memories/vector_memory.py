@@ -1,5 +1,9 @@
 """Memory with one read and one write port, split into banks whose depths are powers of two."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -57,6 +61,9 @@ class VectorMemory(wiring.Component):
         Writes ``data`` at the edge if ``en``.
     """
 
+    read: Any
+    write: Any
+
     LATENCY = BlockRam.LATENCY
     #: Words of the shallowest block RAM shape of ECP5.
     LEAST_BANK = 512
@@ -73,7 +80,7 @@ class VectorMemory(wiring.Component):
         read, write = port_signature(shape, depth)
         super().__init__({"read": In(read), "write": In(write)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         base = 0
         chosen = Signal(range(len(self.banks)))

@@ -1,5 +1,9 @@
 """Placement of dot products on the accumulator grid."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -32,6 +36,12 @@ class Align(wiring.Component):
         One cycle after ``o``: that it did not fit, and its sign if it had. Only with ``keep``.
     """
 
+    over: Signal
+    negative: Signal
+    i: Signal
+    shift: Signal
+    o: Signal
+
     LATENCY = 2
 
     def __init__(self, width, max_shift, keep=None):
@@ -50,7 +60,7 @@ class Align(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         # The first stage shifts by less than a group, the second by whole groups.
         fine_bits = (len(self.shift) + 1) // 2

@@ -1,5 +1,9 @@
 """The matrix-vector unit: tile engines, result queue and conversion to binary16."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -73,6 +77,16 @@ class Mvm(wiring.Component):
         A job has left the queue.
     """
 
+    step: data.View
+    x: data.View
+    w: data.View
+    ready: Signal
+    launch: Signal
+    beat: data.View
+    acc_overflow: Signal
+    half_overflow: Signal
+    free: Signal
+
     #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
     W_DELAY = 2
 
@@ -111,7 +125,7 @@ class Mvm(wiring.Component):
         """Cycles from ``launch`` to the first beat."""
         return ResultQueue.LATENCY + AccToHalf.LATENCY
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.results = results = ResultQueue(self.config, self.slots)
         dense, own, pick = self._select(m)
@@ -142,7 +156,7 @@ class Mvm(wiring.Component):
     def _select(self, m):
         """Register the elements for the lanes in either mode; zeros where the vector does not count."""
         config, step = self.config, self.step
-        dense = Signal(data.ArrayLayout(signed(config.act_mant), config.lanes), reset_less=True)
+        dense: Any = Signal(data.ArrayLayout(signed(config.act_mant), config.lanes), reset_less=True)
         own = Signal.like(self.x.mant, reset_less=True)
         pick = Signal(config.lanes, reset_less=True)
         counts = step.valid & ~step.zero

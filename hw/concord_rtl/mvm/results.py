@@ -1,5 +1,9 @@
 """Queue of finished accumulators."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -39,6 +43,14 @@ class ResultQueue(wiring.Component):
         The last beat of a job has been read: its slot is free.
     """
 
+    push: Signal
+    acc: data.View
+    vectors: Signal
+    ready: Signal
+    launch: Signal
+    o: data.View
+    free: Signal
+
     LATENCY = 2
 
     def __init__(self, config: NpuConfig, slots: int):
@@ -57,7 +69,7 @@ class ResultQueue(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         tail = Signal(range(self.slots))
         head = Signal(range(self.slots))

@@ -1,5 +1,9 @@
 """One matrix row of a tile engine."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -61,6 +65,14 @@ class Row(wiring.Component):
         Sum so far. With a register of R bits beyond R bits once a term or a sum did not fit, on the side where it left.
     """
 
+    dense: data.View
+    own: Signal
+    pick: Any
+    w: data.View
+    exp: Signal
+    clear: Signal
+    acc: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -75,7 +87,7 @@ class Row(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
         bits = config.register_bits
@@ -110,7 +122,7 @@ class Row(wiring.Component):
         ]
         return Cat(result[:-1], Mux(gone, ~side, result[-1])[0], Mux(gone, side, result[-1])).as_signed()
 
-    def _products(self, m) -> list:
+    def _products(self, m) -> list[Signal]:
         products = []
         for lane in range(self.config.lanes):
             a = Signal(signed(self.config.act_mant), name=f"a{lane}", reset_less=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .circuit import ONE, ZERO, Circuit, Clock
 from .netlist import Bit, Cell, Netlist, NetlistError, bits_of, text_of
@@ -79,7 +79,7 @@ class Part:
     def outs(self, port: str) -> list[int]:
         """Nets of an output; new ones where it is not connected."""
         self._asked.add(port)
-        bits = self.cell.pins.get(port) or [None]
+        bits: Sequence[Bit | None] = self.cell.pins.get(port) or [None]
         return [self.circuit.net() if bit is None else self._lowering.net(bit) for bit in bits]
 
     def out(self, port: str) -> int:
@@ -137,8 +137,8 @@ class Lowering:
     def __init__(
         self,
         netlist: Netlist,
-        rules: dict[str, Rule],
-        passing: dict[tuple[str, str], Passing],
+        rules: Mapping[str, Rule],
+        passing: Mapping[tuple[str, str], Passing],
         constants: dict[Bit, int],
         clock_port: str,
     ):

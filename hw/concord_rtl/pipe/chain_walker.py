@@ -1,14 +1,17 @@
 """The outer loops of a chain: one native vector per turn."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
 from ..control import AddOp
+from ..shapes import stream_of
 from .counters import Countdown
 from .layouts import (
     OPERANDS,
@@ -69,12 +72,28 @@ class ChainWalker(wiring.Component):
         A chain is being walked.
     """
 
+    chains: stream.Interface
+    enable: Signal
+    job: data.View
+    launch: data.View
+    retire: data.View
+    fetch: data.View
+    wide_tail: Signal
+    narrow_tail: Signal
+    push_wide: Signal
+    push_narrow: Signal
+    wide_addr: Signal
+    narrow_addr: Signal
+    issued: Signal
+    with_job: Signal
+    active: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         addr, count = vector_addr_bits(config), count_shape(config)
         super().__init__(
             {
-                "chains": In(stream.Signature(chain_layout(config))),
+                "chains": In(stream_of(chain_layout(config))),
                 "enable": In(1),
                 "job": Out(job_layout(config)),
                 "launch": Out(launch_layout(config)),
@@ -92,9 +111,9 @@ class ChainWalker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
-        chain = Signal(chain_layout(self.config))
+        chain: Any = Signal(chain_layout(self.config))
         addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in PORTS}
         load, step = Signal(), Signal()
         group = Signal(range(self.config.engines))

@@ -1,5 +1,9 @@
 """Counters whose outcome is known from a register in every cycle."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -27,12 +31,19 @@ class Countdown(wiring.Component):
         This is the last turn.
     """
 
+    load: Signal
+    turns: Any
+    once: Signal
+    step: Signal
+    left: Any
+    last: Signal
+
     def __init__(self, width: int):
         super().__init__(
             {"load": In(1), "turns": In(width), "once": In(1), "step": In(1), "left": Out(width), "last": Out(1)}
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         turns, single = Signal.like(self.turns, name="all_turns"), Signal()
         only = self.once | (self.turns == 1)
@@ -64,11 +75,15 @@ class Credits(wiring.Component):
         A place is left.
     """
 
+    take: Signal
+    give: Signal
+    room: Signal
+
     def __init__(self, places: int):
         self.places = places
         super().__init__({"take": In(1), "give": In(1), "room": Out(1, init=1)})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         taken = Signal(range(self.places + 1))
         with m.If(self.take & ~self.give):

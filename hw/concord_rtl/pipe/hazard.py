@@ -1,11 +1,16 @@
 """Tracking of the writes that are still under way to one vector memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..shapes import stream_of
 from .layouts import count_shape, vector_addr_bits
 
 
@@ -39,6 +44,14 @@ class HazardTracker(wiring.Component):
         Addresses, oldest first; those beyond ``tail - head`` are meaningless.
     """
 
+    push: Signal
+    addr: Signal
+    room: Signal
+    pop: Signal
+    tail: Signal
+    head: Signal
+    entries: data.View
+
     def __init__(self, config: NpuConfig):
         self.config = config
         count = count_shape(config)
@@ -55,7 +68,7 @@ class HazardTracker(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         size = self.config.inflight
         level, entered = Signal(range(size + 1)), Signal(range(size + 1))
@@ -114,6 +127,13 @@ class HazardGate(wiring.Component):
         A request is waiting for a write.
     """
 
+    i: stream.Interface
+    o: stream.Interface
+    entries: data.View
+    head: data.View
+    pop: Any
+    stalled: Signal
+
     LATENCY = 3
 
     def __init__(self, config: NpuConfig, *, memories: int, payload):
@@ -123,10 +143,8 @@ class HazardGate(wiring.Component):
         self.request = request_layout(config, memories=memories, payload=payload)
         super().__init__(
             {
-                "i": In(stream.Signature(self.request)),
-                "o": Out(
-                    stream.Signature(data.StructLayout({"addr": addr, "memory": range(memories), "payload": payload}))
-                ),
+                "i": In(stream_of(self.request)),
+                "o": Out(stream_of(data.StructLayout({"addr": addr, "memory": range(memories), "payload": payload}))),
                 "entries": In(data.ArrayLayout(data.ArrayLayout(addr, config.inflight), memories)),
                 "head": In(data.ArrayLayout(count, memories)),
                 "pop": In(memories),
@@ -134,8 +152,9 @@ class HazardGate(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
+        first: Any
         first, first_valid = Signal(self.request), Signal()
         kept = self.o.p.shape()
         second, second_valid, second_match = Signal(kept), Signal(), Signal(self.config.inflight)

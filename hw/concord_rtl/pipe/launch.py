@@ -1,5 +1,9 @@
 """Start of a vector's trip through the fixed-latency part of the pipe."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -9,6 +13,7 @@ from concord.spec.config import NpuConfig
 from ..arith.helpers import delay
 from ..arith.narrow_to_half import NarrowToHalf
 from ..control import ReduceMode
+from ..shapes import stream_of
 from .layouts import OPERANDS, Reduction, launch_layout
 from .source import source_layout
 
@@ -61,17 +66,29 @@ class Launcher(wiring.Component):
         To the reduction unit: controls and P elements.
     """
 
+    tokens: stream.Interface
+    result_ready: Signal
+    result_launch: Signal
+    result: data.View
+    queue: stream.Interface
+    available: Signal
+    reserve: Signal
+    emitted: Signal
+    token: data.View
+    control: data.View
+    beat: data.View
+
     def __init__(self, config: NpuConfig, *, latency: int):
         self.config = config
         self.latency = latency
         lanes = data.ArrayLayout(16, config.mfu_lanes)
         super().__init__(
             {
-                "tokens": In(stream.Signature(launch_layout(config))),
+                "tokens": In(stream_of(launch_layout(config))),
                 "result_ready": In(1),
                 "result_launch": Out(1),
                 "result": In(lanes),
-                "queue": In(stream.Signature(source_layout(config))),
+                "queue": In(stream_of(source_layout(config))),
                 "available": In(len(OPERANDS)),
                 "reserve": Out(len(OPERANDS)),
                 "emitted": Out(1),
@@ -81,7 +98,7 @@ class Launcher(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         start, soon = Signal(), Signal()
         control = self._decide(m, start, soon)
@@ -90,7 +107,7 @@ class Launcher(wiring.Component):
         with m.If(start):
             m.d.sync += held.eq(control)
 
-        now = Signal(beat_layout())
+        now: Any = Signal(beat_layout())
         m.d.comb += [now.eq(held), now.valid.eq(running), now.head.eq(running & (beat == 0))]
         later = data.View(beat_layout(), delay(m, now, self.latency - 1, "control", reset_less=False))
         m.d.comb += self.control.eq(later)
@@ -108,7 +125,7 @@ class Launcher(wiring.Component):
         product, emit, source_ok = Signal(), Signal(), Signal()
         # What a start means is found out in the cycle before it, as the start itself.
         emits, from_result, from_queue = Signal(), Signal(), Signal()
-        control = Signal(beat_layout())
+        control: Any = Signal(beat_layout())
         m.d.comb += [
             product.eq(reduction == Reduction.PRODUCT),
             emit.eq(Mux(reduction == Reduction.MAX_ALL, broadcast, product | entry.last)),

@@ -1,5 +1,9 @@
 """Fetching of multifunction-unit operands from the wide memory."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
@@ -46,6 +50,14 @@ class OperandPort(wiring.Component):
         The last beat of a vector has left the queue: its place is free.
     """
 
+    push: Signal
+    vector: data.View
+    reserve: Signal
+    available: Signal
+    take: Signal
+    beat: data.View
+    freed: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -60,7 +72,7 @@ class OperandPort(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
         m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
@@ -120,6 +132,22 @@ class OperandFetch(wiring.Component):
         A read is waiting for a write.
     """
 
+    push: Signal
+    i: data.View
+    room: Signal
+    entries: data.View
+    head: Signal
+    pop: Signal
+    grant: Signal
+    read: Signal
+    addr: Signal
+    wide_data: data.View
+    reserve: Signal
+    available: Signal
+    take: Signal
+    beat: data.View
+    stalled: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         ports = len(OPERANDS)
@@ -144,7 +172,7 @@ class OperandFetch(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         ports = len(OPERANDS)
         m.submodules.gate = gate = HazardGate(self.config, memories=1, payload=range(ports))
@@ -186,7 +214,7 @@ class OperandFetch(wiring.Component):
         """Send the enabled reads of the vector at the head of the queue one after the other."""
         layout = fetch_layout(self.config)
         m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=port_depth(self.config))
-        head = Signal(layout)
+        head: Any = Signal(layout)
         done = Signal(len(OPERANDS))
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))
         finished = Signal()

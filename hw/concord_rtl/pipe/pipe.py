@@ -1,7 +1,11 @@
 """The chain pipe put together: from chain descriptors to writes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
@@ -59,6 +63,17 @@ class ChainPipe(wiring.Component):
         Accesses of the host to tables.
     """
 
+    chains: stream.Interface
+    drained: Signal
+    retired: Any
+    events: Any
+    tables: Any
+    narrow: Any
+    wide: Any
+    matrix_addr: Signal
+    matrix_data: data.View
+    reset_noise: Signal
+
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
         addr = vector_addr_bits(config)
@@ -74,7 +89,7 @@ class ChainPipe(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
         m.submodules.walker = walker = ChainWalker(config)

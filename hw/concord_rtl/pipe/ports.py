@@ -1,11 +1,12 @@
 """Connections of the chain pipe."""
 
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
 from ..ports import EventPort, RetirePort
+from ..shapes import stream_of
 from ..table import TableAccess
 from .layouts import chain_layout
 
@@ -41,10 +42,10 @@ class VectorPort(wiring.Signature):
         super().__init__({"read": Out(read), "write": Out(WritePort(addr, word, columns))})
 
 
-def pipe_ports(config: NpuConfig) -> dict:
+def pipe_ports(config: NpuConfig) -> dict[str, wiring.Member]:
     """Members of a chain pipe beside the memories, as described in :class:`concord_rtl.pipe.pipe.ChainPipe`."""
     return {
-        "chains": In(stream.Signature(chain_layout(config))),
+        "chains": In(stream_of(chain_layout(config))),
         "drained": Out(1),
         "retired": Out(RetirePort(config)),
         "events": Out(EventPort()),

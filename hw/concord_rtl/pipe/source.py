@@ -1,5 +1,9 @@
 """Reading of chain sources: to the tile engines, or to the queue of vectors that skip them."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -9,7 +13,7 @@ from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
 from ..memories.vector_memory import VectorMemory
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .counters import Credits
 from .layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from .tap_walker import step_layout
@@ -72,12 +76,26 @@ class SourceReader(wiring.Component):
         Strobes for the counters.
     """
 
+    i: stream.Interface
+    free: Signal
+    wide_read: Signal
+    narrow_read: Signal
+    vector_addr: Signal
+    matrix_addr: Signal
+    narrow_data: data.View
+    wide_data: data.View
+    step_valid: Signal
+    step: data.View
+    queue: stream.Interface
+    dense_step: Signal
+    depthwise_step: Signal
+
     def __init__(self, config: NpuConfig, *, slots: int, request):
         self.config = config
         self.slots = slots
         super().__init__(
             {
-                "i": In(stream.Signature(request)),
+                "i": In(stream_of(request)),
                 "free": In(1),
                 "wide_read": Out(1),
                 "narrow_read": Out(1),
@@ -87,13 +105,13 @@ class SourceReader(wiring.Component):
                 "wide_data": In(shape_of(config.wide_word)),
                 "step_valid": Out(1),
                 "step": Out(step_layout(config)),
-                "queue": Out(stream.Signature(source_layout(config))),
+                "queue": Out(stream_of(source_layout(config))),
                 "dense_step": Out(1),
                 "depthwise_step": Out(1),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         request = self.i.p
         product, go = Signal(), Signal()
@@ -134,7 +152,7 @@ class SourceReader(wiring.Component):
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)
         m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=queue_depth(self.config))
-        entry = Signal(layout)
+        entry: Any = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),
             entry.last.eq(payload.last),

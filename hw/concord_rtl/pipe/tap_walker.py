@@ -1,11 +1,16 @@
 """The inner loops of a chain: window taps, column tiles and parts of a tile for one job."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
+from ..shapes import stream_of
 from .counters import Countdown
 from .layouts import Reduction, job_layout, matrix_addr_bits, position_shape, vector_addr_bits
 
@@ -45,15 +50,18 @@ class TapWalker(wiring.Component):
         Source reads: request of a :class:`HazardGate` with the narrow memory as 0 and the wide memory as 1.
     """
 
+    jobs: stream.Interface
+    o: stream.Interface
+
     def __init__(self, config: NpuConfig, request: data.StructLayout):
         self.config = config
         super().__init__(
-            {"jobs": In(stream.Signature(job_layout(config))), "o": Out(stream.Signature(request))},
+            {"jobs": In(stream_of(job_layout(config))), "o": Out(stream_of(request))},
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
-        job = Signal(job_layout(self.config))
+        job: Any = Signal(job_layout(self.config))
         active, load, step, last = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             self.o.valid.eq(active),
@@ -106,7 +114,7 @@ class TapWalker(wiring.Component):
             "kx": (job.window.kw, windowed),
             "ky": (job.window.kh, windowed),
         }
-        loops = []
+        loops: list[Any] = []
         for name, (turns, there) in levels.items():
             m.submodules[name] = loop = Countdown(len(turns))
             m.d.comb += [

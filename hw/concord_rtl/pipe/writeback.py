@@ -1,5 +1,9 @@
 """End of a vector's trip: collecting beats, converting to narrow, writing, retiring."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -12,7 +16,7 @@ from ..arith.helpers import delay
 from ..kept_register import KeptRegister
 from ..ports import RetirePort
 from ..quantizer import Quantizer
-from ..shapes import shape_of
+from ..shapes import shape_of, stream_of
 from .layouts import program_addr_bits, retire_layout, vector_addr_bits
 from .ports import WritePort
 
@@ -48,12 +52,27 @@ class Writeback(wiring.Component):
         Start of a run.
     """
 
+    tokens: stream.Interface
+    valid: Signal
+    head: Signal
+    beat: data.View
+    half_overflow: Signal
+    acc_overflow: Signal
+    nonfinite: Signal
+    table_clamped: Signal
+    wide: Any
+    narrow: Any
+    wide_done: Signal
+    narrow_done: Signal
+    retired: Any
+    reset_noise: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         addr = vector_addr_bits(config)
         super().__init__(
             {
-                "tokens": In(stream.Signature(retire_layout(config))),
+                "tokens": In(stream_of(retire_layout(config))),
                 "valid": In(1),
                 "head": In(1),
                 "beat": In(data.ArrayLayout(16, config.mfu_lanes)),
@@ -70,7 +89,7 @@ class Writeback(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         token = self.tokens.p
         lanes, beats = self.config.mfu_lanes, self.config.beats
@@ -116,6 +135,8 @@ class Writeback(wiring.Component):
         m.submodules.quantizer = quantizer = Quantizer(self.config)
         depth = quantizer.LATENCY // self.config.beats + 2
         m.submodules.queue = queue = SyncFIFO(width=waiting.size, depth=depth)
+        pushed: Any
+        head: Any
         pushed, head = Signal(waiting), Signal(waiting)
         m.d.comb += [
             quantizer.i.eq(self.beat),

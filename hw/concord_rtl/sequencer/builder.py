@@ -1,7 +1,11 @@
 """Assembly of chain descriptors from chain instructions and the state that control instructions set."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
@@ -10,6 +14,7 @@ from concord.spec.isa import Op, Stage
 
 from ..control import Act, AddOp
 from ..pipe.layouts import Reduction, chain_layout
+from ..shapes import stream_of
 from .decode import decoded_layout, view
 
 #: Operation of the add station that an instruction stands for.
@@ -51,6 +56,13 @@ class ChainBuilder(wiring.Component):
         Finished descriptors.
     """
 
+    clear: Signal
+    execute: Signal
+    legal: Signal
+    word: data.View
+    misplaced: Signal
+    chains: stream.Interface
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -60,11 +72,11 @@ class ChainBuilder(wiring.Component):
                 "legal": In(1),
                 "word": In(decoded_layout()),
                 "misplaced": Out(1),
-                "chains": Out(stream.Signature(chain_layout(config))),
+                "chains": Out(stream_of(chain_layout(config))),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         chain = self.chains.p
         opcode = Signal(isa.OPCODE_BITS)

@@ -1,5 +1,9 @@
 """Decoding of instruction words: operation, fields, legality."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -68,6 +72,10 @@ class Decoder(wiring.Component):
         What follows.
     """
 
+    pc: Signal
+    word: Signal
+    o: data.View
+
     LATENCY = 1
 
     def __init__(self, config: NpuConfig, *, registered: bool = True):
@@ -75,7 +83,7 @@ class Decoder(wiring.Component):
         self.registered = registered
         super().__init__({"pc": In(16), "word": In(isa.WORD_BITS), "o": Out(decoded_layout())})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         word, pc = self._staged(m, self.word, "word"), self._staged(m, self.pc, "pc")
         beyond = self._staged(m, self.pc >= self.config.program_depth, "beyond")

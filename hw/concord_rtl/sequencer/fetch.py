@@ -1,5 +1,9 @@
 """Instruction fetch: words are decoded on their way into a short queue."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -9,6 +13,7 @@ from concord.spec import isa
 from concord.spec.config import NpuConfig
 
 from ..memories.vector_memory import VectorMemory
+from ..shapes import stream_of
 from .decode import Decoder, decoded_layout
 
 #: Words on their way or waiting; covers the way through memory, decoder and queue at one word per cycle.
@@ -40,6 +45,13 @@ class Fetch(wiring.Component):
         Decoded words in order, from a register.
     """
 
+    enable: Signal
+    jump: Signal
+    target: Signal
+    addr: Signal
+    data: Signal
+    o: stream.Interface
+
     #: One cycle for the address, two for the queue, and those of memory and decoder.
     JUMP_LATENCY = 3 + VectorMemory.LATENCY + Decoder.LATENCY
 
@@ -52,11 +64,11 @@ class Fetch(wiring.Component):
                 "target": In(16),
                 "addr": Out(range(config.program_depth)),
                 "data": In(isa.WORD_BITS),
-                "o": Out(stream.Signature(decoded_layout())),
+                "o": Out(stream_of(decoded_layout())),
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.config)
         queue = SyncFIFOBuffered(width=decoder.o.shape().size, depth=DEPTH)

@@ -1,7 +1,7 @@
 """What the sequencers of all configurations have in common."""
 
 from amaranth import *
-from amaranth.lib import stream
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -9,16 +9,17 @@ from concord.spec.isa import WORD_BITS, Op, Trap
 
 from ..pipe.layouts import chain_layout, program_addr_bits
 from ..ports import RunPort
+from ..shapes import stream_of
 from .decode import view
 
 
-def sequencer_ports(config: NpuConfig) -> dict:
+def sequencer_ports(config: NpuConfig) -> dict[str, wiring.Member]:
     """Members of a sequencer, as described in :class:`concord_rtl.sequencer.sequencer.Sequencer`."""
     return {
         "run": In(RunPort()),
         "addr": Out(program_addr_bits(config)),
         "data": In(WORD_BITS),
-        "chains": Out(stream.Signature(chain_layout(config))),
+        "chains": Out(stream_of(chain_layout(config))),
         "drained": In(1),
     }
 

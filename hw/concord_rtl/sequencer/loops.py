@@ -1,5 +1,9 @@
 """The stack of instruction loops."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -33,6 +37,16 @@ class LoopStack(wiring.Component):
         State of the stack.
     """
 
+    clear: Signal
+    open: Signal
+    close: Signal
+    count: Signal
+    after: Signal
+    again: Signal
+    target: Signal
+    full: Signal
+    empty: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -49,7 +63,7 @@ class LoopStack(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         size = self.config.loop_levels
         level = Signal(range(size + 1))

@@ -1,7 +1,11 @@
 """The sequencer: fetches a program, executes control instructions, hands over chain descriptors."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
@@ -34,6 +38,12 @@ class Sequencer(wiring.Component):
         Everything that has been handed over has been written.
     """
 
+    run: Any
+    addr: Signal
+    data: Signal
+    chains: stream.Interface
+    drained: Signal
+
     #: The jump leaves a register; the word it leads to is executed when it is there.
     LOOP_CYCLES = 1 + Fetch.JUMP_LATENCY
 
@@ -41,7 +51,7 @@ class Sequencer(wiring.Component):
         self.config = config
         super().__init__(sequencer_ports(config))
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.fetch = fetch = Fetch(self.config)
         m.submodules.loops = loops = LoopStack(self.config)

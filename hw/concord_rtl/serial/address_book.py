@@ -1,5 +1,9 @@
 """The addresses of a chain, in block RAM."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -50,6 +54,13 @@ class AddressBook(wiring.Component):
         The row (the inner iteration) of the vector is the last one.
     """
 
+    enter: Any
+    port: Signal
+    addr: Signal
+    advance: Signal
+    last_row: Signal
+    last_inner: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -63,7 +74,7 @@ class AddressBook(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         bits = vector_addr_bits(self.config)
         # Addresses of this vector and of the starts of the inner and of the outer iteration; steps likewise.

@@ -1,5 +1,9 @@
 """Event counters in block RAM."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -34,6 +38,11 @@ class CounterBank(wiring.Component):
         ``data`` is the word that was wanted in the cycle before: at most ``TURN`` cycles after ``addr``.
     """
 
+    clear: Signal
+    addr: Signal
+    data: Signal
+    valid: Signal
+
     def __init__(self, names, carries):
         self.names = list(names)
         self.carries = dict(carries)
@@ -56,7 +65,7 @@ class CounterBank(wiring.Component):
         """Cycles after which an event is in its word."""
         return TURN * (self.words + 1)
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         zero = len(self.names)
         m.submodules.store = store = self.store

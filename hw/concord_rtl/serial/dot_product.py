@@ -1,7 +1,11 @@
 """The matrix row of a serial configuration: one element of a product after the other."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
@@ -40,6 +44,19 @@ class DotProduct(wiring.Component):
         Sum.
     """
 
+    valid: Signal
+    depthwise: Signal
+    lane: Signal
+    half: Signal
+    own: Signal
+    x: data.View
+    w: data.View
+    term_valid: Signal
+    term: Any
+    shift: Any
+    clear: Signal
+    acc: Signal
+
     TERM_LATENCY = Align.LATENCY + 1
     LATENCY = Multiplier.LATENCY + TERM_LATENCY
 
@@ -62,7 +79,7 @@ class DotProduct(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
         max_shift = max(config.max_shift, (1 << len(self.shift)) - 1)

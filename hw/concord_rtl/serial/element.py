@@ -1,5 +1,9 @@
 """What happens to one element between source and destination in a serial configuration."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -65,6 +69,25 @@ class ElementUnit(wiring.Component):
         As in :class:`concord_rtl.table.TableBank`.
     """
 
+    en: Signal
+    take: Any
+    acc: Signal
+    mant: Signal
+    exp: Signal
+    other: Signal
+    narrow: Signal
+    add: Any
+    second: Signal
+    term: Any
+    shift: Any
+    slot: Signal
+    o: Signal
+    acc_overflow: Signal
+    half_overflow: Signal
+    nonfinite: Signal
+    table_clamped: Signal
+    tables: Any
+
     #: The slowest are tables, whose descriptors are in block RAM.
     LATENCY = max(GridAdder.LATENCY, HalfMul.LATENCY, NarrowToHalf.LATENCY, TableBank.SLOT_LEAD + TableBank.LATENCY + 1)
 
@@ -95,7 +118,7 @@ class ElementUnit(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.narrow = narrow = NarrowToHalf(self.config, held=True)
         m.submodules.mul = mul = HalfMul(held=True)

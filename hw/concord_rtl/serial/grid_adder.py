@@ -1,5 +1,9 @@
 """Sums of binary16 numbers on the accumulator grid."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -45,6 +49,19 @@ class GridAdder(wiring.Component):
         Finite operands gave an infinity.
     """
 
+    a: Signal
+    b: Signal
+    op: Any
+    second: Signal
+    term: Signal
+    shift: Signal
+    acc: Signal
+    sum: Signal
+    acc_overflow: Signal
+    half_overflow: Signal
+    o: Signal
+    overflow: Signal
+
     LATENCY = AccToHalf.LATENCY
 
     def __init__(self, config: NpuConfig):
@@ -67,7 +84,7 @@ class GridAdder(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.convert = convert = AccToHalf(self.config, held=True)
         m.d.comb += [

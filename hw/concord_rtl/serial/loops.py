@@ -1,7 +1,11 @@
 """The outer loops of a chain in a serial configuration."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
@@ -44,6 +48,15 @@ class VectorLoops(wiring.Component):
         Position of the first tap, exact as long as a tap may be inside.
     """
 
+    chain: data.View
+    load: Signal
+    step: Signal
+    last_row: Signal
+    last_inner: Signal
+    last: Signal
+    y: Signal
+    x: Signal
+
     def __init__(self, config: NpuConfig):
         super().__init__(
             {
@@ -58,7 +71,7 @@ class VectorLoops(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         chain = self.chain
         rows, inner, outer = (Signal.like(chain[name], name=f"{name}_left") for name in ("rows", "inner", "outer"))

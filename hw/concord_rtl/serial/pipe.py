@@ -1,7 +1,11 @@
 """The chain pipe of a serial configuration."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -105,6 +109,17 @@ class SerialPipe(wiring.Component):
         As in :class:`concord_rtl.pipe.pipe.ChainPipe`; nothing ever stalls.
     """
 
+    chains: stream.Interface
+    drained: Signal
+    retired: Any
+    events: Any
+    tables: Any
+    enter: Any
+    narrow: Any
+    wide: Any
+    matrix_addr: Signal
+    matrix_data: data.View
+
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
         addr = vector_addr_bits(config)
@@ -122,7 +137,7 @@ class SerialPipe(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         parts = _Parts(m, self.config, self.dot, self.unit)
         self._connect(m, parts)

@@ -1,7 +1,11 @@
 """The sequencer of a serial configuration: no instruction is fetched before the one in front of it is done."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import Out
 
 from concord.spec import isa
@@ -89,11 +93,18 @@ class SerialSequencer(wiring.Component):
         Addresses of the chain that is being assembled.
     """
 
+    run: Any
+    addr: Signal
+    data: Signal
+    chains: stream.Interface
+    drained: Signal
+    enter: Any
+
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__({**sequencer_ports(config), "enter": Out(book_port(config))})
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.config, registered=False)
         m.submodules.loops = loops = LoopStack(self.config)

@@ -1,7 +1,11 @@
 """The stations of the multifunction units in a serial configuration."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
@@ -38,6 +42,15 @@ class Stations(wiring.Component):
         To the element unit.
     """
 
+    chain: data.View
+    number: Signal
+    last: Signal
+    wanted: Signal
+    port: Signal
+    take: Any
+    add: Any
+    slot: Signal
+
     def __init__(self, config: NpuConfig):
         super().__init__(
             {
@@ -52,7 +65,7 @@ class Stations(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.d.comb += self.last.eq(self.number == len(STATIONS) - 1)
         with m.Switch(self.number):

@@ -1,7 +1,11 @@
 """The inner loops of a chain in a serial configuration."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
@@ -37,6 +41,21 @@ class TapLoops(wiring.Component):
         The step is the last one.
     """
 
+    chain: data.View
+    start: Signal
+    step: Signal
+    rewind: Signal
+    proceed: Signal
+    source: Signal
+    y: Signal
+    x: Signal
+    addr: Signal
+    outside: Signal
+    matrix: Signal
+    lane: Signal
+    half: Signal
+    last: Signal
+
     def __init__(self, config: NpuConfig):
         self.config = config
         addr = vector_addr_bits(config)
@@ -56,7 +75,7 @@ class TapLoops(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = Module()
         windowed, dense = Signal(), Signal()
         m.d.comb += [

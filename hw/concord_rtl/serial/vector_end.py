@@ -1,5 +1,9 @@
 """The end of a vector in a serial configuration: its elements wait until its exponent is known."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -36,6 +40,16 @@ class VectorEnd(wiring.Component):
         Likewise: the mantissa was limited with a static exponent; the element was not finite.
     """
 
+    element: Signal
+    en: Signal
+    i: Signal
+    ctrl: Any
+    wide: Signal
+    code: Signal
+    exp: Signal
+    saturated: Signal
+    wild: Signal
+
     LATENCY = ColumnMemory.LATENCY + CONVERT
 
     def __init__(self, config: NpuConfig):
@@ -54,7 +68,7 @@ class VectorEnd(wiring.Component):
             }
         )
 
-    def elaborate(self, platform):
+    def elaborate(self, platform: Any) -> Module:
         m = stages(held=True)
         config = self.config
         m.submodules.elements = elements = ColumnMemory([HALF_WIDTH], config.native)
@@ -70,7 +84,7 @@ class VectorEnd(wiring.Component):
         with m.If(self.en):
             m.d.sync += peak.eq(Mux(before < field, field, before))
 
-        block = Signal(BLOCK)
+        block: Any = Signal(BLOCK)
         static = self.ctrl.mode == ExponentMode.STATIC
         m.d.comb += [
             block.base.eq(Mux(static, self.ctrl.exp + offset(config), peak)),

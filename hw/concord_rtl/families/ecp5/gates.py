@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...netlists.circuit import ONE, ZERO, Clock
-from ...netlists.lowering import Lowering, Part, table_of
+from ...netlists.lowering import Lowering, Part, Rule, table_of
 from ...netlists.netlist import Bit, Cell, Netlist, bits_of
 from ..family import GateModels
 from .gates_ram import block_ram, contents, contents_text, data_pin, set_contents
@@ -22,7 +22,7 @@ def _lut4(part: Part) -> None:
     part.circuit.function(part.out("Z"), part.number("INIT"), pins)
 
 
-def _mux(low: str, high: str, select: str):
+def _mux(low: str, high: str, select: str) -> Rule:
     def rule(part: Part) -> None:
         pins = [part.pin(low), part.pin(high), part.pin(select)]
         part.circuit.computed(lambda a, b, s: b if s else a, pins, part.out("Z"))
@@ -37,13 +37,13 @@ def _carry_tables(init: int, injected: bool) -> tuple[int, int]:
     The lowest four bits of its table, a function of A and B alone, generate the carry.
     """
 
-    def propagates(a, b, c, d):
+    def propagates(a: int, b: int, c: int, d: int) -> int:
         return init >> (a | b << 1 | c << 2 | d << 3) & 1
 
-    def total(a, b, c, d, carry):
+    def total(a: int, b: int, c: int, d: int, carry: int) -> int:
         return propagates(a, b, c, d) ^ (0 if injected else carry)
 
-    def carry_out(a, b, c, d, carry):
+    def carry_out(a: int, b: int, c: int, d: int, carry: int) -> int:
         generated = 0 if injected else init >> (a | b << 1) & 1
         return carry if propagates(a, b, c, d) else generated
 
@@ -130,7 +130,7 @@ def _multiplier(part: Part) -> None:
     for k in range(MULTIPLIER_BITS):  # operand C belongs to another mode
         data_pin(part, f"C{k}")
     exact = [part.circuit.net() for _ in range(2 * MULTIPLIER_BITS)]
-    part.circuit.product(*factors, exact)
+    part.circuit.product(factors[0], factors[1], exact)
     between = _staged(part, "PIPELINE", exact)
     outs = [part.out(f"P{k}") for k in range(2 * MULTIPLIER_BITS)]
     if _staged(part, "OUTPUT", between, outs) is between:

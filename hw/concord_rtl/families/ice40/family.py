@@ -21,7 +21,7 @@ def _places(width: int, used: int) -> np.ndarray:
     """Narrow shapes put several addresses into one row of ``used`` bits, interleaved in bit-reversed order."""
     count = used // width
     digits = count.bit_length() - 1
-    place = np.array([int(f"{k:0{digits}b}"[::-1], 2) if digits else 0 for k in range(count)])
+    place: np.ndarray = np.array([int(f"{k:0{digits}b}"[::-1], 2) if digits else 0 for k in range(count)])
     addr = np.arange(256 * count)
     return (addr // count * used + place[addr % count])[:, None] + count * np.arange(width)
 

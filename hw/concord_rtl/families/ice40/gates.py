@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from ...netlists.circuit import ONE, ZERO, Clock
-from ...netlists.lowering import Lowering, Part
+from ...netlists.lowering import Lowering, Part, Rule
 from ...netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of
 from ..family import GateModels
 
@@ -46,7 +46,7 @@ def _carry(part: Part) -> None:
     part.circuit.computed(_majority, [part.pin("I0"), part.pin("I1"), part.pin("CI")], part.out("CO"))
 
 
-def _flip_flop(enabled: bool, reset: str, value: int):
+def _flip_flop(enabled: bool, reset: str, value: int) -> Rule:
     """A rule for one kind; set and reset wait for the enable, too, and all start with zero."""
 
     def rule(part: Part) -> None:
@@ -209,10 +209,10 @@ def _multiplier(part: Part) -> None:
     out = _outs(part, "O", 32)
     if part.number("PIPELINE_16x16_MULT_REG2"):
         exact = [circuit.net() for _ in out]
-        circuit.product(*factors, exact)
+        circuit.product(factors[0], factors[1], exact)
         late(exact, out)
     else:
-        circuit.product(*factors, out)
+        circuit.product(factors[0], factors[1], out)
 
 
 # Pads and clocks ----------------------------------------------------------------------------------------------
