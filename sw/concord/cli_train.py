@@ -20,6 +20,7 @@ from rich.table import Table
 from concord.cli_base import EXISTING, FOLDER, arrays_of, readable, wide_console
 from concord.cli_parallel import several, workers_options
 from concord.files import check_place, write_bytes, write_text
+from concord.spec.training import TRAIN_EXP_MAX
 
 if TYPE_CHECKING:
     from concord.overflow.trained import Trained
@@ -108,7 +109,7 @@ def _train(config: Path, output: Path, resume: bool, engine: Engine | None) -> N
     if (evidence := trainer.evidence(found)) is not None:
         write_text(evidence_path(network), evidence.to_json())
     console.print(summary(trainer.history))
-    for line in told(trainer.history[-1]):
+    for line in [*told(trainer.history[-1]), *saturated(trainer.history)]:
         console.print(line, soft_wrap=True)
     if evidence is not None:
         for text in said(evidence):
@@ -178,6 +179,8 @@ def line(figures: Figures) -> str:
         parts.append(f"overflows {figures.overflow.ended:,} of {figures.overflow.sums:,} sums")
         if figures.overflow.scaled:
             parts.append(f"ranges {figures.overflow.scaled:+} bits")
+    if figures.counts.saturated:
+        parts.append(f"saturated {figures.counts.saturated:,}")
     return ", ".join(parts)
 
 
@@ -198,6 +201,9 @@ def summary(history: list[Figures]) -> Table:
     watched = history[-1].overflow is not None
     if watched:
         names += ("overflows",)
+    cut = any(f.counts.saturated for f in history)
+    if cut:
+        names += ("saturated",)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
@@ -208,7 +214,7 @@ def summary(history: list[Figures]) -> Table:
             str(f.epoch + 1), f"{f.rate:.6g}", f"{f.loss:.4f}", _percent(f.accuracy),
             "" if f.test_loss is None else f"{f.test_loss:.4f}", _percent(f.test_accuracy),
             _percent(f.counts.refused / counted), _percent(f.counts.vanished / counted), str(f.counts.grown),
-            *((_overflows(f),) if watched else ()),
+            *((_overflows(f),) if watched else ()), *((f"{f.counts.saturated:,}",) if cut else ()),
         )  # fmt: skip
     return table
 
@@ -238,6 +244,20 @@ def said(evidence: Trained) -> list[str]:
             f'on the one grid of an NPU the layers need {evidence.register} bits: grid = "network" trains for that'
         )
     return lines
+
+
+def saturated(history: list[Figures]) -> list[str]:
+    """What there is to say if numbers were beyond the greatest exponent: all that comes behind is wrong."""
+    wrong = [figures for figures in history if figures.counts.saturated]
+    if not wrong:
+        return []
+    count = sum(figures.counts.saturated for figures in wrong)
+    text = (
+        f"{count:,} numbers needed an exponent above {TRAIN_EXP_MAX} and were cut off (saturated), from epoch "
+        f"{wrong[0].epoch + 1} on: what was trained since is wrong; a smaller scale of the data, or a smaller rate, "
+        "keeps them"
+    )
+    return [text]
 
 
 def told(figures: Figures) -> list[str]:

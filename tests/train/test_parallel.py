@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -90,6 +91,19 @@ def test_a_worker_that_dies_costs_nothing_but_time(engine):
     one.fit(after)
     assert found == wanted
     assert killed and killed[0] not in engine.processes().values()
+
+
+def test_what_saturates_on_workers_is_counted(engine):
+    counts = []
+    for one in (None, engine):
+        graph = described([{"op": "flatten"}, {"op": "dense", "outputs": 4}, {"op": "dense", "outputs": 5}], (1, 6, 6))
+        for node in graph.nodes:
+            if node.op == "Dense":
+                node.attrs["weight"] = np.full(node.attrs["weight"].shape, 2.0**33)
+        huge = [replace(some(count), scale=2.0**100) for count in (23, 11)]
+        found = Trainer(graph, huge[0], Settings(shards=2, epochs=1, batch=10), huge[1], False, one)
+        counts.append([figures.counts for figures in found.fit()])
+    assert counts[0] == counts[1] and counts[0][0].saturated >= 4 * (23 + 11)
 
 
 def test_shards_have_exponents_and_noise_of_their_own():

@@ -12,8 +12,20 @@ from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, Tr
 from concord.train import described, tensor
 from concord.train.network import batch
 from concord.train.noise import Noise, permutation, raw, uniform
+from concord.train.parameters import Counts
 from concord.train.products import Outer, exact, total
-from concord.train.tensor import Dyadic, Tensor, added, multiplied, narrow, nearest_away, settled, top_of
+from concord.train.tensor import (
+    Dyadic,
+    Tensor,
+    added,
+    multiplied,
+    narrow,
+    nearest_away,
+    quantised,
+    saturations,
+    settled,
+    top_of,
+)
 
 RNG = np.random.default_rng
 
@@ -242,3 +254,55 @@ def test_random_numbers_depend_on_seed_and_place_alone():
     assert not np.array_equal(*calls) and np.array_equal(Noise(1, (3, 9)).take((500, 3)), calls[0])
     assert 0 <= min(c.min() for c in calls) and max(c.max() for c in calls) < 1 << 16
     assert abs(uniform(1, (1, 1), 4000).mean()) < 0.05 and np.abs(uniform(1, (1, 1), 4000)).max() < 1
+
+
+@pytest.mark.parametrize("rounding", [Rounding.NEAREST_AWAY, Rounding.NEAREST_EVEN])
+@pytest.mark.parametrize("exp", [TRAIN_EXP_MAX - 12, TRAIN_EXP_MAX - 3, TRAIN_EXP_MAX, TRAIN_EXP_MAX + 2, 200])
+def test_what_is_beyond_the_greatest_exponent_is_counted(exp, rounding):
+    fmt = TrainingFormat(8, rounding=rounding)
+    ends = [0, 1, 31, 32, 126, 127, 128, 1015, 1016, 1019, 1020, 1021, 260095, 520191, 520192, 520193, 1 << 21]
+    mant = np.array([sign * m for m in ends for sign in (1, -1)], dtype=np.float64)
+    counts = Counts()
+    with saturations(counts):
+        found = narrow(Tensor(mant, exp, top_of(mant)), fmt)
+    assert found.exp == TRAIN_EXP_MAX
+    beyond = 0
+    for m in mant.tolist():  # in units of two to the power of the greatest exponent, rounded as the format says
+        exact = Fraction(int(m)) * Fraction(2) ** (exp - TRAIN_EXP_MAX)
+        whole, half = divmod(abs(exact), 1)
+        up = half > Fraction(1, 2) or (half == Fraction(1, 2) and (rounding is Rounding.NEAREST_AWAY or whole % 2))
+        beyond += int(whole) + up > fmt.q_max
+    assert counts.saturated == beyond > 0
+
+
+def test_what_fits_is_not_counted_as_beyond():
+    counts, inner = Counts(), Counts()
+    with saturations(counts):
+        for mant, exp in (
+            ([127, -127], TRAIN_EXP_MAX),
+            ([255, 1], 126),
+            ([1 << 20, 3], TRAIN_EXP_MAX - 13),
+            ([0], 300),
+        ):
+            values = np.array(mant, dtype=np.float64)
+            narrow(Tensor(values, exp, top_of(values) + 1000), TrainingFormat(8))
+        assert counts.saturated == 0
+        with saturations(inner):
+            settled(np.array([5.0]), 150, 5, TrainingFormat(8))
+        settled(np.array([5.0, 3.0, 0.0]), 150, 5, TrainingFormat(8))
+    settled(np.array([5.0]), 150, 5, TrainingFormat(8))
+    assert (counts.saturated, inner.saturated) == (2, 1)
+
+
+def test_blocks_beyond_the_greatest_exponent_are_refused():
+    values = np.full((1, 8), 300.0)
+    with pytest.raises(OverflowError, match="exponents must be at most 127, not 128"):
+        narrow(Tensor(values, 126, 300), TrainingFormat(8, block=4))
+
+
+@pytest.mark.parametrize("scale, count", [(2.0**127, 0), (2.0**128, 1), (2.0**130, 2)])
+def test_inputs_beyond_the_greatest_exponent_are_counted(scale, count):
+    counts = Counts()
+    with saturations(counts):
+        found = quantised(np.array([128.0, -60.0, 3.0, 0.0]) * scale, TrainingFormat(8))
+    assert counts.saturated == count and found.exp == TRAIN_EXP_MAX

@@ -1,6 +1,7 @@
 """Modules of PyTorch that are trained in integers: the bits are those of the trainer, and no float weight is left."""
 
 import gc
+import warnings
 from copy import deepcopy
 from fractions import Fraction
 
@@ -486,3 +487,29 @@ def test_a_module_learns():
     samples = few(200)
     losses = learn(model, optimiser, samples, Settings(), range(12))
     assert losses[-1] < losses[0] * 0.6
+
+
+def test_numbers_beyond_the_greatest_exponent_are_told():
+    from concord.train.torch import SGD, convert
+
+    def large():
+        torch.manual_seed(0)
+        layers = nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 3, bias=False)
+        with torch.no_grad():
+            for layer in layers[::2]:
+                layer.weight.uniform_(0.5, 1).mul_(2.0**33)
+        return convert(nn.Sequential(*layers))
+
+    x, y = torch.rand(8, 6) + 0.5, torch.arange(8) % 3
+    for scale, wrong in ((1.0, False), (2.0**100, True)):
+        model = large()
+        optimiser = SGD(model, lr=0.0625)
+        F.cross_entropy(model(scale * x), y).backward()
+        assert (optimiser.counts.saturated >= 5 * 8) == wrong
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            optimiser.step()
+            optimiser.step()
+        texts = [str(one.message) for one in told if one.category is RuntimeWarning]
+        assert len(texts) == wrong
+        assert all("numbers needed an exponent above 127 and were cut off (saturated)" in text for text in texts)

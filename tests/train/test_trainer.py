@@ -1,6 +1,8 @@
 """Training from end to end: what is learned, that nothing else decides it, and what is refused."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import onnx_models as onnx
 from concord.cli import main
+from concord.cli_train import trainer_of
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
@@ -255,6 +259,47 @@ def test_the_command_trains_exports_and_goes_on(tmp_path):
     assert (tmp_path / "out" / "network.onnx").read_bytes() != first
     other = command(tmp_path, "--resume", config=CONFIG.replace("1/16", "1/8"))
     assert other.exit_code == 1 and "must be of this network, with these settings and data" in other.output
+
+
+HUGE = """
+[model]
+file = "net.onnx"
+start = "pretrained"
+[data]
+file = "x.npz"
+x = "x"
+y = "y"
+test_x = "x"
+test_y = "y"
+scale = 1267650600228229401496703205376  # 2 to the power of 100
+[train]
+epochs = 2
+batch = 40
+"""
+
+
+def test_numbers_beyond_the_greatest_exponent_are_told(tmp_path):
+    rng = np.random.default_rng(0)
+    v, w = (rng.uniform(0.5, 1, shape).astype(np.float32) * np.float32(2**33) for shape in ((20, 8), (8, 3)))
+    triples = ("MatMul", ["x", "v"], ["a"]), ("Relu", ["a"], ["b"]), ("MatMul", ["b", "w"], ["y"])
+    proto = onnx.model([onnx.node(*triple) for triple in triples], {"x": (1, 20)}, constants={"v": v, "w": w})
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "x.npz", x=rng.integers(1, 16, (80, 20)), y=rng.integers(0, 3, 80))
+    (tmp_path / "net.toml").write_text(HUGE)
+    done = CliRunner().invoke(main, ["train", str(tmp_path / "net.toml"), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    history = json.loads((tmp_path / "out" / "history.json").read_text())
+    counts = [epoch["counts"]["saturated"] for epoch in history]
+    assert counts[0] >= 8 * 80, "all that the first layer gives, at least"
+    assert f"saturated {counts[0]:,}" in done.output.splitlines()[0]
+    assert re.search(r"grown +saturated", done.output)
+    assert (
+        f"{sum(counts):,} numbers needed an exponent above 127 and were cut off (saturated), from epoch 1 on"
+        in done.output
+    )
+    trainer = trainer_of(read_plan(tmp_path / "net.toml"))
+    trainer.step()
+    assert re.search(r", saturated [1-9][\d,]*$", trainer.running)
 
 
 def test_an_interruption_loses_nothing(tmp_path, monkeypatch):

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.rounding import Ints, round_shift
-from concord.golden.training import quantize_float
 from concord.spec.training import TrainingFormats
-from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
+from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied, quantised
 
 #: Bits behind the binary point: of differences of logits, of powers, and of probabilities.
 LOGIT_POINT, POWER_POINT, PROBABILITY_POINT = 16, 30, 30
@@ -100,7 +99,7 @@ def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFor
 
 def squared_error(output: Tensor, targets: npt.NDArray[Any], formats: TrainingFormats) -> Loss:
     """The mean of the squared differences of a sample; targets are rounded to the bits of gradients, batch by batch."""
-    block = quantize_float(targets.reshape(-1), formats.gradient)
+    block = quantised(targets.reshape(-1), formats.gradient)
     target = Tensor(-block.mant.reshape(output.mant.shape).astype(np.float64), int(block.exp), formats.gradient.q_max)
     difference = added([output, target], formats.intermediate)
     elements = output.mant[0].size

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.golden.training import quantize_float
 from concord.graph.ir import Graph, Node, Shape
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
@@ -23,7 +22,7 @@ from concord.train.layers.recurrent import GRU, LSTM, Cell
 from concord.train.noise import uniform
 from concord.train.norm import Norm
 from concord.train.parameters import Parameter
-from concord.train.tensor import Tensor, added, carrier
+from concord.train.tensor import Tensor, added, carrier, quantised
 
 #: Operators with layers, for messages.
 TRAINABLE = (
@@ -341,6 +340,6 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:
 
 def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> Tensor:
     """Samples ``[samples, *shape]`` in the format of activations, with one exponent for the batch."""
-    block = quantize_float(values.reshape(-1).astype(np.float64), formats.activation)
+    block = quantised(values.reshape(-1).astype(np.float64), formats.activation)
     shape, peak = (len(values), *graph.shapes[graph.inputs[0]]), formats.activation.q_max
     return Tensor(block.mant.reshape(shape).astype(carrier(peak)), int(block.exp), peak)

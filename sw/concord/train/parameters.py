@@ -62,12 +62,17 @@ class Blocks:
 
 @dataclass
 class Counts:
-    """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`."""
+    """What updates have come to, in elements; see :mod:`concord.golden.lazy_update`.
+
+    ``saturated`` are elements of any tensor that needed a greater exponent than there is, see
+    :func:`concord.train.tensor.saturations`.
+    """
 
     elements: int = 0
     refused: int = 0
     vanished: int = 0
     grown: int = 0
+    saturated: int = 0
 
     def add(self, other: Counts) -> None:
         """Count further ones."""
@@ -75,6 +80,7 @@ class Counts:
         self.refused += other.refused
         self.vanished += other.vanished
         self.grown += other.grown
+        self.saturated += other.saturated
 
 
 @dataclass

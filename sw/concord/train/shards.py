@@ -21,7 +21,8 @@ from concord.train.layers.base import Pass
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import Network, batch
 from concord.train.noise import Noise
-from concord.train.tensor import Tensor, added
+from concord.train.parameters import Counts
+from concord.train.tensor import Tensor, added, note_saturated, saturations
 
 #: Calls for noise of shard k begin at k times this.
 _CALLS = 1 << 32
@@ -88,15 +89,19 @@ def state(network: Network) -> dict[str, Any]:
     return {"parameters": parameters, "norms": {name: norm.state for name, norm in network.norms.items()}}
 
 
-def _with(network: Network, numbers: Mapping[str, Any], compute: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """A task: take the parameters, and compute."""
+def _with(
+    network: Network, numbers: Mapping[str, Any], compute: Callable[..., Any], args: Sequence[Any]
+) -> tuple[Any, int]:
+    """A task: take the parameters, and compute; also, how many elements have saturated."""
+    counts = Counts()
     with _TURN:
         parameters, norms = network.parameters, network.norms
         for name, (weight, acc, exp) in numbers["parameters"].items():
             parameters[name].replace(weight, acc, exp)
         for name, arrays in numbers["norms"].items():
             norms[name].state = arrays
-        return compute(network, *args)
+        with saturations(counts):
+            return compute(network, *args), counts.saturated
 
 
 class Passes:
@@ -119,7 +124,9 @@ class Passes:
         if self.engine is None:
             return [compute(self.network, *args) for args in calls]
         numbers = state(self.network)
-        return self.engine.each(_with, [(self._copy, numbers, compute, args) for args in calls])
+        found = self.engine.each(_with, [(self._copy, numbers, compute, args) for args in calls])
+        note_saturated(sum(saturated for _, saturated in found))
+        return [result for result, _ in found]
 
 
 def _rebuilt(graph: Graph, formats: TrainingFormats) -> Network:

@@ -7,17 +7,19 @@ order. Arrays keep whatever memory layout they come with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.golden.rounding import Ints, round_shift
-from concord.golden.training import bits_to_drop
+from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
 from concord.train.noise import Noise
@@ -87,15 +89,24 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
         For stochastic rounding; every call takes numbers of its own.
     axis : int
         Where the neighbours are that share an exponent, if the format has blocks.
+
+    Elements that need a greater exponent than there is are cut off, and counted by :func:`saturations`.
+
+    Raises
+    ------
+    OverflowError
+        If a format has blocks, and one of them needs such an exponent.
     """
     if not fmt.block and tensor.peak <= fmt.q_max and TRAIN_EXP_MIN <= tensor.exp <= TRAIN_EXP_MAX:
         return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
     if fmt.block and tensor.mant.size and (found := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
         return found
     top = top_of(tensor.mant)
-    exp = tensor.exp + _excess(top, fmt.bits)
-    exp = min(max(exp, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
+    wanted = tensor.exp + _excess(top, fmt.bits)
+    exp = min(max(wanted, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
     right = exp - tensor.exp if top else 0
+    if top and wanted > exp:
+        note_saturated(_beyond(tensor.mant, top, right, fmt.q_max))
     if right == 0 and top <= fmt.q_max:
         return Tensor(tensor.mant.astype(carrier(top), copy=False), exp, top)
     whole = _shifted(top, right) if right > -32 else 0
@@ -109,6 +120,51 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: Noise | None = None, axis
         peak = fmt.q_max if right < 0 else peak
         return Tensor(rounded.astype(carrier(peak)), exp, peak)
     return Tensor(nearest_away(tensor.mant, right, top, carrier(peak), fmt.q_max), exp, peak)
+
+
+class Saturations(Protocol):
+    """Something that counts elements whose mantissas are cut off, as no exponent is greater."""
+
+    saturated: int
+
+
+class _Noted(threading.local):
+    """Where a thread counts."""
+
+    into: Saturations | None = None
+
+
+_NOTED = _Noted()
+
+
+@contextmanager
+def saturations(into: Saturations) -> Iterator[None]:
+    """Count there what saturates in this thread meanwhile, and nowhere else."""
+    before, _NOTED.into = _NOTED.into, into
+    try:
+        yield
+    finally:
+        _NOTED.into = before
+
+
+def note_saturated(count: int) -> None:
+    """Count elements, if anyone wants to know."""
+    if _NOTED.into is not None:
+        _NOTED.into.saturated += count
+
+
+def quantised(values: Array, fmt: TrainingFormat) -> Block:
+    """:func:`concord.golden.training.quantize_float` of ``[n]`` numbers; those beyond the greatest exponent count."""
+    found = quantize_float(values, fmt)
+    if found.exp == TRAIN_EXP_MAX and np.abs(values).max() > 2.0 ** (TRAIN_EXP_MAX + fmt.bits - 1):
+        note_saturated(int(np.count_nonzero(np.abs(values) >= (fmt.q_max + 0.5) * 2.0**TRAIN_EXP_MAX)))
+    return found
+
+
+def _beyond(mant: Array, top: int, right: int, limit: int) -> int:
+    """How many magnitudes times ``2**-right`` are beyond a limit by half a step or more."""
+    least = (limit >> -right) + 1 if right <= 0 else (limit + 1 << right) - (1 << right - 1)
+    return int(np.count_nonzero(np.abs(mant) >= least)) if least <= top else 0
 
 
 def _excess(top: int, bits: int) -> int:

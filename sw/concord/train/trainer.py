@@ -29,7 +29,7 @@ from concord.train.parameters import Counts
 from concord.train.settings import Settings
 from concord.train.shards import Passes, Shard, computed, judged, split, together
 from concord.train.sites import passed_on, watch_of
-from concord.train.tensor import Dyadic, Tensor
+from concord.train.tensor import Dyadic, Tensor, saturations
 from concord.train.watch import OverflowCounts, Watch, bias_values
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
@@ -53,7 +53,7 @@ class Figures:
     test_loss, test_accuracy : float or None
         Of the test samples after it.
     counts : Counts
-        Of its updates.
+        Of its updates; and what has saturated in its steps and when it was judged.
     overflow, test_overflow : OverflowCounts or None
         Of its sums, and of those of the test samples, with an accumulator of few bits.
     """
@@ -168,7 +168,8 @@ class Trainer:
             return ""
         accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
         overflows = f", overflows {self.watch.counts.ended:,}" if self.watch is not None else ""
-        return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}"
+        saturated = f", saturated {self._counts.saturated:,}" if self._counts.saturated else ""
+        return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}{saturated}"
 
     def gradients(self, rows: Any, way: Pass) -> tuple[dict[str, Tensor], Loss]:
         """Gradients of the sum of the losses of some samples, by parameter."""
@@ -201,6 +202,10 @@ class Trainer:
         """Learn from the next batch."""
         if self.finished:
             raise ValueError(f"training must have epochs left, and all {self.settings.epochs} are over")
+        with saturations(self._counts):
+            self._step()
+
+    def _step(self) -> None:
         if self._order is None:
             self._order = self._shuffled(self.epoch)
         size = self.settings.batch

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from concord.golden.training import quantize_float
 from concord.train.losses import LOSSES, Loss
-from concord.train.tensor import Dyadic, Tensor, multiplied
+from concord.train.tensor import Dyadic, Tensor, multiplied, quantised, saturations
 from concord.train.torch.tape import Tape
 
 
@@ -174,7 +173,8 @@ class _Leave(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, None]:
         block: Block = ctx.block
         fmt = block.tape.way.formats.intermediate
-        found = quantize_float(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
+        with saturations(block.tape.session.counts):
+            found = quantised(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
         mant = found.mant.reshape(block.tensor.mant.shape).astype(np.float64)
         block.tape.backward(block.name, Tensor(mant, int(found.exp), fmt.q_max), 1)
         return None, None
@@ -193,7 +193,8 @@ class _Judge(torch.autograd.Function):
         tape: Tape = ctx.block.tape
         scale, gradient = Fraction(float(grad)), ctx.loss.gradient
         if scale != 1:
-            gradient = multiplied(gradient, Dyadic.nearest(scale), tape.way.formats.intermediate)
+            with saturations(tape.session.counts):
+                gradient = multiplied(gradient, Dyadic.nearest(scale), tape.way.formats.intermediate)
         tape.backward(ctx.block.name, gradient, ctx.samples)
         return None, None, None, None
 
@@ -222,7 +223,8 @@ def judged(block: Any, target: torch.Tensor, loss: str, reduction: str) -> torch
             raise ValueError(f"classes must be in 0..{classes - 1}, not {given.min()}..{given.max()}")
     elif tuple(given.shape) != tuple(block.shape):
         raise ValueError(f"targets must have the shape {list(block.shape)}, not {list(given.shape)}")
-    found = LOSSES[loss](block.tensor, given, block.tape.way.formats)
+    with saturations(block.tape.session.counts):
+        found = LOSSES[loss](block.tensor, given, block.tape.way.formats)
     samples = block.samples if reduction == "mean" else 1
     result: torch.Tensor = _Judge.apply(block.tape.anchor, block, found, samples)
     return result

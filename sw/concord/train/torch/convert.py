@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from concord.golden.training import quantize_float
 from concord.spec.training import TrainingFormats
 from concord.train.network import CannotTrain
-from concord.train.tensor import Tensor, carrier
+from concord.train.tensor import Tensor, carrier, quantised, saturations
 from concord.train.torch.blocks import Block
 from concord.train.torch.modules import BatchNorm, Integers, batch_norm, convolution, linear, recurrent
 from concord.train.torch.tape import Session, Tape
@@ -124,7 +123,8 @@ class _Entrance:
             raise ValueError(f"inputs must be [samples, ...] with at least one sample, not {list(x.shape)}")
         values = x.detach().cpu().numpy().astype("float64")
         fmt = self.session.formats.activation
-        found = quantize_float(values.reshape(-1), fmt)
+        with saturations(self.session.counts):
+            found = quantised(values.reshape(-1), fmt)
         mant = found.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
         name = tape.name("x")
         tape.shapes[name] = (1, *values.shape[1:])

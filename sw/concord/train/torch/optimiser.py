@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from concord.spec.training import TRAIN_EXP_MAX
 from concord.train.optimiser import Optimiser
 from concord.train.parameters import Counts, Parameter
 from concord.train.settings import exact
-from concord.train.tensor import Dyadic, added
+from concord.train.tensor import Dyadic, added, saturations
 from concord.train.torch.convert import session_of
 from concord.train.torch.modules import Integers
 
@@ -30,14 +32,17 @@ class SGD(torch.optim.Optimizer):
     Attributes
     ----------
     counts : Counts
-        What the updates have come to so far: refused, vanished, grown.
+        What the updates have come to so far: refused, vanished, grown; and how many numbers have saturated, in passes
+        of the module as well. The first of these give a ``RuntimeWarning``.
     """
 
     def __init__(self, model: nn.Module, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
         if not lr > 0 or not 0 <= momentum < 1 or not 0 <= weight_decay < 1:
             given = f"{lr!r}, {momentum!r} and {weight_decay!r}"
             raise ValueError(f"lr must be above 0, momentum and weight_decay from 0 to below 1, not {given}")
-        self.session, self.counts = session_of(model), Counts()
+        self.session = session_of(model)
+        self.session.counts = self.counts = Counts()
+        self._warned = False
         self._integers = {
             id(m.holder): m for m in model.modules() if isinstance(m, Integers) and isinstance(m.holder, Parameter)
         }
@@ -59,9 +64,18 @@ class SGD(torch.optim.Optimizer):
         rule = Optimiser(Dyadic.nearest(exact(group["momentum"])), exact(group["weight_decay"]))
         formats = self.session.formats
         for key, (parameter, found) in self.session.gradients.items():
-            gradient = added(found.parts, formats.intermediate)
-            self.counts.add(rule.step(parameter, gradient, found.samples, rate, formats, self.session.noise))
+            with saturations(self.counts):
+                gradient = added(found.parts, formats.intermediate)
+                self.counts.add(rule.step(parameter, gradient, found.samples, rate, formats, self.session.noise))
             self._integers[key].sync()
+        if self.counts.saturated and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.counts.saturated:,} numbers needed an exponent above {TRAIN_EXP_MAX} and were cut off "
+                "(saturated): what is trained from here on is wrong; smaller inputs, or a smaller lr, keep them",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         group["steps"] += 1
         self.session.stepped(group["steps"])
 

@@ -13,8 +13,8 @@ from concord.graph.ops import OPS
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
 from concord.train.noise import Noise
-from concord.train.parameters import Parameter
-from concord.train.tensor import Tensor, added
+from concord.train.parameters import Counts, Parameter
+from concord.train.tensor import Tensor, added, saturations
 
 #: Place of random numbers, as in :mod:`concord.train.trainer`.
 _NOISE = 3
@@ -53,6 +53,8 @@ class Session:
 
     def __init__(self, formats: TrainingFormats, seed: int):
         self.formats, self.seed = formats, seed
+        #: What updates have come to, and what has saturated; the optimiser shows it.
+        self.counts = Counts()
         #: Steps of the optimiser so far; noise depends on them.
         self.steps = 0
         self.noise = Noise(seed, (_NOISE, 0))
@@ -128,7 +130,8 @@ class Tape:
         shapes = OPS[op].shape(node, [self.shapes[key] for key in keys])
         self.shapes.update(zip(outputs, shapes, strict=False))
         layer.first = not self._trained.intersection(keys)
-        found, memory = layer.forward([tensor for _, tensor in inputs], self.way)
+        with saturations(self.session.counts):
+            found, memory = layer.forward([tensor for _, tensor in inputs], self.way)
         self.records.append(Record(node, layer, memory if self.training else None, layer.first))
         if layer.parameters or not layer.first:
             self._trained.update(outputs)
@@ -144,6 +147,10 @@ class Tape:
         """
         if not self.training:
             raise RuntimeError("a module must be in training mode for backward; call train() before the pass")
+        with saturations(self.session.counts):
+            self._backward(name, gradient, samples)
+
+    def _backward(self, name: str, gradient: Tensor, samples: int) -> None:
         fmt = self.way.formats.intermediate
         arriving: dict[str, list[Tensor]] = {name: [gradient]}
         changes: dict[int, tuple[Parameter, list[Tensor]]] = {}
