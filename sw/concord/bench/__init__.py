@@ -11,6 +11,7 @@ from concord.spec.config import NpuConfig
 
 from .accumulators import measure_accumulators
 from .functions import measure_functions
+from .graph_training import measure_graph_training
 from .hardware import RTL_MEASURES, Rtl
 from .lazy import lazy_by_lanes
 from .networks import measure_networks, measure_widths
@@ -36,6 +37,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "accumulators": measure_accumulators,
     "training": measure_training,
     "overflow_training": measure_overflow_training,
+    "graph_training": measure_graph_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
     "lazy": lambda config, results, _: lazy_by_lanes(results),

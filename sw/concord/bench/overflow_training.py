@@ -42,15 +42,15 @@ def measure_overflow_training(config: NpuConfig, results: Results, say: Callable
     for grid in ("layer", "network"):
         say(f"training, grid of the {grid}")
         found = [_trained(train, test, "plain", WIDTHS[0], grid, config.lanes, seed) for seed in SEEDS]
-        judged = {width: [_judged(trainer, test, width) for trainer in found] for width in WIDTHS}
-        results.row(group, f"plain, grid of the {grid}", _columns(judged))
+        judged = {width: [judged_at(trainer, test, width) for trainer in found] for width in WIDTHS}
+        results.row(group, f"plain, grid of the {grid}", columns_of(judged))
         for method in ("evidence", "bound"):
             columns: dict[int, list[tuple[float, float]]] = {WIDTHS[0]: []}
             for width in WIDTHS[1:]:
                 say(f"training, {method}, grid of the {grid}, {width} bits")
                 found = [_trained(train, test, method, width, grid, config.lanes, seed) for seed in SEEDS]
-                columns[width] = [_judged(trainer, test, width) for trainer in found]
-            results.row(group, f"{method}, grid of the {grid}", _columns(columns))
+                columns[width] = [judged_at(trainer, test, width) for trainer in found]
+            results.row(group, f"{method}, grid of the {grid}", columns_of(columns))
 
 
 def _digits(data: Path) -> tuple[Samples, Samples]:
@@ -69,19 +69,21 @@ def _trained(train: Samples, test: Samples, method: str, width: int, grid: str, 
     return trainer
 
 
-def _judged(trainer: Trainer, test: Samples, width: int) -> tuple[float, float]:
+def judged_at(trainer: Trainer, test: Samples, width: int) -> tuple[float, float]:
     """Accuracy, and the share of sums that overflow."""
     _, accuracy = trainer.judge(test, width)
     assert accuracy is not None and trainer.judged is not None
     return accuracy, trainer.judged.ended / trainer.judged.sums
 
 
-def _columns(found: dict[int, list[tuple[float, float]]]) -> dict[str, str]:
+def columns_of(found: dict[int, list[tuple[float, float]]]) -> dict[str, str]:
+    """Texts by column: accuracies and shares of sums that overflow, by width; 0: sums without a width."""
     texts = {}
     for width, runs in found.items():
-        texts[f"{width} bits"] = ""
+        name = f"{width} bits" if width else "exact"
+        texts[name] = ""
         if runs:
             right, share = [100 * a for a, _ in runs], 100 * float(np.mean([s for _, s in runs]))
             ended = f", {share:.2f} %" if share else ""
-            texts[f"{width} bits"] = f"{np.mean(right):.1f} ({min(right):.1f}){ended}"
+            texts[name] = f"{np.mean(right):.1f} ({min(right):.1f}){ended}"
     return texts

@@ -5,7 +5,7 @@ Needs the ``torch`` extra.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,9 @@ class FloatTrainer:
         self.graph, self.samples, self.settings, self.test = graph, samples, settings, test
         self.history: list[Figures] = []
         self.parameters: dict[str, dict[str, Any]] = {}
+        keys = {layer.name: set(layer.parameters) for layer in Network(graph, _FINE).layers}
         for node in graph.nodes:
-            arrays = _trained_arrays(node)
+            arrays = _trained_arrays(node, keys.get(node.name, set()))
             self.parameters[node.name] = {
                 key: torch.tensor(value.astype(np.float32), requires_grad=True) for key, value in arrays.items()
             }
@@ -120,11 +121,11 @@ class FloatTrainer:
 # Operators -------------------------------------------------------------------------------------------------
 
 
-def _trained_arrays(node: Node) -> dict[str, Any]:
-    """What is trained of a node; the two biases of an LSTM are one, as in block floating point."""
+def _trained_arrays(node: Node, keys: Collection[str]) -> dict[str, Any]:
+    """What is trained of a node, as in block floating point; the two biases of an LSTM are one."""
     if node.op == "LSTM":
         return {"W": node.attrs["W"][0], "R": node.attrs["R"][0], "B": sum(np.split(node.attrs["B"][0], 2))}
-    return {key: node.attrs[key] for key in ("weight", "bias") if key in node.attrs}
+    return {key: node.attrs[key] for key in ("weight", "bias", "constant") if key in keys}
 
 
 def _images(x: Any) -> Any:
@@ -162,7 +163,12 @@ def _mean(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
 
 
 def _dense(node: Node, p: dict[str, Any], x: Any) -> tuple[Any]:
-    return (x @ p["weight"].T + p["bias"],)
+    y = x @ (p["weight"] if "weight" in p else x.new_tensor(node.attrs["weight"])).T
+    return (y + p["bias"] if "bias" in p else y,)
+
+
+def _add(node: Node, p: dict[str, Any], *xs: Any) -> tuple[Any]:
+    return (xs[0] + (p["constant"] if "constant" in p else xs[1]),)
 
 
 def _lstm(node: Node, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
@@ -182,7 +188,7 @@ def _lstm(node: Node, p: dict[str, Any], x: Any) -> tuple[Any, Any]:
 
 
 _OPS: dict[str, Callable[..., tuple[Any, ...]]] = {
-    "Add": lambda node, p, a, b: (a + b,),
+    "Add": _add,
     "Conv": _conv,
     "Dense": _dense,
     "LSTM": _lstm,
@@ -190,4 +196,5 @@ _OPS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "ReduceMean": _mean,
     "Relu": lambda node, p, x: (x.relu(),),
     "Reshape": lambda node, p, x: (x.reshape(len(x), *node.attrs["shape"]),),
+    "Transpose": lambda node, p, x: (x.permute(0, *(axis + 1 for axis in node.attrs["perm"])),),
 }
