@@ -51,7 +51,8 @@ def changed(change: Change | None) -> Iterator[None]:
         raise ValueError(f"old must be in {change.module} once, not {source.count(change.old)} times: {change.old!r}")
     code = compile(source.replace(change.old, change.new), str(module.__file__), "exec", dont_inherit=True)
     codes = dict(_codes(code))
-    kept = {function: function.__code__ for function in _functions(module)}
+    # Functions that have no source, such as those that a dataclass is given, stay as they are.
+    kept = {each: each.__code__ for each in _functions(module) if each.__qualname__ in codes}
     if all(codes[function.__qualname__] == was for function, was in kept.items()):
         raise ValueError(f"new must change a function of {change.module}, not {change.new!r}")
     try:
