@@ -41,9 +41,9 @@ def _dots(axes: Any, found: dict[str, Row]) -> None:
     for at, (name, row) in enumerate(shown.items()):
         values = row.accuracies
         axes.plot(values, [at] * len(values), "o", color=_colour(name), alpha=0.45, ms=6, mew=0, clip_on=False)
-        axes.plot([np.mean(values)], [at], "|", color=_colour(name), ms=20, mew=2.5)
+        axes.plot([np.mean(values)], [at], "|", color=_colour(name), ms=16, mew=2.5)
         axes.annotate(
-            f"{np.mean(values):.2f}", (np.mean(values), at), (0, 13), textcoords="offset points", ha="center",
+            f"{np.mean(values):.2f}", (np.mean(values), at), (0, 10), textcoords="offset points", ha="center",
             fontsize=8.5, color=_colour(name),
         )  # fmt: skip
     axes.set_yticks(range(len(shown)), [row.title for row in shown.values()])
