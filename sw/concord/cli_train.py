@@ -76,16 +76,20 @@ def train(config: Path, output: Path, resume: bool, workers: int | None, cluster
     nothing is lost. Workers share the shards of a batch (`shards` of `[train]`); the bits are the same for any number
     of them.
     """
+    from concord.train.settings import read_plan
+    from concord.train.trainer import check_alone
+
+    plan = read_plan(config)
+    check_alone(plan.settings, (workers, cluster) != (None, None))
     with several(workers, cluster) as engine:
-        _train(config, output, resume, engine)
+        _train(plan, config, output, resume, engine)
 
 
-def _train(config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
+def _train(plan: Plan, config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
     from concord.overflow.trained import evidence_path
     from concord.train import export_onnx
-    from concord.train.settings import read_plan
 
-    trainer = trainer_of(read_plan(config), engine)
+    trainer = trainer_of(plan, engine)
     output.mkdir(parents=True, exist_ok=True)
     saved, network, history = (output / name for name in ("checkpoint.npz", "network.onnx", "history.json"))
     for path in (saved, network, history, evidence_path(network)):

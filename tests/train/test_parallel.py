@@ -18,6 +18,7 @@ from concord.parallel import Engine
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
+from concord.train.overflow_settings import OverflowSettings
 from concord.train.shards import split, together
 
 LAYERS = [
@@ -157,6 +158,25 @@ def test_commands_share_their_work(engine, tmp_path):
 def test_options_that_do_not_fit():
     with pytest.raises(ValueError, match="--workers must be given without --cluster"):
         several(2, "tcp://127.0.0.1:1")
+
+
+def test_accumulators_of_few_bits_are_trained_in_one_process(engine, tmp_path):
+    message = "must have shards = 1, and neither --workers nor --cluster"
+    layers, settings = (
+        [{"op": "flatten"}, {"op": "dense", "outputs": 5}],
+        {"overflow": OverflowSettings(accumulator_bits=16)},
+    )
+    for shards, one in ((2, None), (1, engine)):
+        with pytest.raises(ValueError, match=message):
+            Trainer(described(layers, (1, 6, 6)), some(), Settings(shards=shards, **settings), random=True, engine=one)
+    assert Trainer(described(layers, (1, 6, 6)), some(), Settings(**settings), random=True).watch is not None
+    (tmp_path / "net.toml").write_text(
+        '[model]\ninput = [1, 6, 6]\nlayers = [{op = "flatten"}, {op = "dense", outputs = 5}]\n'
+        '[data]\nfile = "d.npz"\nx = "x"\ny = "y"\n[train]\nepochs = 1\n[overflow]\naccumulator_bits = 16\n'
+    )
+    for more in (("--cluster", "tcp://127.0.0.1:1"), ("--workers", 2)):  # before anyone is asked or started
+        code, shown = run("train", tmp_path / "net.toml", "-o", tmp_path / "out", *more)
+        assert code == 1 and message in shown and not (tmp_path / "out").exists()
 
 
 def test_numbers_of_workers_are_checked():

@@ -82,6 +82,21 @@ def order_of(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
     return permutation(seed, (_ORDER, epoch), count)
 
 
+def check_alone(settings: Settings, workers: bool) -> None:
+    """Whether accumulators of few bits are trained in one process.
+
+    Raises
+    ------
+    ValueError
+        If not: ranges grow while a batch passes, and every layer reads what the whole batch has made of them.
+    """
+    if settings.overflow is not None and (workers or settings.shards > 1):
+        raise ValueError(
+            "training with [overflow] must have shards = 1, and neither --workers nor --cluster: its ranges grow with "
+            "all samples of a batch together"
+        )
+
+
 class Trainer:
     """Trains a network; the same settings, network and data give the same bits on every machine.
 
@@ -126,10 +141,7 @@ class Trainer:
         self.samples, self.test, self.random = samples, test, random
         self.watch: Watch | None = None
         if self.settings.overflow is not None:
-            if engine is not None or self.settings.shards > 1:
-                raise ValueError(
-                    "training with [overflow] must have shards = 1 and no --workers: its counts are of one pass"
-                )
+            check_alone(self.settings, engine is not None)
             network = self.network
             self.watch = watch_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
             rows = self._shuffled(0)[: self.settings.batch]
