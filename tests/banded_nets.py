@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from compiled_nets import graph_of
-from concord.compiler.banded import BandedEmitter, planned
-from concord.compiler.bands import prefixes
-from concord.compiler.inputs import Unfold
-from concord.compiler.lower import Lowering
-from concord.compiler.tensor_formats import DEFAULT
+from concord.compiler.emission.banded import Banded, planned
+from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.bands import prefixes
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.isa import Mem
@@ -98,16 +98,16 @@ def _geometry(rng, height, width):
 
 def choices(graph, config=LARGE, unfold=Unfold.BOTH):
     """The lowered graph, and everything that can be computed in bands."""
-    lowered = Lowering(graph, config, unfold).run()
+    lowered = lower(graph, config, unfold)
     return lowered, list(prefixes(lowered))
 
 
 def image_in_bands(lowered, prefix, rows, config=LARGE, formats=DEFAULT):
     """The image with bands of so many rows, and the bands."""
     bands = prefix.schedule(rows)
-    emitter = BandedEmitter(planned(lowered, bands), config, formats, bands=bands)
-    assert emitter.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
-    return emitter.sheet.image(emitter.builder.words()), bands
+    banded = Banded(planned(lowered, bands), config, formats, bands)
+    assert banded.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
+    return banded.sheet.image(banded.emitter.builder.words()), bands
 
 
 def outputs_of(image, ports):

@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent / "derive"))
 
 from concord.bench import tasks
-from concord.compiler.formats import choose_formats
+from concord.networks.calibrated import choose_formats
 from concord.prove import DERIVED, Subject, prove
 from concord.prove.run import labels
 from concord.prove.samples import random_samples

@@ -1,4 +1,7 @@
-"""Who may know whom: software never sees hardware, hardware sees nothing of the software but the definitions."""
+"""Who may know whom: software never sees hardware, hardware sees nothing of the software but the definitions.
+
+The stages of the compiler import in one direction, without a circle between files; imports for type checkers count.
+"""
 
 import ast
 from pathlib import Path
@@ -6,6 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+#: Rooms of the compiler, each of which may import from those in front of it alone.
+STAGES = ("ir", "lowering", "memory", "emission", "model", "calibration")
+#: Rooms above the compiler.
+ABOVE = ("bench", "cli", "demo", "derive", "frontend", "host", "networks", "overflow", "prove", "report", "train")
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
 
@@ -43,6 +50,87 @@ def test_definitions_need_only_the_standard_library(path, package):
     roots = {name.partition(".")[0] for name in imported(path, own)}
     assert not roots & (HARDWARE | {"numpy"})
     assert all(name.startswith("concord.spec") for name in imported(path, own) if name.startswith("concord"))
+
+
+def modules(folder):
+    """Files by the name of the module."""
+    paths = {path.relative_to(folder.parent).with_suffix("").parts: path for path in sorted(folder.rglob("*.py"))}
+    return {".".join(parts).removesuffix(".__init__"): path for parts, path in paths.items()}
+
+
+def imports(files):
+    """Modules that each module imports, of those that are there."""
+    found = {}
+    for name, path in files.items():
+        package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+        found[name] = {one for one in imported(path, package) if one in files} - {name}
+    return found
+
+
+def circle(graph):
+    """Modules of which each imports the next one, the last one the first; empty if there are none."""
+    done = set()
+
+    def follow(name, way):
+        if name in way:
+            return way[way.index(name) :]
+        if name in done:
+            return []
+        found = next((found for one in sorted(graph[name]) if (found := follow(one, [*way, name]))), [])
+        done.add(name)
+        return found
+
+    return next((found for name in sorted(graph) if (found := follow(name, []))), [])
+
+
+def upwards(graph):
+    """Pairs of modules of the compiler of which the first is of an earlier stage than the second, which it imports."""
+
+    def stage(name):
+        parts = name.split(".")[2:3]
+        return STAGES.index(parts[0]) if parts else len(STAGES)
+
+    return [(name, one) for name in graph for one in sorted(graph[name]) if stage(one) > stage(name)]
+
+
+def compiler():
+    """What modules of the compiler import of each other; the package itself holds nothing."""
+    found = modules(ROOT / "sw" / "concord" / "compiler")
+    named = {f"concord.{name}": path for name, path in found.items() if path.name != "__init__.py"}
+    return imports(named)
+
+
+def test_stages_of_the_compiler_import_in_one_direction():
+    graph = compiler()
+    assert {name.split(".")[2] for name in graph} == set(STAGES)
+    assert upwards(graph) == []
+
+
+def test_the_compiler_has_no_circle():
+    assert circle(compiler()) == []
+
+
+@pytest.mark.parametrize(("path", "package"), sources("sw/concord/compiler"))
+def test_the_compiler_needs_nothing_above_it(path, package):
+    names = {name for name in imported(path, ("concord", "compiler", *package)) if name.startswith("concord.")}
+    assert not {name for name in names if name.split(".")[1] in ABOVE or name.split(".")[1].startswith("cli_")}
+
+
+def test_circles_and_wrong_directions_are_found(tmp_path):
+    files = {
+        "concord.compiler.ir.one": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n"
+        "    from concord.compiler.lowering.two import Two\n",
+        "concord.compiler.lowering.two": "from concord.compiler.ir import one\n",
+        "concord.compiler.memory.three": "from concord.compiler.lowering.two import Two\n",
+    }
+    paths = {name: tmp_path / f"{name}.py" for name in files}
+    for name, text in files.items():
+        paths[name].write_text(text)
+    graph = imports(paths)
+    assert upwards(graph) == [("concord.compiler.ir.one", "concord.compiler.lowering.two")]
+    assert circle(graph) == ["concord.compiler.ir.one", "concord.compiler.lowering.two"]
+    graph["concord.compiler.ir.one"] = set()
+    assert (upwards(graph), circle(graph)) == ([], [])
 
 
 def test_the_check_can_fail(tmp_path):

@@ -38,11 +38,11 @@ from concord.cli_parallel import several, workers_options
 from concord.cli_prove import prove
 from concord.cli_report import report
 from concord.cli_train import train
-from concord.compiler.package import Package
 from concord.files import check_place, replacing, write_text
 from concord.host import LinkedDevice, connect
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
+from concord.networks.folder import load_package
 from concord.progress import run_batch
 from concord.raised import flag_table, not_finite, raised
 from concord.spec.memmap import RegionId, regions
@@ -148,7 +148,7 @@ def run(
     if output.suffix != ".npz":
         raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
     check_place(output)
-    package = Package.load(network) if network.is_dir() else None
+    package = load_package(network) if network.is_dir() else None
     loaded = package.image if package is not None else image_of(network)
     given = arrays_of(inputs)
     ports = given if package is None else package.arrangement.pack(given)

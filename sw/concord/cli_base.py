@@ -13,9 +13,9 @@ import click
 import numpy as np
 from rich.console import Console
 
-from concord.compiler.package import Package
 from concord.graph.ir import Graph
 from concord.image import Image
+from concord.networks.folder import load_package
 from concord.spec.presets import PRESETS
 
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ def text_of(file: Path) -> str:
 def image_of(file: Path) -> Image:
     """The image in a file, or in the folder of a compiled network."""
     if file.is_dir():
-        return Package.load(file).image
+        return load_package(file).image
     if not zipfile.is_zipfile(file):
         raise ValueError(f"{file} must be an image, and is none")
     return Image.load(file)

@@ -20,9 +20,9 @@ from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.presets import PRESETS, with_mantissas
 
 if TYPE_CHECKING:
-    from concord.compiler.mantissas import Budget
+    from concord.compiler.calibration.mantissas import Budget
+    from concord.compiler.ir.tensor_formats import Formats
     from concord.compiler.model import Compiled
-    from concord.compiler.tensor_formats import Formats
     from concord.graph.ir import Graph
     from concord.overflow.trained import Trained
     from concord.parallel import Engine
@@ -64,7 +64,7 @@ class Widths:
 
 def budget_of(text: str | None, graph: Graph, labelled: bool) -> Budget:
     """What ``--budget`` asks for, ``0.5`` or ``5%``, or the default; ``ValueError`` if it does not suit the network."""
-    from concord.compiler.mantissas import Budget, classifies
+    from concord.compiler.calibration.mantissas import Budget, classifies
 
     classes = labelled or classifies(graph)
     text = text or ("0.5" if classes else "5%")
@@ -211,13 +211,13 @@ def compile_model(
     accumulator, and exponents of weights, are as wide as the network needs. --workers and --cluster share what
     --calibrate runs on the emulator; double precision and the rounding of weights stay in this process.
     """
-    from concord.compiler.assumptions import assumption_table
+    from concord.compiler.calibration.remedies import remedies
+    from concord.compiler.ir.tensor_formats import Formats
+    from concord.compiler.lowering.assumptions import assumption_table
     from concord.compiler.model import expecting, with_narrow
-    from concord.compiler.package import NETWORK_FOLDER
-    from concord.compiler.remedies import remedies
-    from concord.compiler.tensor_formats import Formats
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.overflow.accumulator import with_lines
     from concord.overflow.trained import evidence_path
     from concord.raised import flag_table
@@ -259,7 +259,7 @@ def compile_model(
         compiled = _narrower(graph, compiled, bits, samples, guard, engine)
     if calibrate is not None:
         compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
-    compiled.package.save(target, network)
+    save_package(compiled.package, target, network)
     host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
     for one in compiled.inexact:
@@ -290,8 +290,8 @@ def _compiled(
     engine: Engine | None,
 ) -> Compiled:
     """Compile with the formats that the options ask for; with ``any_npu`` mantissas may be those of another NPU."""
-    from concord.compiler.formats import choose_formats
     from concord.compiler.model import compile_graph
+    from concord.networks.calibrated import choose_formats
 
     if calibrate is None:
         return compile_graph(graph, config, plain, batch=batch)
@@ -354,8 +354,8 @@ def _automatic(
     engine: Engine | None,
 ) -> Compiled:
     """Choose widths of mantissas on the first samples, and show the evidence."""
-    from concord.compiler.calibration import Calibration
-    from concord.compiler.mantissas import MOST, choose_mantissas
+    from concord.compiler.calibration.mantissas import MOST, choose_mantissas
+    from concord.networks.calibrated import calibration_of
 
     inputs = inputs_of(graph, arrays)
     labels = labels_of(arrays, graph, len(next(iter(inputs.values()))))
@@ -363,7 +363,7 @@ def _automatic(
     first = {name: values[:MOST] for name, values in inputs.items()}
     with Console(stderr=True).status("choosing mantissas"):
         known = None if labels is None else labels[:MOST]
-        calibration = Calibration(graph, first, labels=known, batch=batch, engine=engine)
+        calibration = calibration_of(graph, first, labels=known, batch=batch, engine=engine)
         choice = choose_mantissas(calibration, config, limits, fixed=fixed, free=free)
     console = wide_console()
     console.print(choice.table())

@@ -11,13 +11,13 @@ import click
 from rich.console import Console
 
 from concord.cli_base import EXISTING, FOLDER, POSITIVE, THING, arrays_of, image_of, readable
-from concord.compiler.package import Package
 from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
 from concord.host.rtl import find_netlist
 from concord.host.tensors import check_batch
 from concord.image import Image
+from concord.networks.folder import load_package
 from concord.progress import run_batch
 from concord.spec.boards import BOARD_SPECS
 
@@ -47,7 +47,7 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     is 1. What is missing of the netlist is built first: minutes for synthesis, and more for place and route.
     """
     console = Console(stderr=True)
-    package = Package.load(network) if network.is_dir() else None
+    package = load_package(network) if network.is_dir() else None
     image = package.image if package is not None else image_of(network)
     given = {name: values[:samples] for name, values in arrays_of(inputs).items()}
     batch = check_batch(image.inputs, given if package is None else package.arrangement.pack(given))[0]

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from concord.asm import disassemble
 from concord.cli_base import THING, image_of, readable, wide_console
-from concord.compiler.package import Package
+from concord.compiler.emission.package import Package
 from concord.image import Image
+from concord.networks.folder import load_package
 from concord.rates import Rates, rates
 from concord.spec.memmap import RegionId
 
@@ -35,7 +36,7 @@ def inspect(image: Path, only: tuple[str, ...]) -> None:
 
     Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
     """
-    package = Package.load(image) if image.is_dir() else None
+    package = load_package(image) if image.is_dir() else None
     loaded, console = package.image if package is not None else image_of(image), wide_console()
     try:
         _show(loaded, package, image, only or PARTS, console)

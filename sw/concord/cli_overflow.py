@@ -116,9 +116,9 @@ def overflow(
 
 
 def _graph(model: Path) -> Graph:
-    from concord.compiler.package import MODEL, NETWORK_FOLDER
     from concord.frontend import import_model
     from concord.frontend.load import one_file
+    from concord.networks.folder import MODEL, NETWORK_FOLDER
 
     return import_model(NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model))
 
@@ -132,13 +132,13 @@ def _machine(
     threshold: int,
     engine: Engine | None,
 ) -> Analysis:
-    from concord.compiler.package import Package
+    from concord.networks.folder import load_package
     from concord.overflow.compiled import analyse_machine
 
     if not model.is_dir():
         raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
     return analyse_machine(
-        Package.load(model),
+        load_package(model),
         inputs,  # type: ignore[arg-type]
         ranges=ranges,
         width=width,

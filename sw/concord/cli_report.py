@@ -26,8 +26,8 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
 
     Writes a page that needs nothing else, and the same facts as JSON.
     """
-    from concord.compiler.model import recompile
     from concord.host import connect
+    from concord.networks.folder import recompile
     from concord.report import analyse, render
 
     page = output or network / "report.html"

@@ -25,12 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.cli_base import image_of
-from concord.compiler.package import Arrangement, Package
+from concord.compiler.ir.arrangement import Arrangement
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize
-from concord.host.tensors import real_numbers
 from concord.image import Image
+from concord.networks.folder import load_package
 from concord.ports import Port
+from concord.realnumbers import real_numbers
 from concord.spec.memmap import RegionId
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -75,7 +76,7 @@ class Converter:
         """The converter of a compiled network (a folder) or of an image (a file)."""
         if not path.is_dir():
             return cls(image_of(path))
-        package = Package.load(path)
+        package = load_package(path)
         return cls(package.image, package.arrangement)
 
     @property

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from concord.bench.tasks import TASKS, calibration, load
-from concord.compiler.formats import choose_formats
 from concord.derive import ir
 from concord.derive.flags import every as every_node
 from concord.derive.model import derive_package
+from concord.networks.calibrated import choose_formats
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_85F
 from derived_backends import emulated_flags, every

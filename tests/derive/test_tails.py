@@ -11,8 +11,8 @@ import pytest
 import compiled_nets
 from compiled_nets import ROOMY, graph_of
 from concord import hostmath
+from concord.compiler.ir.arrangement import Grid
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Grid
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
 from concord.derive.model import derive_package

@@ -349,10 +349,10 @@ def compile_and_run(rng, folder, data: bytes) -> End:
     end = of_command(*call("compile", folder / "net.onnx", "--preset", preset))
     if end.kind != "result":
         return end
-    from concord.compiler.package import Package
+    from concord.networks.folder import load_package
 
-    shapes = Package.load(folder / "net").arrangement.shapes
-    package = Package.load(folder / "net")
+    shapes = load_package(folder / "net").arrangement.shapes
+    package = load_package(folder / "net")
     values = np.random.default_rng(rng.randrange(1 << 30))
     scale = rng.choice((0.1, 1, 1, 1, 10, 1000))
     arrays = {name: scale * values.normal(0, 1, (2, *shapes[name])) for name in package.arrangement.inputs}

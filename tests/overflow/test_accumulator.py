@@ -8,10 +8,10 @@ import pytest
 from commands import run, two_products
 from compiled_nets import ROOMY, graph_of, perceptron, residual
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Package
 from concord.emulator import Memories
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.networks.folder import load_package
 from concord.overflow import accumulator, analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
 from concord.spec.formats import Flag
@@ -154,7 +154,7 @@ def test_the_command_line(tmp_path):
         "compile", folder / "net.onnx", "--calibrate", folder / "x.npz", "--accumulator", "auto", "--guard", 2, *options
     )
     assert code == 0, output
-    config = Package.load(folder / "net").config
+    config = load_package(folder / "net").config
     assert f"accumulator: {config.name}: {config.acc_register} bits" in output
     needed = int(re.search(r"300 samples need (\d+) bits", output)[1])
     assert config.acc_register == needed + 2 and "raises ACC_OVERFLOW" in output

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, attention, graph_of, perceptron, recurrent, residual
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Node
 from concord.overflow import analyse_machine
 from concord.overflow.machine import Stage

@@ -19,9 +19,9 @@ from compiled_nets import (
     residual,
     scaled_functions,
 )
+from concord.compiler.ir.parts import divided, sample
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.parts import divided, sample
-from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect

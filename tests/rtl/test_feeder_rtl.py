@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from concord.bench.hardware import CountingTransport
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.fills import route
 from concord.host import Link, LinkedDevice, TrapError, connect
 from concord.host.paced import PacedTransport

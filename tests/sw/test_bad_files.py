@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from commands import run as command
 from concord.cli import main
-from concord.compiler.calibration import emulate
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
+from concord.networks.calibrated import emulate
 from concord.spec.presets import PRESETS, TINY
 from onnx_models import floats, model, node
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from compiled_nets import graph_of, residual
-from concord.compiler.calibration import Calibration, before_sigmoids, emulate, relative_error, threshold
-from concord.compiler.formats import TIE, choose_formats
+from concord.compiler.calibration.calibration import before_sigmoids, relative_error, threshold
+from concord.compiler.calibration.formats import TIE
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.networks.calibrated import calibration_of, choose_formats, emulate
 from concord.report import analyse
 from concord.spec.presets import TINY
 
@@ -37,10 +38,10 @@ def test_the_error_is_that_before_the_final_sigmoid():
         (name,) = compiled.lowered.graph.outputs
         return {name: 1.25 * execute.run(graph, given, keep="all")[name]}
 
-    one = Calibration(graph, x, run).measure("", TINY, Formats())
+    one = calibration_of(graph, x, run).measure("", TINY, Formats())
     assert one.error == pytest.approx(0.25)
     np.testing.assert_allclose(one.outputs["sigmoid0.out"], 1 / (1 + np.exp(-1.25 * logits)))
-    real = Calibration(graph, x).measure("", TINY, Formats())
+    real = calibration_of(graph, x).measure("", TINY, Formats())
     assert 0 < real.error < 0.05
     assert "Errors are those before the final sigmoid." in choose_formats(graph, TINY, x).table().caption
 
@@ -81,16 +82,16 @@ def test_a_single_result_is_decided_by_its_threshold(functions, side):
 
     labels = (execute.run(graph, x)[graph.outputs[0]][:, 0] > side).astype(int)
     assert 0 < labels.sum() < len(labels)
-    one = Calibration(graph, x, run, labels).measure("", TINY, Formats())
+    one = calibration_of(graph, x, run, labels).measure("", TINY, Formats())
     assert one.agreement == one.accuracy == 0.75
-    exact = Calibration(graph, x, labels=labels).measure("", TINY, Formats())
+    exact = calibration_of(graph, x, labels=labels).measure("", TINY, Formats())
     assert exact.agreement == exact.accuracy >= 0.9
     caption = choose_formats(graph, TINY, x).table().caption
     assert f"on the same side of {side:g}." in caption
 
 
 def test_several_results_are_decided_by_the_largest():
-    calibration = Calibration(detector(outputs=3), samples())
+    calibration = calibration_of(detector(outputs=3), samples())
     assert calibration.decided(np.array([[1.0, 3, 2], [5, 4, 1]])).tolist() == [1, 0]
 
 
@@ -148,10 +149,10 @@ def test_too_few_samples_for_halves():
 
 
 def test_halves_of_samples():
-    calibration = Calibration(residual(), {"x": np.random.default_rng(2).normal(0, 1, (9, 2, 4, 4))})
+    calibration = calibration_of(residual(), {"x": np.random.default_rng(2).normal(0, 1, (9, 2, 4, 4))})
     part = calibration.some(1, 2, 3)
     np.testing.assert_array_equal(part.inputs["x"], calibration.inputs["x"][[1, 3, 5]])
-    whole = Calibration(residual(), part.inputs)
+    whole = calibration_of(residual(), part.inputs)
     assert part.count == 3 and part.best.tolist() == whole.best.tolist()
     assert part.means.keys() == whole.means.keys() and part.ranges == whole.ranges
     for name, values in whole.values.items():

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from banded_nets import conv, separable, window
 from compiled_nets import graph_of, perceptron
 from concord.cli import main
-from concord.compiler.lower import Unsupported
+from concord.compiler.calibration.remedies import remedies
+from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
-from concord.compiler.remedies import remedies
-from concord.compiler.tensor_formats import DEFAULT
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.sheet import CapacityError

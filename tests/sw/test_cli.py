@@ -9,12 +9,12 @@ import onnx
 import pytest
 
 from commands import run, two_products
-from concord.compiler.package import Package
 from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.image import Image
+from concord.networks.folder import load_package
 from concord.spec.presets import PRESETS, TINY
 
 TEXT = "set_shape 2, 1\nv_rd wide, 0, row=1\n  v_relu\n  v_wr wide, 2, row=1\nhalt\n"
@@ -201,12 +201,12 @@ def test_compile_chooses_formats_by_samples(model, tmp_path):
     folder = tmp_path / "other"
     code, output = run("compile", model, "--preset", "tiny", "--calibrate", tmp_path / "x.npz", "-o", folder)
     assert code == 0 and "Formats on the calibration data" in output and "static exponents, one bit tighter" in output
-    assert Package.load(folder).image.metadata["name"] == graph.name
+    assert load_package(folder).image.metadata["name"] == graph.name
 
 
 def test_compile_for_a_board(model, tmp_path):
     assert run("compile", model, "--board", "icebreaker", "-o", tmp_path / "net")[0] == 0
-    assert Package.load(tmp_path / "net").config == PRESETS["up5k"]
+    assert load_package(tmp_path / "net").config == PRESETS["up5k"]
 
 
 def test_a_damaged_network_is_refused(model, tmp_path):

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from commands import run
-from concord.compiler.calibration import Calibration, Follow
-from concord.compiler.formats import Evidence, choose_formats
-from concord.compiler.judged import NotFiniteError, judged
+from concord.compiler.calibration.calibration import Follow
+from concord.compiler.calibration.formats import Evidence
+from concord.compiler.calibration.judged import NotFiniteError, judged
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
+from concord.networks.calibrated import calibration_of, choose_formats
 from concord.spec.presets import TINY
 from onnx_models import model, node
 
@@ -59,7 +60,7 @@ def test_overflow_is_refused_from_python_too(growing):
 
 def clamping(graph, x):
     """A candidate whose static exponent saturates, and whose table covers a tenth of the samples."""
-    calibration = Calibration(graph, {"x": x})
+    calibration = calibration_of(graph, {"x": x})
     (bend,) = graph.nodes[1].outputs
     formats = Formats({bend: -9}, inputs={"x": (-0.1, 0.1)})
     return calibration, calibration.measure("cut off", TINY, formats, Follow.BIASES)
@@ -84,7 +85,7 @@ def test_a_useless_result_is_told(net):
 
 def test_the_command_names_the_layers_with_flags(net, tmp_path, monkeypatch):
     _, candidate = clamping(import_model(net), samples(1))
-    monkeypatch.setattr("concord.compiler.formats.rank_exponents", lambda *_: Evidence((candidate,)))
+    monkeypatch.setattr("concord.compiler.calibration.formats.rank_exponents", lambda *_: Evidence((candidate,)))
     np.savez(tmp_path / "x.npz", x=samples(1))
     code, output = run("compile", net, "--preset", "tiny", "--calibrate", tmp_path / "x.npz")
     table = output[output.index("Flags on the calibration data") :]

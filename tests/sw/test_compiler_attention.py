@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, attention, check, graph_of, integers
-from concord.compiler.activations import shared
-from concord.compiler.calibration import emulate
-from concord.compiler.lower import Unsupported
+from concord.compiler.ir.activations import shared
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph.cost import macs
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.networks.calibrated import emulate
 from concord.report import analyse
 from concord.spec.presets import ECP5_85F, TINY
 

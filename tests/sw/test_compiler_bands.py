@@ -8,19 +8,19 @@ import pytest
 from banded_nets import LARGE, choices, conv, image_in_bands, outputs_of, random_net, separable, window
 from compiled_nets import graph_of
 from concord.bench.tasks import TASKS, load, top_one
-from concord.compiler.banded import planned
-from concord.compiler.calibration import emulate
-from concord.compiler.emit import whole
-from concord.compiler.formats import static_exponents
-from concord.compiler.inputs import Unfold
-from concord.compiler.layers import Reduction
+from concord.compiler.calibration.formats import static_exponents
+from concord.compiler.emission.banded import planned
+from concord.compiler.emission.emit import whole
+from concord.compiler.ir.layers import Reduction
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.model import arranged, compile_graph, in_one_piece
-from concord.compiler.tensor_formats import DEFAULT, Formats
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.report.prefixes import ends, halt
 from concord.sheet import CapacityError
 from concord.spec.formats import ExponentMode

@@ -5,10 +5,10 @@ import pytest
 
 from compiled_nets import graph_of, residual
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Package
 from concord.graph.ir import Node
 from concord.graph.passes.batch import BatchError, with_batch
 from concord.host import connect
+from concord.networks.folder import load_package, save_package
 from concord.spec.presets import TINY
 
 
@@ -46,11 +46,11 @@ def test_every_sample_as_on_its_own(batch, constant):
 def test_batches_survive_the_round_trip(tmp_path, monkeypatch):
     graph = perceptron()
     package = compile_graph(graph, TINY, batch=3).package
-    monkeypatch.setattr("concord.compiler.package.import_model", lambda path: graph)
+    monkeypatch.setattr("concord.networks.folder.import_model", lambda path: graph)
     (tmp_path / "model").write_bytes(b"")
-    package.save(tmp_path / "net", tmp_path / "model")
+    save_package(package, tmp_path / "net", tmp_path / "model")
     x = np.random.default_rng(2).normal(0, 1, (5, 5))
-    np.testing.assert_array_equal(results(Package.load(tmp_path / "net"), x), results(package, x))
+    np.testing.assert_array_equal(results(load_package(tmp_path / "net"), x), results(package, x))
 
 
 def test_what_has_no_axis_for_them_is_refused():

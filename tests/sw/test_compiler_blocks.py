@@ -5,12 +5,12 @@ import pytest
 
 from compiled_nets import graph_of
 from concord.bench.tasks import TASKS, calibration, load
-from concord.compiler.calibration import Calibration, emulate
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph import passes
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
 from trained import DATA, needs_data
 
@@ -92,7 +92,7 @@ def test_a_convnext_is_as_accurate_as_in_double_precision(scale):
     x, labels = images(200, scale, 4)
     right = float(np.mean(run(graph, {"x": x})["y"].argmax(axis=1) == labels))
     assert 0.6 < right < 1
-    others = Calibration(graph, {"x": images(24, scale, 5)[0]})
+    others = calibration_of(graph, {"x": images(24, scale, 5)[0]})
     compiled = compile_graph(graph, ECP5_85F), others.measure("with samples", ECP5_85F, Formats()).compiled
     shares = [float(np.mean(emulate(one, {"x": x})["y"].argmax(axis=1) == labels)) for one in compiled]
     assert shares[0] >= right - 0.02 and shares[1] >= right - 0.01
@@ -107,7 +107,7 @@ def test_a_transformer_with_large_inputs():
     given = {name: 500 * x[:100].reshape(-1, *graph.sample_shape(name))}
     want = run(graph, given)["output"]
     samples = {name: 500 * values[:40] for name, values in calibration(task, graph, DATA).items()}
-    compiled = Calibration(graph, samples).measure("with samples", ECP5_85F, Formats()).compiled
+    compiled = calibration_of(graph, samples).measure("with samples", ECP5_85F, Formats()).compiled
     got = emulate(compiled, given)["output"]
     assert np.linalg.norm(got - want) < 0.02 * np.linalg.norm(want)
     assert (got.argmax(axis=1) == want.argmax(axis=1)).mean() >= 0.99

@@ -5,12 +5,12 @@ import pytest
 
 from commands import run as command
 from compiled_nets import graph_of, recurrent
-from concord.compiler.bounds import DEVIATIONS, assumed, bounds
-from concord.compiler.model import compile_graph, recompile
-from concord.compiler.package import Package
-from concord.compiler.tensor_formats import Formats
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.bounds import DEVIATIONS, assumed, bounds
+from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.networks.folder import load_package, recompile
 from concord.spec.presets import ECP5_85F
 from onnx_models import model as proto
 from onnx_models import node
@@ -105,7 +105,7 @@ def test_tables_without_samples_cover_what_bounds_say(tmp_path):
         code, output = command("compile", path, "--input-range", *given)
         assert code == 1 and message in output
     command("compile", path, "--input-range", "x=3,100", "-o", tmp_path / "net")
-    formats = Package.load(tmp_path / "net").formats
+    formats = load_package(tmp_path / "net").formats
     low, high = formats.bounds["a"]
     assert formats.inputs == {"x": (3.0, 100.0)} and low == 24 and high == 800
     recompile(tmp_path / "net")

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from compiled_nets import graph_of
-from concord.compiler.calibration import ALL, Calibration, Follow, emulate
-from concord.compiler.centres import input_centres
-from concord.compiler.layout import BORDER, PAD
+from concord.compiler.calibration.calibration import ALL, Follow
+from concord.compiler.calibration.centres import input_centres
+from concord.compiler.ir.layout import BORDER, PAD
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Node, Quantization
+from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import TINY
 
 
@@ -133,7 +134,7 @@ def test_codes_of_a_quantised_model_stay():
 
 def test_calibration_measures_what_it_is_good_for():
     graph = network()
-    calibration = Calibration(graph, pixels(graph, 30))
+    calibration = calibration_of(graph, pixels(graph, 30))
     follow = Follow.BIASES | Follow.INPUTS
     centred = calibration.measure("", TINY, Formats(), follow)
     assert centred.error < 0.2 * calibration.measure("", TINY, Formats(), follow & ~Follow.INPUTS).error

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, graph_of
-from concord.compiler.calibration import emulate, relative_error
-from concord.compiler.lower import Unsupported
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.frontend.errors import UnsupportedModel
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.graph.passes import scales
+from concord.networks.calibrated import emulate
 from onnx_models import floats, model, node
 
 RNG = np.random.default_rng(0)

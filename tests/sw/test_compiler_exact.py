@@ -7,7 +7,7 @@ import pytest
 
 import compiled_nets
 from compiled_nets import ROOMY, check, graph_of, integers
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from compiled_nets import graph_of, residual
-from concord.compiler.activations import domain_of
-from concord.compiler.calibration import emulate, relative_error
-from concord.compiler.formats import GAIN, Evidence, choose_formats, rank, static_exponent, static_exponents
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.calibration.formats import GAIN, Evidence, rank, static_exponent, static_exponents
+from concord.compiler.ir.activations import domain_of
+from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Arrangement
-from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import TINY
 
 

@@ -5,17 +5,16 @@ import pytest
 
 from compiled_nets import graph_of
 from concord.bench.functions import SIGMAS, inputs
-from concord.compiler.calibration import emulate
-from concord.compiler.formats import choose_formats
-from concord.compiler.layers import Span
+from concord.compiler.ir.curves import Span
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.scaled import RULES, covers_all, good_enough
 from concord.compiler.model import compile_graph
-from concord.compiler.scaled import RULES, covers_all, good_enough
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.graph.passes import functions as joining
 from concord.host import connect
+from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import ECP5_85F, TINY
 from onnx_models import agrees, model, node, unary
 

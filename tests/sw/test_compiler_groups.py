@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, graph_of, grouped_softmax, integers
-from concord.compiler.calibration import emulate
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, TINY
 from onnx_models import floats, ints, model, node, onnxruntime_results, samples
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, check, large_windows
-from concord.compiler.calibration import emulate
-from concord.compiler.large_windows import divisor
-from concord.compiler.layers import Reduction
-from concord.compiler.lower import Unsupported
+from concord.compiler.ir.layers import Reduction
+from concord.compiler.lowering.large_windows import divisor
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.reach import TAPS
 from concord.compiler.model import compile_graph
-from concord.compiler.reach import TAPS
 from concord.frontend import import_model
+from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
 from onnx_models import floats, ints, model, node, onnxruntime_results, samples, unary
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from concord.compiler.calibration import ALL, Calibration, Follow, product_means
-from concord.compiler.formats import choose_formats
+from concord.compiler.calibration.calibration import ALL, Follow, product_means
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
+from concord.networks.calibrated import calibration_of, choose_formats
 from concord.packing import rounded_depthwise, rounded_matrix
 from concord.spec.presets import TINY
 from product_nets import PRODUCTS, behind, dense, twice, unfolded
@@ -21,7 +21,7 @@ def test_the_mean_of_the_result_is_right(make, mant, follow):
     rng, shape = np.random.default_rng(12), graph.sample_shape("x")
     alike = rng.normal(2, 1, (64, *[1] * len(shape)))  # only for such inputs are weights worth a choice
     x = {"x": rng.normal(0, 0.3, (64, *shape)) + (alike if Follow.WEIGHTS in follow else 2)}
-    calibration = Calibration(graph, x)
+    calibration = calibration_of(graph, x)
     formats = Formats(mantissas={"last": mant})
     means, images = [], []
     for follows in (Follow.TABLES, follow):

@@ -6,12 +6,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiled_nets import ROOMY, around, check, graph_convolution, graph_of, integers
-from concord.compiler.layers import Layer, Reduction
-from concord.compiler.layout import LayoutError
-from concord.compiler.lower import Unsupported
-from concord.compiler.mixing import folded, runs
+from concord.compiler.calibration.weights import units
+from concord.compiler.ir.layers import Layer, Reduction
+from concord.compiler.ir.layout import LayoutError
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.lowering.mixing import folded, runs
 from concord.compiler.model import compile_graph
-from concord.compiler.weights import units
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.ops import OPS

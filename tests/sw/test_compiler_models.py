@@ -10,11 +10,11 @@ import pytest
 
 from concord.bench.tasks import TASKS, calibration, load
 from concord.bench.tasks import run as stream
-from concord.compiler.formats import choose_formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
+from concord.networks.calibrated import choose_formats
 from concord.sheet import CapacityError
 from concord.spec.presets import ECP5_85F
 from trained import DATA, needs_data

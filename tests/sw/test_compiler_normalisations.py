@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, graph_of
-from concord.compiler.calibration import Calibration, emulate, relative_error
-from concord.compiler.lower import Norms
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Norms
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph import passes
 from concord.graph.execute import run
 from concord.graph.ir import Node
+from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
 from onnx_models import model, node
 
@@ -90,7 +91,7 @@ def test_with_samples_squares_are_scaled_by_a_power_of_two(case):
     graph = fused(kind, shape, axes)
     for k, deviation in enumerate(DEVIATIONS):
         x = samples(2, 16, deviation, (0, 3, 10)[k % 3], shape)
-        compiled = Calibration(graph, {"x": x[:8]}).measure("with samples", WIDE, Formats()).compiled
+        compiled = calibration_of(graph, {"x": x[:8]}).measure("with samples", WIDE, Formats()).compiled
         assert error(compiled, graph, x[8:]) < 0.005
         assert len(compiled.image.program) < 0.7 * len(compile_graph(graph, WIDE).image.program)
 
@@ -101,7 +102,7 @@ def test_samples_of_different_sizes():
     lengths = []
     for octaves in (0.2, 3, 10):
         x = samples(3, 64, 1, 0, (1, 3, 192)) * np.exp2(np.linspace(0, octaves, 64))[:, None, None]
-        compiled = Calibration(graph, {"x": x[::2]}).measure("with samples", WIDE, Formats()).compiled
+        compiled = calibration_of(graph, {"x": x[::2]}).measure("with samples", WIDE, Formats()).compiled
         lengths.append(len(compiled.image.program))
         for own in np.split(x[1::2], 4):
             assert error(compiled, graph, own) < 0.005

@@ -5,19 +5,18 @@ import pytest
 
 from commands import run as command
 from compiled_nets import graph_of
-from concord.compiler.activations import activation_table
-from concord.compiler.calibration import Calibration
-from concord.compiler.formats import choose_formats
-from concord.compiler.mantissas import Budget, choose_mantissas
+from concord.compiler.calibration.mantissas import Budget, choose_mantissas
+from concord.compiler.ir.activations import activation_table
+from concord.compiler.ir.parts import divided, sample, table_error
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Package
-from concord.compiler.parts import divided, sample, table_error
-from concord.compiler.tensor_formats import Formats
 from concord.floatfunctions import evaluate
 from concord.golden import half
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.networks.calibrated import calibration_of, choose_formats
+from concord.networks.folder import load_package
 from concord.parts import Part
 from concord.report import Analysis
 from concord.spec.presets import ECP5_85F, TINY
@@ -175,7 +174,7 @@ def test_what_the_host_computes_has_no_tables():
 
 
 def test_what_is_chosen_stays_with_other_mantissas():
-    calibration = Calibration(wide(), {"x": powers()})
+    calibration = calibration_of(wide(), {"x": powers()})
     choice = choose_mantissas(calibration, TINY, Budget("error", 20), free=True)
     assert len(choice.candidates) > 2
     assert all(candidate.compiled.package.formats.parts for candidate in choice.candidates)
@@ -189,7 +188,7 @@ def test_from_file_to_report(tmp_path):
     folder = tmp_path / "net"
     code, said = command("compile", tmp_path / "net.onnx", "--preset", "tiny", "--calibrate", x, "-o", folder)
     assert code == 0, said
-    (parts,) = Package.load(folder).formats.parts.values()
+    (parts,) = load_package(folder).formats.parts.values()
     code, said = command("report", folder, "-i", x)
     assert code == 0, said
     assert len(Analysis.from_json((folder / "report.json").read_text()).layers) == len(parts) > 1

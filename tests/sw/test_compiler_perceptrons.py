@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from compiled_nets import perceptron
-from concord.compiler.calibration import emulate, relative_error
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
+from concord.networks.calibrated import emulate
 from concord.report.prefixes import prefixes, results
 from concord.sheet import CapacityError
 from concord.spec.isa import Mem

@@ -10,15 +10,16 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from commands import run
-from concord.compiler.calibration import emulate, relative_error
-from concord.compiler.formats import choose_formats
-from concord.compiler.model import compile_graph, recompile
-from concord.compiler.package import Grid, Package
-from concord.compiler.quantized import exponents_of, grids_of, static_exponent_of
-from concord.compiler.tensor_formats import Formats
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.quantized import exponents_of, grids_of, static_exponent_of
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Quantization
+from concord.networks.calibrated import choose_formats, emulate
+from concord.networks.folder import load_package, recompile, save_package
 from concord.report import Analysis, analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from onnx_models import model, node, onnxruntime_results
@@ -132,11 +133,11 @@ def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(network().SerializeToString())
     compiled = compile_graph(import_model(path), TINY)
-    compiled.package.save(tmp_path / "net", path)
+    save_package(compiled.package, tmp_path / "net", path)
     assert (
         "input: x is rounded by the host to multiples of 2**-4 from -127 to 127" in run("inspect", tmp_path / "net")[1]
     )
-    arrangement = Package.load(tmp_path / "net").arrangement
+    arrangement = load_package(tmp_path / "net").arrangement
     assert arrangement.grids == compiled.package.arrangement.grids == {"x": Grid(-4, -127, 127)}
     (port,) = arrangement.pack({"x": np.array([[0.1, -9.0, 9.0, 0.09375, 0.03125, 0.0]])}).values()
     assert port.reshape(-1)[:6].tolist() == [0.125, -127 / 16, 127 / 16, 0.125, 0.0, 0.0]

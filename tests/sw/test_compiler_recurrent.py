@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import recurrent
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node

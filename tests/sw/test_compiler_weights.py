@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiled_nets import ROOMY, graph_of
-from concord.compiler import weights as rounding
+from concord.compiler.calibration import weights as rounding
+from concord.compiler.calibration.weights import DAMPINGS, Rounder, Units, loss, moments, rounded, units
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
-from concord.compiler.weights import DAMPINGS, Rounder, Units, loss, moments, rounded, units
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.packing import depthwise_units, matrix_units, rounded_depthwise, rounded_matrix

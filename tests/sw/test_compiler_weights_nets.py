@@ -8,16 +8,17 @@ import pytest
 from commands import two_products
 from compiled_nets import graph_of, perceptron
 from concord.bench.tasks import TASKS, calibration, load
-from concord.compiler.calibration import ALL, Calibration, Follow, emulate, relative_error
-from concord.compiler.mantissas import Budget, choose_mantissas
-from concord.compiler.model import MODEL, compile_graph, recompile
-from concord.compiler.package import Package, PackageError
-from concord.compiler.tensor_formats import Formats
-from concord.compiler.weights import units
+from concord.compiler.calibration.calibration import ALL, Follow, relative_error
+from concord.compiler.calibration.mantissas import Budget, choose_mantissas
+from concord.compiler.calibration.weights import units
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.networks.calibrated import calibration_of, emulate
+from concord.networks.folder import MODEL, PackageError, load_package, recompile, save_package
 from concord.report.places import space
 from concord.spec.presets import ECP5_85F, TINY
 from product_nets import PRODUCTS, dense, twice
@@ -90,7 +91,7 @@ def test_weights_of_nothing():
 
 @pytest.mark.parametrize("follow", [Follow.WEIGHTS, Follow.WEIGHTS | Follow.TABLES])
 def test_weights_leave_the_mean_to_biases(follow):
-    data = Calibration(dense(), {"x": alike(np.random.default_rng(2), (9,))})
+    data = calibration_of(dense(), {"x": alike(np.random.default_rng(2), (9,))})
     with pytest.raises(ValueError, match="biases must follow where weights do, not "):
         data.measure("", TINY, Formats(), follow)
 
@@ -98,15 +99,15 @@ def test_weights_leave_the_mean_to_biases(follow):
 def test_a_folder_keeps_chosen_weights(tmp_path):
     model = two_products(tmp_path) / "net.onnx"
     rng = np.random.default_rng(3)
-    data = Calibration(import_model(model), {"x": alike(rng, (20,))})
+    data = calibration_of(import_model(model), {"x": alike(rng, (20,))})
     compiled = data.measure("", TINY, Formats(mantissas={"second": 4})).compiled
     assert set(compiled.package.formats.weights) == {"first", "second"}
     assert all(layer["weights"].endswith("rounded for samples") for layer in compiled.image.metadata["layers"])
     assert (
         space(compiled, 1).for_samples and not space(data.measure("", TINY, Formats(), NEAREST).compiled, 1).for_samples
     )
-    compiled.package.save(tmp_path / "net", model)
-    package = Package.load(tmp_path / "net")
+    save_package(compiled.package, tmp_path / "net", model)
+    package = load_package(tmp_path / "net")
     for kept in (package, recompile(tmp_path / "net").package):
         assert kept.formats == compiled.package.formats
         assert list(kept.formats.weights) == list(compiled.package.formats.weights)
@@ -117,7 +118,7 @@ def test_a_folder_keeps_chosen_weights(tmp_path):
         device.load(package.image)
         np.testing.assert_array_equal(package.run(device, x)["y"], emulate(compiled, x)["y"])
     plain = replace(package, formats=replace(package.formats, weights={}))
-    plain.save(tmp_path / "other", tmp_path / "net" / MODEL)
+    save_package(plain, tmp_path / "other", tmp_path / "net" / MODEL)
     with pytest.raises(PackageError, match="must hold what its network compiles to"):
         recompile(tmp_path / "other")
 
@@ -125,7 +126,7 @@ def test_a_folder_keeps_chosen_weights(tmp_path):
 def test_narrow_weights_are_chosen():
     """Those of every candidate with fewer bits, of all layers, each for its units; they lose less."""
     graph = perceptron(12, 10, 6)
-    data = Calibration(graph, {"x": alike(np.random.default_rng(4), (12,))})
+    data = calibration_of(graph, {"x": alike(np.random.default_rng(4), (12,))})
     choice = choose_mantissas(data, TINY, Budget("error", 5))
     assert choice.met
     narrow = [c for c in choice.candidates if c.compiled.package.formats.mantissas]
@@ -148,7 +149,7 @@ def test_errors_are_those_before_a_softmax_of_the_host():
     many = np.random.default_rng(5).normal(0, 8, (400, 9))
     ranked = np.sort(execute.run(graph, {"x": many})["y"], axis=1)
     x = {"x": many[ranked[:, -1] - ranked[:, -2] > 20]}
-    bare, whole = (Calibration(g, x).measure("", TINY, Formats(mantissas={"last": 4})) for g in (graph, soft))
+    bare, whole = (calibration_of(g, x).measure("", TINY, Formats(mantissas={"last": 4})) for g in (graph, soft))
     assert whole.compiled.host is not None and bare.error == whole.error > 0.02
     assert whole.error == pytest.approx(relative_error(bare.outputs["y"], execute.run(graph, x)["y"]))
     (p,) = whole.outputs.values()
@@ -162,7 +163,7 @@ def test_errors_are_those_before_a_softmax_of_the_host():
 def test_it_holds_for_other_samples_of_a_trained_network():
     (task,) = (task for task in TASKS if task.model == "kws_dscnn")
     graph, x, _ = load(task, DATA)
-    data = Calibration(graph, calibration(task, graph, DATA))
+    data = calibration_of(graph, calibration(task, graph, DATA))
     (given,) = graph.inputs
     errors = []
     for follow in (NEAREST, ALL):

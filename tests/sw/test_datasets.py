@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.compiler.package import Package
 from concord.datasets import HEADER, Converter, DataError
 from concord.host import connect
 from concord.image import Image, Port
+from concord.networks.folder import load_package
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from concord.words import to_bytes, unpack_words
@@ -77,7 +77,7 @@ def test_there_and_back(network):
 
 
 def test_networks_have_the_same_results_with_it(network):
-    package = Package.load(network / "net")
+    package = load_package(network / "net")
     samples = {"x": RNG.normal(0, 3, (4, 20))}
     converter = Converter.load(network / "net")
     quantised, _ = converter.to_natural(converter.to_native(samples))

@@ -7,9 +7,8 @@ import pytest
 from rich.console import Console
 
 from compiled_nets import residual
-from concord.compiler.calibration import emulate, relative_error
+from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Package
 from concord.demo import run as demo
 from concord.demo.compare import compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
@@ -18,6 +17,8 @@ from concord.demo.train import TrainSettings, ensure_model, export_onnx, is_curr
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.host import connect
+from concord.networks.calibrated import emulate
+from concord.networks.folder import load_package
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 
 QUICK = TrainSettings(hidden=(16,), epochs=15)
@@ -142,7 +143,7 @@ def test_whole_run(emulated_rtl, tmp_path):
     ):
         assert any(label in line for line in lines)
     assert (tmp_path / "report.png").stat().st_size > 20_000
-    assert Package.load(tmp_path / "digits_mlp_ecp5-85f").config == ECP5_85F
+    assert load_package(tmp_path / "digits_mlp_ecp5-85f").config == ECP5_85F
     assert "64 x 32" in text and "binary16" in text and "double precision" in text
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from compiled_nets import attention, graph_of, residual
-from concord.compiler.layers import Layer
-from concord.compiler.lower import Lowering
+from concord.compiler.ir.layers import Layer
+from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.lowering.tail import split
+from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph
-from concord.compiler.plan import make_plan
-from concord.compiler.tail import split
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
@@ -19,7 +19,7 @@ from trained import DATA, needs_data
 
 def planned(net, config):
     """Memories of inputs and of results of chains, by tensor; and the nodes that chains compute."""
-    lowered = Lowering(net, config).run()
+    lowered = lower(net, config)
     plan = make_plan(lowered)
     chains = [layer for layer in lowered.layers if isinstance(layer, Layer) and layer.nodes]
     written = {layer.tensor: layer.target for layer in chains}

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.feeding import BORDER, Feed, Feeding
 from concord.golden.blocks import dequantize, quantize
 from concord.host import Link, LinkedDevice, connect

@@ -12,10 +12,10 @@ import pytest
 
 from commands import run
 from concord import folders
-from concord.compiler.model import compile_graph, recompile
-from concord.compiler.package import IMAGE, MODEL, NETWORK, Package, PackageError
+from concord.compiler.model import compile_graph
 from concord.folders import MANIFEST, FolderKind
 from concord.frontend import import_model
+from concord.networks.folder import IMAGE, MODEL, NETWORK, PackageError, load_package, recompile, save_package
 from concord.spec.presets import TINY
 from faults import FAULTS, Faults, every, no_space
 from onnx_models import floats, model, node
@@ -38,7 +38,7 @@ def networks(tmp_path_factory):
     made = [network(size) for size in (6, 7)]
     places = [tmp_path_factory.mktemp("made") / name for name in "ab"]
     for (package, data), place in zip(made, places, strict=True):
-        package.save(place, data)
+        save_package(package, place, data)
     return made, places
 
 
@@ -56,14 +56,14 @@ def write(folder, text):
 def test_what_is_saved_is_there(networks, folder):
     (package, _), _ = networks[0]
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    assert Package.load(folder).image == package.image
+    assert load_package(folder).image == package.image
     assert recompile(folder).image == package.image
 
 
 def refused(folder, name):
     """Every command says what is wrong with which file, and what to do."""
     with pytest.raises(PackageError, match="compile the network again") as caught:
-        Package.load(folder)
+        load_package(folder)
     assert str(folder) in str(caught.value) and name in str(caught.value)
 
 
@@ -80,7 +80,7 @@ def test_damage_of_any_byte_is_refused(folder, name):
         (folder / name).write_bytes(changed)
         refused(folder, name)
     (folder / name).write_bytes(data)
-    Package.load(folder)
+    load_package(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -145,17 +145,17 @@ def test_a_fault_at_any_call_leaves_the_old_folder_or_the_new_one(tmp_path, monk
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_while_a_network_is_saved(networks, tmp_path, fault):
     (old, old_data), (new, new_data) = networks[0]
-    old.save(tmp_path / "net", old_data)
-    for faults in every(lambda: new.save(tmp_path / "net", new_data), fault, step=5):
-        assert Package.load(tmp_path / "net").image in (old.image, new.image), faults.at
-    assert Package.load(tmp_path / "net").image == new.image
+    save_package(old, tmp_path / "net", old_data)
+    for faults in every(lambda: save_package(new, tmp_path / "net", new_data), fault, step=5):
+        assert load_package(tmp_path / "net").image in (old.image, new.image), faults.at
+    assert load_package(tmp_path / "net").image == new.image
 
 
 def test_a_full_disk_is_told_with_the_name_of_the_folder(networks, tmp_path):
     (package, data), _ = networks[0]
     for at in range(2, 20, 4):
         with pytest.raises(OSError) as caught, Faults(at, no_space()).injected(inside=False):
-            package.save(tmp_path / "net", data)
+            save_package(package, tmp_path / "net", data)
         assert str(caught.value) == f"{tmp_path / 'net'} cannot be written, and is as it was: No space left on device"
         assert not list(tmp_path.iterdir())
 
@@ -211,7 +211,7 @@ def test_what_is_no_network_is_never_replaced(networks, tmp_path, there):
     wanted = f"net must be a compiled network or empty to be replaced, but {there} is there\n"
     assert code == 1 and wanted in output and output.count("\n") == 1
     with pytest.raises(PackageError, match="to be replaced"):
-        package.save(tmp_path / "net", data)
+        save_package(package, tmp_path / "net", data)
     assert [path.read_text() for path in (tmp_path / "net").iterdir()] == ["mine"]
 
 
@@ -225,7 +225,7 @@ def test_reports_go_with_the_folder_that_they_are_of(networks, folder, tmp_path)
     np.savez(tmp_path / "x.npz", x=floats(2, 6))
     assert run("report", folder, "-i", tmp_path / "x.npz")[0] == 0
     (package, data) = networks[0][1]
-    package.save(folder, data)
+    save_package(package, folder, data)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
 
 
@@ -234,4 +234,4 @@ def test_a_network_is_compiled_once_more_in_its_place(folder):
     link = folder.with_name("link")
     link.symlink_to(folder)
     assert run("compile", link / MODEL, "-o", link, "--preset", "tiny")[0] == 0
-    assert link.is_symlink() and Package.load(folder).config == TINY
+    assert link.is_symlink() and load_package(folder).config == TINY

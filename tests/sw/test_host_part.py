@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from compiled_nets import graph_of
+from concord.compiler.emission.package import Package
+from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Arrangement, Package
 from concord.graph.ir import Graph, Node
 from concord.host import connect
 from concord.spec.presets import TINY

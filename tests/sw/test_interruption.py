@@ -8,7 +8,7 @@ import time
 import pytest
 
 from commands import two_products
-from concord.compiler.package import Package
+from concord.networks.folder import load_package
 from concord.spec.presets import ECP5_85F
 
 COMMAND = """
@@ -41,7 +41,7 @@ def test_one_line_at_any_time(tmp_path, delay):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     if delay >= 0.3 and process.returncode in (0, -signal.SIGINT):  # it was over, or about to end: everything is there
-        assert not errors and Package.load(tmp_path / "net").image.program
+        assert not errors and load_package(tmp_path / "net").image.program
         return
     assert (process.returncode, errors.splitlines()[-1:]) == (130, [b"interrupted"])
     assert b"Traceback" not in errors and b"Aborted" not in errors
@@ -54,4 +54,4 @@ def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 0 and not errors
-    assert Package.load(tmp_path / "net").config == ECP5_85F
+    assert load_package(tmp_path / "net").config == ECP5_85F

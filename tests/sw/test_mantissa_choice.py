@@ -6,20 +6,21 @@ import pytest
 from commands import run, two_products
 from compiled_nets import graph_of, perceptron, recurrent, residual
 from concord.cli_compile import budget_of, labels_of
-from concord.compiler.calibration import Calibration, before_sigmoids, emulate
-from concord.compiler.footprint import weight_bits
-from concord.compiler.mantissas import Budget, choose_mantissas, classifies
+from concord.compiler.calibration.calibration import before_sigmoids
+from concord.compiler.calibration.mantissas import Budget, choose_mantissas, classifies
+from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import compile_graph
-from concord.compiler.package import Package
 from concord.graph import execute
 from concord.graph.ir import Node
+from concord.networks.calibrated import calibration_of, emulate
+from concord.networks.folder import load_package
 from concord.spec.presets import PRESETS, TINY
 
 
 def calibration(graph, count=48, **more):
     rng = np.random.default_rng(8)
     inputs = {name: rng.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
-    return Calibration(graph, inputs, **more)
+    return calibration_of(graph, inputs, **more)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,7 @@ def test_from_the_command_line(folder, tmp_path, options, config, said):
     code, output = run("compile", folder / "net.onnx", *arguments)
     assert code == 0 and "Mantissas on 256 samples" in output and "…" not in output, output
     assert said in " ".join(output.split())
-    package = Package.load(tmp_path / "net")
+    package = load_package(tmp_path / "net")
     if config is None:
         assert package.config.name in [f"tiny-m{mant}" for mant in (4, 5, 6)]
     else:

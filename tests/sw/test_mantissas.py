@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from commands import run, two_products
 from compiled_nets import graph_of, gru, residual
-from concord.compiler.calibration import emulate
-from concord.compiler.footprint import weight_bits
-from concord.compiler.model import compile_graph, recompile
-from concord.compiler.package import Package
-from concord.compiler.tensor_formats import Formats
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.memory.footprint import weight_bits
+from concord.compiler.model import compile_graph
 from concord.golden.blocks import dequantize, quantize_float
 from concord.graph.ir import Node
+from concord.networks.calibrated import emulate
+from concord.networks.folder import load_package, recompile
 from concord.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.report import analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
@@ -123,7 +123,7 @@ def test_widths_from_the_command_line(model, tmp_path, calibrate):
     more = ("--calibrate", tmp_path / "x.npz") if calibrate else ()
     options = ("--preset", "tiny", "--mantissa", "6", "--mantissa", "second=4", *more)
     assert run("compile", model, *options, "-o", tmp_path / "net")[0] == 0
-    package = Package.load(tmp_path / "net")
+    package = load_package(tmp_path / "net")
     assert package.config == with_mantissas(TINY, 6) and package.formats.mantissas == {"second": 4}
     output = run("inspect", tmp_path / "net")[1]
     assert "for tiny-m6," in output

@@ -22,13 +22,14 @@ import pytest
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from concord.compiler.calibration import emulate, function_ranges
-from concord.compiler.lower import Unsupported
+from concord.compiler.calibration.calibration import function_ranges
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import UnsupportedModel, import_model
 from concord.frontend.importer import HANDLERS
 from concord.graph import execute
+from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, with_mantissas
 
 CONFIG = ECP5_85F.replace(narrow_depth=16384, wide_depth=16384, matrix_depth=16384, program_depth=4096)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.compiler.package import Package
+from concord.networks.folder import load_package
 from concord.spec.memmap import RegionId
 
 
@@ -28,7 +28,7 @@ def test_results_are_as_narrow_as_asked_for(tmp_path, options, region):
         "-o", tmp_path / "net",
     )  # fmt: skip
     assert code == 0, output
-    package = Package.load(tmp_path / "net")
+    package = load_package(tmp_path / "net")
     assert [port.region for port in package.image.outputs] == [region]
     assert package.formats.narrow == (("y",) if region is RegionId.NARROW else ())
     code, output = run("run", tmp_path / "net", "-i", samples, "-o", tmp_path / "y.npz")

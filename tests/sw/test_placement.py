@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from concord.compiler.copies import Copy, peak, place, place_within
-from concord.compiler.layout import Storage
+from concord.compiler.ir.layout import Storage
+from concord.compiler.memory.copies import Copy, peak, place, place_within
 from concord.spec.isa import Mem
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from commands import run
-from concord.compiler.package import Package
 from concord.examples.softmax import softmax
 from concord.host import connect
+from concord.networks.folder import load_package
 from concord.raised import not_finite, raised
 from concord.spec.formats import Flag
 from concord.spec.isa import Op, decode
@@ -57,7 +57,7 @@ def test_strict_writes_nothing(folder, tmp_path):
 
 
 def test_flags_from_python_are_those_of_the_last_run(folder):
-    net = Package.load(folder / "net")
+    net = load_package(folder / "net")
     with connect("emulator", net.config) as device:
         device.load(net.image)
         with np.load(folder / "large.npz") as arrays:
@@ -90,7 +90,7 @@ def test_the_command_shows_instructions_of_an_image(tmp_path):
 
 @pytest.mark.parametrize("flag", list(Flag))
 def test_every_flag_has_words(folder, flag):
-    net = Package.load(folder / "net")
+    net = load_package(folder / "net")
     (one,) = raised(net.image, {chains(net.image)[0]: (flag,)})
     assert one.flag == flag.name and one.meaning and one.advice and one.layer == "first"
     assert flag.name in one.text and "first" in one.text

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, graph_of, gru, recurrent, residual
-from concord.compiler.calibration import emulate
-from concord.compiler.formats import static_exponents
+from concord.compiler.calibration.formats import static_exponents
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.report import Analysis, analyse, render
 from concord.report.drawing import chart, edges
 from concord.report.layer_facts import Distribution, Read

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.compiler.model import recompile
-from concord.compiler.package import NETWORK_FILE, NETWORK_FOLDER, Package, PackageError
 from concord.container import read_file, write_file
 from concord.frontend import import_model
 from concord.graph import execute
+from concord.networks.folder import NETWORK_FILE, NETWORK_FOLDER, PackageError, load_package, recompile
 from concord.report import Analysis
 from concord.report.prefixes import layer_at
 from onnx_models import model as proto
@@ -31,7 +30,7 @@ def folder(request, model, tmp_path):
 
 
 def test_a_folder_is_compiled_again_as_it_was(folder):
-    package = Package.load(folder)
+    package = load_package(folder)
     compiled = recompile(folder)
     assert compiled.image.program == package.image.program and compiled.image.segments == package.image.segments
     assert compiled.package.formats == package.formats
@@ -106,7 +105,7 @@ def test_a_network_in_bands_from_the_model_to_the_page(tmp_path):
     code, output = run("compile", model, "--preset", "tiny", "-o", tmp_path / "net")
     assert code == 0 and ", first " in output and " rows of the input" in output
     code, output = run("inspect", tmp_path / "net")
-    phases = len(Package.load(tmp_path / "net").image.phases)
+    phases = len(load_package(tmp_path / "net").image.phases)
     assert code == 0 and f"{phases} phases" in output and phases > 2
     assert run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
     want = execute.run(import_model(model), {"x": x})["y"]
@@ -119,7 +118,7 @@ def test_a_network_in_bands_from_the_model_to_the_page(tmp_path):
     depth = next(memory.depth for memory in analysis.memories if memory.name == "narrow")
     assert all(layer.space.narrow <= depth for layer in analysis.layers)
     recompiled = recompile(tmp_path / "net")
-    assert recompiled.image == Package.load(tmp_path / "net").image
+    assert recompiled.image == load_package(tmp_path / "net").image
     assert [layer_at(recompiled, pc) for pc in recompiled.starts] == list(range(len(recompiled.starts)))
     assert len(recompiled.segments) >= 2
     for segment in recompiled.segments:

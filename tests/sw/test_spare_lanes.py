@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from concord.compiler.ir.spare_lanes import filled, nearest
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.compiler.spare_lanes import filled, nearest
-from concord.compiler.tensor_formats import Formats
 from concord.frontend import import_model
 from concord.host import connect
 from concord.spec.presets import ECP5_85F, TINY

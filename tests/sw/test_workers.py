@@ -12,12 +12,11 @@ pytest.importorskip("distributed")
 from commands import run, two_products
 from compiled_nets import ROOMY, attention, perceptron, recurrent, residual
 from concord import parallel
-from concord.compiler.calibration import Calibration
-from concord.compiler.formats import choose_formats
-from concord.compiler.mantissas import Budget, choose_mantissas
+from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.host.shared import emulator
+from concord.networks.calibrated import calibration_of, choose_formats
 from concord.overflow import analyse_integers, analyse_machine
 from concord.overflow.accumulator import choose_accumulator
 from concord.parallel import Engine, parts
@@ -117,7 +116,9 @@ def test_calibration_chooses_what_one_process_chooses(workers, calibrated):
 def test_widths_of_mantissas_are_those_of_one_process(engine):
     graph = perceptron(9, 6, 3)
     inputs, budget = samples(graph, 40), Budget("error", 8.0)
-    alone, shared = (choose_mantissas(Calibration(graph, inputs, engine=one), ROOMY, budget) for one in (None, engine))
+    alone, shared = (
+        choose_mantissas(calibration_of(graph, inputs, engine=one), ROOMY, budget) for one in (None, engine)
+    )
     assert evidence(alone) == evidence(shared) and alone.widths == shared.widths
 
 

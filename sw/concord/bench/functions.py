@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from concord.bench.results import Results
-from concord.compiler.calibration import emulate, relative_error
-from concord.compiler.formats import choose_formats
+from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.model import compile_graph
 from concord.golden import half
 from concord.graph import execute, passes
 from concord.graph.ir import Floats, Graph, Node
+from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.config import NpuConfig
 
 #: Functions of :mod:`concord.functions`.

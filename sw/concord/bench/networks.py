@@ -9,14 +9,14 @@ import numpy as np
 
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Labels, Task, calibration, folder, load, run
-from concord.compiler.formats import choose_formats
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
 from concord.host.device import Device
+from concord.networks.calibrated import choose_formats
 from concord.report.difference import first_difference
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, calibration, folder, load
-from concord.compiler.formats import choose_formats
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph
+from concord.networks.calibrated import choose_formats
 from concord.overflow import analyse_machine
 from concord.sheet import CapacityError
 from concord.spec.config import NpuConfig

@@ -8,7 +8,7 @@ import numpy as np
 
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, folder, load
-from concord.compiler.lower import Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import half
 from concord.graph.ir import Floats, Graph

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration import largest_elements
+from concord.compiler.calibration.calibration import largest_elements
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler import mixing as mixing
-from concord.compiler import normalisations as normalisations
-from concord.compiler import padding as padding
-from concord.compiler import pointwise as pointwise
-from concord.compiler import products as products
-from concord.compiler import recurrent as recurrent
-from concord.compiler.assumptions import Assumed, assumptions
-from concord.compiler.banded import in_bands
-from concord.compiler.bands import Bands
-from concord.compiler.bounds import with_bounds
-from concord.compiler.emit import Emitter, whole
-from concord.compiler.footprint import check_weights_fit
-from concord.compiler.inputs import Unfold
-from concord.compiler.inventory import inventory
-from concord.compiler.layout import BORDER, PAD
-from concord.compiler.lower import Lowered, Lowering, Norms
-from concord.compiler.package import MODEL, NETWORK_FOLDER, Arrangement, Grid, Package, PackageError
-from concord.compiler.plan import Plan, check_outputs
-from concord.compiler.quantized import Inexact, exponents_of, grids_of, inexact
-from concord.compiler.scaled import on_npu, replaced
-from concord.compiler.tensor_formats import DEFAULT, Formats
+from concord.compiler.emission.banded import in_bands
+from concord.compiler.emission.emit import Emitter, whole
+from concord.compiler.emission.inventory import inventory
+from concord.compiler.emission.package import Device, Package
+from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.layout import BORDER, PAD
+from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering.assumptions import Assumed, assumptions
+from concord.compiler.lowering.bounds import with_bounds
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.lower import Lowered, Norms
+from concord.compiler.lowering.scaled import on_npu, replaced
+from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.bands import Bands
+from concord.compiler.memory.footprint import check_weights_fit
+from concord.compiler.memory.plan import Plan, check_outputs
 from concord.feeding import Feed, Feeding
 from concord.fills import few_of
-from concord.frontend import import_model
 from concord.golden import half
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
-from concord.host.device import Device
 from concord.image import Image
 from concord.raised import Raised
 from concord.sheet import CapacityError, Item
@@ -198,7 +191,7 @@ def _lowered(
         npu = with_batch(npu, batch)
     for unfold in reversed(Unfold):
         if not known or unfold.value < known[-1].unfolded.value:
-            known.append(Lowering(npu, config, unfold, formats, norms).run())
+            known.append(lower(npu, config, unfold, formats, norms))
             yield known[-1]
 
 
@@ -295,28 +288,6 @@ def _narrow(plan: Plan) -> list[str]:
     stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
     stored += [(layer.tensor, layer.target) for layer in plan.lowered.layers]
     return [name for name, storage in stored if plan.copy(storage, Mem.NARROW) is not None]
-
-
-def recompile(folder: Path) -> Compiled:
-    """Compile the network in a folder once more, with the same options: what a folder does not hold are its layers.
-
-    Raises
-    ------
-    PackageError
-        If the folder is no compiled network, or the program or the constants differ from those in it.
-    """
-    data = NETWORK_FOLDER.read(folder)
-    package, graph = Package.of(folder, data), import_model(data[MODEL])
-    try:
-        compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
-    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise PackageError(f"{folder} must hold formats that its network can have: compile it again") from error
-    image, kept = compiled.image, package.image
-    if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
-        raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
-    if ACCUMULATOR in kept.metadata:
-        image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
-    return replace(compiled, package=replace(compiled.package, image=image))
 
 
 def arranged(

@@ -14,8 +14,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.compiler.calibration import largest_elements, relative_error
-from concord.compiler.formats import Evidence, choose_formats
+from concord.compiler.calibration.calibration import largest_elements, relative_error
+from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
 from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
@@ -28,6 +28,8 @@ from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node
 from concord.host import connect
+from concord.networks.calibrated import choose_formats
+from concord.networks.folder import save_package
 from concord.packing import to_vectors
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
@@ -120,7 +122,7 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
     )
     compiled, path = evidence.chosen.compiled, folder / f"digits_mlp_{config.name}"
     count = f"{len(compiled.image.program)} instructions"
-    step("compile", lambda: compiled.package.save(path, model), lambda _: f"{path}, {count}")
+    step("compile", lambda: save_package(compiled.package, path, model), lambda _: f"{path}, {count}")
     given = _inputs(graph, digits.x_test)
     emulated = step("emulator", lambda: _emulate(compiled, given, console), lambda _: f"{len(digits.x_test)} images")
     few = min(images, len(digits.x_test))

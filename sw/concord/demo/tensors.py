@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from concord.compiler.calibration import Inputs
+from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.model import Compiled
 from concord.demo.compare import Outputs
 from concord.graph.ir import Floats

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from concord.cli_train import run as train_with_bar
 from concord.cli_train import told
-from concord.compiler.calibration import largest_elements
+from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.compare import Comparison, compare
 from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
@@ -24,6 +24,7 @@ from concord.demo.train import Digits, load_digits
 from concord.files import write_bytes
 from concord.frontend import import_model
 from concord.host import connect
+from concord.networks.folder import save_package
 from concord.progress import load, run_batch
 from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
@@ -95,7 +96,7 @@ def run_training_demo(
     model = folder / "digits_cnn.onnx"
     write_bytes(model, export_onnx(trainer.trained()))
     compiled = compile_graph(import_model(model), config)
-    compiled.package.save(folder / f"digits_cnn_{config.name}", model)
+    save_package(compiled.package, folder / f"digits_cnn_{config.name}", model)
     few = len(test) if images is None else min(images, len(test))
     emulated = _outputs("emulator", compiled, test, len(test), console)
     computed = _outputs("rtl", compiled, test, few, console)

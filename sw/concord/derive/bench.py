@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.package import Package
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.facts import summary
 from concord.derive.model import derive_package
 from concord.derive.modules import module_of
 from concord.host import connect
+from concord.networks.folder import load_package
 
 SAMPLES = 64
 _REPEATS = 3
@@ -28,7 +28,7 @@ _REPEATS = 3
 
 def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
     """A row of the table, and whether all bits are the same."""
-    package = Package.load(folder)
+    package = load_package(folder)
     start = time.perf_counter()
     model = derive_package(package)
     took = time.perf_counter() - start

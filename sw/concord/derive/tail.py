@@ -2,7 +2,7 @@
 
 Steps are single operations of IEEE 754 in float64, movers, and the functions of :mod:`concord.hostmath`. So their
 results do not depend on how many samples are computed together, and zeros that are results are +0, as in
-:meth:`concord.compiler.package.Package.behind`.
+:meth:`concord.compiler.emission.package.Package.behind`.
 """
 
 from __future__ import annotations

@@ -9,10 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..image import Port
-from ..spec.formats import HALF_MAX
-
-#: Values from here on round to an infinity: half an ulp beyond the greatest binary16 number.
-_TOO_LARGE = HALF_MAX + 16
+from ..realnumbers import real_numbers
 
 Batch = dict[str, NDArray[np.float64]]
 
@@ -53,31 +50,6 @@ def _check(port: Port, values: ArrayLike) -> NDArray[np.float64]:
     if numbers.shape[1:] != port.shape or not numbers.ndim:
         wanted = ", ".join(["batch", *map(str, port.shape)])
         raise ValueError(f"{port.name} must have shape [{wanted}], not {list(numbers.shape)}")
-    return numbers
-
-
-def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return ``values`` as float64 of the same shape.
-
-    Raises
-    ------
-    TypeError
-        If they are no real numbers.
-    ValueError
-        If one is not finite, or an infinity in binary16.
-    """
-    given: NDArray[Any] = np.asarray(values)
-    if given.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of real numbers, not of {given.dtype}")
-    numbers = given.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        bad = ~(np.abs(numbers) < _TOO_LARGE)  # NaN too
-    if bad.any():
-        where = tuple(int(n) for n in np.argwhere(bad)[0])
-        raise ValueError(
-            f"{name} must hold finite numbers within ±{HALF_MAX} (binary16), not {numbers[where]} at {list(where)}"
-            f" ({int(bad.sum())} such values)"
-        )
     return numbers
 
 

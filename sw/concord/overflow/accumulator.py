@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.bounds import assumed
+from concord.compiler.ir.quantized import exponents_of
+from concord.compiler.lowering.bounds import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
-from concord.compiler.quantized import exponents_of
 from concord.emulator import Memories
 from concord.graph.ir import Graph
 from concord.host.shared import emulator

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.package import Package
+from concord.compiler.emission.package import Package
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.parallel import Engine, parts

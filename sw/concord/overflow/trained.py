@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph
-from concord.compiler.tensor_formats import Formats
 from concord.graph.ir import Graph
 from concord.parallel import Engine
 from concord.spec.config import NpuConfig

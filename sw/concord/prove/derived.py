@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.compiler.package import Package
+from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
 from concord.derive.ir import Model
 from concord.derive.model import Observed, derive_image, derive_package, observe

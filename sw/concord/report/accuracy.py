@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from concord.compiler.calibration import Inputs, relative_error
+from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats
 from concord.graph.ops import OPS

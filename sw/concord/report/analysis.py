@@ -7,8 +7,8 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from concord.compiler.calibration import Inputs, decisions
-from concord.compiler.layers import Layer
+from concord.compiler.calibration.calibration import Inputs, decisions
+from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph

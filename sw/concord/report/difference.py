@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.calibration import Inputs
-from concord.compiler.emit import REGIONS
+from concord.compiler.calibration.calibration import Inputs
+from concord.compiler.emission.emit import REGIONS
 from concord.compiler.model import Compiled
 from concord.host import connect
 from concord.host.device import Device

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 
-from concord.compiler.quantized import Inexact
+from concord.compiler.ir.quantized import Inexact
 from concord.rates import Rates
 from concord.report.layer_facts import Error, LayerFacts, Work
 from concord.report.plain import typed

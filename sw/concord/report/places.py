@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.copies import Copy
-from concord.compiler.footprint import weight_bits
-from concord.compiler.layers import AnyLayer, Functions, Layer, Recurrent, Reduction, Step
-from concord.compiler.layout import PAD, Storage
+from concord.compiler.ir.curves import Functions
+from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent, Reduction, Step
+from concord.compiler.ir.layout import PAD, Storage
+from concord.compiler.memory.copies import Copy
+from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.builder import ProgramBuilder
-from concord.compiler.calibration import Inputs
-from concord.compiler.cells import CELLS
-from concord.compiler.emit import REGIONS
-from concord.compiler.layers import AnyLayer, Layer
-from concord.compiler.layout import PAD, Ids, Storage
-from concord.compiler.lower import Lowered
+from concord.compiler.calibration.calibration import Inputs
+from concord.compiler.emission.emit import REGIONS
+from concord.compiler.ir.cells import CELLS
+from concord.compiler.ir.layers import AnyLayer, Layer
+from concord.compiler.ir.layout import PAD, Ids, Storage
+from concord.compiler.lowering.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
 from concord.feeding import Feeding
 from concord.graph.ir import Floats

@@ -1,8 +1,8 @@
 """Weights to start from, rounded so that results change least for the inputs of samples.
 
-Rounding to the nearest is best for weights alone; :mod:`concord.compiler.weights` says why another one is better for
-results, and rounds. Exponents are chosen here: for a block whose greatest weight is far above the others it is better
-to cut that one off and to have finer steps for all.
+Rounding to the nearest is best for weights alone; :mod:`concord.compiler.calibration.weights` says why another one is
+better for results, and rounds. Exponents are chosen here: for a block whose greatest weight is far above the others it
+is better to cut that one off and to have finer steps for all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.compiler.weights import Units, best, channel_means, moments
+from concord.compiler.calibration.weights import Units, best, channel_means, moments
 from concord.golden.training import shared_exponent
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph, Node

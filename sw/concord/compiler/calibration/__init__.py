@@ -1,0 +1,1 @@
+"""Formats and weights that samples choose."""

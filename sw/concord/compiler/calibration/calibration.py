@@ -1,0 +1,302 @@
+"""A network and samples for it: what comes of formats, against double precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from enum import Flag, auto
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.calibration.centres import input_centres
+from concord.compiler.calibration.weights import Rounder, channel_means
+from concord.compiler.ir.activations import depends
+from concord.compiler.ir.curves import Domain
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.moments import moments
+from concord.compiler.lowering.scaled import good_enough
+from concord.compiler.memory.footprint import weight_bits
+from concord.compiler.model import Compiled, compile_graph
+from concord.floatfunctions import sigmoid
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph
+from concord.raised import Raised
+from concord.realnumbers import real_numbers
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
+
+Inputs = Mapping[str, npt.ArrayLike]
+Classes = npt.NDArray[np.int64]
+#: Computes the outputs of a compiled network.
+Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
+#: Computes them and tells the flags that are raised.
+Observer = Callable[[Compiled, Inputs], tuple[dict[str, Floats], list[Raised]]]
+
+
+class Follow(Flag):
+    """What follows the samples of a calibration."""
+
+    #: Biases make up for what the rounding of weights changes in the mean.
+    BIASES = auto()
+    #: Tables cover what functions read in double precision, and are coarser where that is much.
+    TABLES = auto()
+    #: Weights are rounded for the inputs that they are multiplied with, and not each to the nearest.
+    WEIGHTS = auto()
+    #: The host takes something off inputs that are rounded less by it.
+    INPUTS = auto()
+
+
+#: Functions from 0 to 1.
+_SQUASHED = ("sigmoid", "hardsigmoid")
+ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One choice of formats, and what came of it.
+
+    Parameters
+    ----------
+    label : str
+        Short name.
+    compiled : Compiled
+        The network with these formats.
+    error : float
+        Root mean square error of the outputs of the NPU, relative to the reference; of several outputs the largest.
+        Before a final softmax or sigmoid, because behind it only samples that are undecided would count.
+    agreement : float
+        Share of samples that the first output decides as the reference does (:meth:`Calibration.decided`).
+    accuracy : float or None
+        Share of samples that the first output decides as the label says, where there are labels.
+    outputs : dict
+        Results on the calibration data, those of a final sigmoid from what the NPU computes in front of it.
+    follow : Follow
+        What follows that data.
+    """
+
+    label: str
+    compiled: Compiled
+    error: float
+    agreement: float
+    accuracy: float | None = None
+    outputs: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
+    follow: Follow = ALL
+
+    @property
+    def bits(self) -> int:
+        """Bits of memory for weights and narrow vectors."""
+        compiled = self.compiled
+        config, formats = compiled.image.config, compiled.package.formats
+        narrow = sum(item.count for item in compiled.items.values() if item.region is RegionId.NARROW)
+        weights = sum(
+            weight_bits(layer, compiled.items, config, formats.mantissa(layer, config))
+            for layer in compiled.lowered.layers
+        )
+        return weights + narrow * config.narrow_word.width
+
+
+def relative_error(computed: Floats, reference: Floats) -> float:
+    """Root mean square error relative to the root mean square of the reference; infinite if it is no number."""
+    error = float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
+    return error if np.isfinite(error) else float("inf")
+
+
+def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:
+    """Least and greatest values of the tensors that functions read whose tables depend on that.
+
+    Of a normalisation these are means and variances, or means of squares, of what it works on.
+    """
+    found = {}
+    for node in graph.nodes:
+        if node.op == "Normalise":
+            for what, moment in moments(graph, node, values[node.inputs[0]]).items():
+                found[f"{node.name}/{what}"] = float(moment.min()), float(moment.max())
+        if node.op == "Function" and depends(node.attrs["functions"]):
+            (name,) = node.inputs
+            found[name] = float(values[name].min()), float(values[name].max())
+    return dict(sorted(found.items()))
+
+
+def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple[float, ...]]:
+    """Mean of every input channel of convolutions and products, by node."""
+    return {
+        node.name: tuple(map(float, channel_means(node, values[node.inputs[0]])))
+        for node in graph.nodes
+        if node.op in ("Conv", "Dense")
+    }
+
+
+def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """The network without the sigmoids at its end, and what they compute by what they read."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        last = node.outputs[0] in graph.outputs and not graph.consumers(node.outputs[0])
+        if last and node.op == "Function" and [name for name, _ in node.attrs["functions"]] == ["sigmoid"]:
+            if node.inputs[0] not in (*graph.inputs, *graph.outputs, *found):
+                found[node.inputs[0]] = node.outputs[0]
+    names = {computed: read for read, computed in found.items()}
+    nodes = [node for node in graph.nodes if node.outputs[0] not in names]
+    batched = graph.batched | {read for read, computed in found.items() if computed in graph.batched}
+    outputs = [names.get(name, name) for name in graph.outputs]
+    shapes = {name: shape for name, shape in graph.shapes.items() if name not in names}
+    return replace(graph, nodes=nodes, outputs=outputs, shapes=shapes, batched=batched), found
+
+
+def threshold(graph: Graph) -> float:
+    """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
+    node = graph.producer(graph.outputs[0])
+    squashed = node is not None and node.op == "Function" and node.attrs["functions"][-1][0] in _SQUASHED
+    return 0.5 if squashed else 0.0
+
+
+def decides_alone(graph: Graph) -> bool:
+    """Whether the first output is a single number."""
+    return math.prod(graph.sample_shape(graph.outputs[0])) == 1
+
+
+def decisions(graph: Graph, values: Floats) -> Classes:
+    """What the first output decides: where its largest element is or, of a single number, whether it is large."""
+    if decides_alone(graph):
+        return np.asarray(values.reshape(-1) > threshold(graph), dtype=np.int64)
+    return largest_elements(values)
+
+
+def largest_elements(values: Floats) -> Classes:
+    """Where the largest element of every sample is."""
+    return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
+
+
+class Calibration:
+    """A network and samples for it: what comes of formats, against double precision.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to array
+        Samples along the first axis.
+    run : callable
+        Computes the outputs.
+    observe : callable
+        Computes the outputs and tells the flags, which is done once with what has been chosen.
+    labels : array of int, optional
+        Right class of every sample.
+    batch : int
+        As for :func:`concord.compiler.model.compile_graph`.
+
+    Raises
+    ------
+    TypeError
+        If an input is not made of real numbers.
+    ValueError
+        If there are no samples, or a name, a shape or a value is wrong.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Inputs,
+        run: Runner,
+        observe: Observer,
+        labels: Classes | None = None,
+        batch: int = 1,
+    ):
+        self.graph, self.run, self.observe, self.labels, self.batch = graph, run, observe, labels, batch
+        self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
+        if empty := [name for name, values in self.inputs.items() if not values.size]:
+            raise ValueError(f"input {empty[0]!r} must have samples to calibrate with, not none")
+        #: All tensors in double precision.
+        self.values = execute.run(graph, self.inputs, keep="all")
+        self.ranges = function_ranges(graph, self.values)
+        self.means = product_means(graph, self.values)
+        self.best = self.decided(self.values[graph.outputs[0]])
+        self.rounder = Rounder(graph, self.values)
+        self._found_centres: dict[Hashable, dict[str, float]] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return len(next(iter(self.inputs.values())))
+
+    @property
+    def single(self) -> bool:
+        """Whether a single number is all that decides."""
+        return decides_alone(self.graph)
+
+    def decided(self, values: Floats) -> Classes:
+        """What the first output decides: its largest element, or if it is one number, whether that is above 0.
+
+        Behind a sigmoid, whether it is above 0.5.
+        """
+        return decisions(self.graph, values)
+
+    def some(self, start: int, step: int, most: int | None = None) -> Calibration:
+        """The same network with every ``step``-th of the samples from ``start`` on, at most so many."""
+        which = slice(start, None if most is None else start + step * most, step)
+        part = copy(self)
+        part.inputs = {name: values[which] for name, values in self.inputs.items()}
+        part.values = {name: values[which] for name, values in self.values.items()}
+        part.labels = None if self.labels is None else self.labels[which]
+        part.ranges, part.means = function_ranges(self.graph, part.values), product_means(self.graph, part.values)
+        part.best, part.rounder = self.best[which], Rounder(self.graph, part.values)
+        part._found_centres = {}
+        return part
+
+    def accuracy(self, best: Classes) -> float | None:
+        """Share of samples that are in the right class, if labels tell."""
+        return None if self.labels is None else float(np.mean(best == self.labels))
+
+    def measure(
+        self, label: str, config: NpuConfig, formats: Formats, follow: Follow = ALL, on: Calibration | None = None
+    ) -> Candidate:
+        """Compile with formats, in which what ``follow`` says is as the samples want it, and run.
+
+        It runs on these samples, or ``on`` others of the same network.
+
+        Raises
+        ------
+        ValueError
+            If weights are to follow and biases are not: weights leave the mean to biases.
+        """
+        if Follow.WEIGHTS in follow and Follow.BIASES not in follow:
+            raise ValueError(f"biases must follow where weights do, not {follow!r}")
+        ranges = self.ranges if Follow.TABLES in follow else {}
+        plain = good_enough(self.graph, self.values, config) if Follow.TABLES in follow else ()
+        means = self.means if Follow.BIASES in follow else {}
+        formats = replace(formats, ranges=ranges, plain=plain, means=means)
+        compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+        weights = self.rounder.weights(compiled) if Follow.WEIGHTS in follow else {}
+        centres = self._centres(compiled) if Follow.INPUTS in follow else {}
+        if weights or centres:
+            formats = replace(formats, weights=weights, centres=centres)
+            compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+        error, outputs = (on or self)._run(compiled)
+        best = self.decided(outputs[self.graph.outputs[0]])
+        agreement = float(np.mean(best == (on or self).best))
+        return Candidate(label, compiled, error, agreement, (on or self).accuracy(best), outputs, follow)
+
+    def _run(self, compiled: Compiled) -> tuple[float, dict[str, Floats]]:
+        """The error before a final softmax or sigmoid, and all outputs."""
+        short, sigmoids = before_sigmoids(self.graph)
+        if sigmoids:
+            complete = compiled.package
+            compiled = compile_graph(short, complete.config, complete.formats, batch=self.batch)
+        bare = replace(compiled, package=replace(compiled.package, host=None))
+        computed = self.run(bare, self.inputs)
+        error = max(
+            relative_error(x.reshape(self.values[name].shape), self.values[name]) for name, x in computed.items()
+        )
+        outputs = compiled.package.behind(self.inputs, computed)
+        return error, {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
+
+    def _centres(self, compiled: Compiled) -> dict[str, float]:
+        """What the host takes off inputs; the same for the same vectors."""
+        movable, config = sorted(compiled.lowered.movable), compiled.image.config
+        arrays = [compiled.package.arrangement.inputs[name] for name in movable]
+        key = config.act, config.native, *movable, *(array.tobytes() for array in arrays)
+        if key not in self._found_centres:
+            self._found_centres[key] = input_centres(compiled, self.inputs)
+        return self._found_centres[key]

@@ -1,0 +1,55 @@
+"""Numbers that the host takes off inputs, so that mantissas, which have a sign, hold them with less error.
+
+Pixels from 0 to 255 need nine bits with a sign, from -127 to 128 eight. The convolution that reads them makes up for it
+with its bias, exactly: its weights are multiplied with the number as they are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.model import Compiled
+from concord.golden import half
+from concord.golden.blocks import quantize, to_half
+from concord.graph.ir import Floats
+from concord.spec.config import NpuConfig
+
+#: Steps of the range that inputs are expected to have: 8-bit sensors.
+STEPS = 255
+#: Elements that are looked at; of more, samples are left out.
+_MOST = 1 << 20
+
+
+def input_centres(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str, float]:
+    """The middle of the range of an input, or half a step of its codes from there, where that rounds it less.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        Says which inputs can be moved, and which elements share an exponent.
+    inputs : mapping of str to array
+        Samples along the first axis.
+    """
+    found, arrangement = {}, compiled.package.arrangement
+    for name in sorted(compiled.lowered.movable - set(arrangement.grids)):
+        x = inputs[name]
+        x = x[:: max(1, x.size // _MOST)]
+        low, high = float(x.min()), float(x.max())
+        middle, half_step = (low + high) / 2, (high - low) / (2 * STEPS)
+        centres = (0.0, middle, middle - half_step, middle + half_step)
+        alone = replace(arrangement, inputs={name: arrangement.inputs[name]})
+        best = min(centres, key=lambda centre: _lost(alone, name, x, centre, compiled.image.config))
+        if best:
+            found[name] = best
+    return found
+
+
+def _lost(arrangement: Arrangement, name: str, x: Floats, centre: float, config: NpuConfig) -> float:
+    """Sum of the squares of what narrow vectors lose of an input."""
+    given = replace(arrangement, centres={name: centre}).pack({name: x})[name]
+    blocks = quantize(half.encode(given), config.act)
+    return float(np.square(half.decode(to_half(blocks.mant, blocks.exp)) - given).sum())

@@ -1,0 +1,290 @@
+"""Formats of the tensors between layers, chosen by what they do to calibration data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from concord.compiler.calibration.calibration import (
+    ALL,
+    Calibration,
+    Candidate,
+    Follow,
+    before_sigmoids,
+    threshold,
+)
+from concord.compiler.calibration.judged import judged
+from concord.compiler.ir.activations import domain_of
+from concord.compiler.ir.curves import Proven
+from concord.compiler.ir.layers import AnyLayer, Layer
+from concord.compiler.ir.parts import available, divided, sample, table_error
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import Compiled
+from concord.graph.ir import Floats, Node
+from concord.sheet import CapacityError
+from concord.spec.config import NpuConfig
+
+#: What another table for a function, which costs a chain, may leave of the error of the result. It may also leave all
+#: of that, if it leaves no more than ``TABLE_GAIN`` of the function's own: not all adds up in samples as in a stream.
+#: And what weights that are rounded for samples may leave of the error on these samples, which flatters them.
+GAIN, TABLE_GAIN = 0.9, 0.5
+#: What static exponents may leave of the error of dynamic ones, which need no samples: less gain is chance.
+TIE = 0.98
+#: Behind the label of static exponents that are one less than nothing that saturates.
+_TIGHTER = ", one bit tighter"
+#: Samples of a half that something is compared on which was made with the other half, and how few a half may be.
+_HELD_MOST, _HELD_LEAST = 16, 2
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The candidates, the chosen one first.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        The chosen one first, then by rank.
+    held : mapping of str to float
+        By label, errors on the half of the samples that a candidate was not made with, where they were needed.
+    notes : tuple of str
+        How to read errors and agreement of this network.
+    """
+
+    candidates: tuple[Candidate, ...]
+    held: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Candidate:
+        """The one with the least error of those that hold for samples that they were not made with."""
+        return self.candidates[0]
+
+    def table(self) -> Table:
+        """All candidates, the chosen one in bold."""
+        notes = list(self.notes)
+        if any(candidate.compiled.package.formats.weights for candidate in self.candidates):
+            notes.append(f"Weights for samples are taken if they leave at most {GAIN:.0%} of the error.")
+        if self.held:
+            notes.append("Other half: made with one half of the samples, measured on the other, both ways.")
+        table = Table(
+            title="Formats on the calibration data",
+            caption="\n".join(notes) or None,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+        )
+        columns = ["candidate", "agreement", "error of the result", *(["on the other half"] if self.held else [])]
+        for column in columns:
+            table.add_column(column, justify="left" if column == "candidate" else "right")
+        for candidate in self.candidates:
+            style = "bold" if candidate is self.chosen else None
+            figures = [f"{100 * candidate.agreement:.2f} %", f"{100 * candidate.error:.2f} %"]
+            if self.held:
+                figures.append(f"{100 * self.held[candidate.label]:.2f} %" if candidate.label in self.held else "")
+            table.add_row(candidate.label, *figures, style=style)
+        return table
+
+
+def static_exponent(largest: float, config: NpuConfig) -> int:
+    """The least static exponent that saturates nothing up to ``largest``."""
+    exponent = int(np.frexp(largest)[1]) - 1 - config.act.headroom if largest > 0 else config.act.exp_min
+    if largest > config.act.q_max * 2.0**exponent:
+        exponent += 1
+    return min(max(exponent, config.act.exp_min), config.act.exp_max)
+
+
+def static_exponents(
+    compiled: Compiled, values: Mapping[str, Floats], margin: int = 0, config: NpuConfig | None = None
+) -> dict[str, int]:
+    """The least exponents with which no value of a layer saturates, less ``margin``.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        Gives the layers.
+    values : mapping of str to array
+        All tensors on the calibration data, in double precision.
+    config : NpuConfig, optional
+        With other mantissas than what was compiled for.
+    """
+    config, exponents = config or compiled.image.config, {}
+    for layer in compiled.lowered.layers:
+        if isinstance(layer, Layer) and layer.tensor in values:
+            largest = float(np.abs(values[layer.tensor]).max())
+            exponents[layer.tensor] = max(static_exponent(largest, config) - margin, config.act.exp_min)
+    return exponents
+
+
+def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node: Node) -> list[Candidate]:
+    """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
+    formats, found = best.compiled.package.formats, [best]
+    functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+    curve = functions, domain_of(functions, formats.domain(node.inputs[0]))
+    layers = best.compiled.lowered.layers
+    if not any(curve in layer.curves for layer in layers):  # the host computes it
+        return []
+    most, entries, plain = available(layers, curve, config)
+    x = sample(calibration.values[node.inputs[0]])
+    before = table_error(functions, [plain], x)
+    for count in range(2, most + 1):
+        parts = divided(functions, x, count, entries)
+        if parts is None or (own := table_error(functions, parts, x)) > GAIN * before:
+            continue
+        changed = replace(formats, parts={**formats.parts, node.name: parts})
+        label = f"{best.label}, {node.name} by {count} tables"
+        try:
+            one = calibration.measure(label, config, changed, best.follow)
+        except CapacityError:
+            break
+        last = found[-1].error
+        if one.error >= GAIN * last and not (one.error <= last and own <= TABLE_GAIN * before):
+            continue
+        found.append(one)
+        before = own
+    return found[1:]
+
+
+def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
+    """Measure dynamic exponents, also without what follows the samples, then static ones, and rank all by their error.
+
+    Nothing is chosen that has more error than what takes less from the samples, both made with one half of the samples
+    and measured on the other.
+
+    Functions get several tables where the best one becomes better by it; static exponents then have as many.
+    """
+    plain = Formats(mantissas=mantissas)
+    dynamic = calibration.measure("dynamic exponents", config, plain)
+    others = {"weights and biases as they are": Follow.TABLES}
+    if dynamic.compiled.package.formats.weights:
+        others["weights to the nearest"] = ALL & ~Follow.WEIGHTS
+    if dynamic.compiled.package.formats.centres:
+        others["inputs as they are"] = ALL & ~Follow.INPUTS
+    if any(_follows(layer) for layer in dynamic.compiled.lowered.layers):
+        others["tables as they are"] = ALL & ~Follow.TABLES
+    found = [dynamic]
+    for what, follow in others.items():
+        found.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
+    with_tables = [candidate for candidate in found if Follow.TABLES in candidate.follow]
+    for node in calibration.graph.nodes:
+        if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
+            more = by_tables(calibration, config, min(with_tables, key=rank), node)
+            found, with_tables = found + more, with_tables + more
+    best = min(found, key=rank)
+    for margin, suffix in enumerate(("", _TIGHTER)):
+        exponents = static_exponents(dynamic.compiled, calibration.values, margin)
+        formats = replace(plain, exponents=exponents, parts=best.compiled.package.formats.parts)
+        label = best.label.replace("dynamic", "static", 1) + suffix
+        found.append(calibration.measure(label, config, formats, best.follow))
+    ranked = sorted(found, key=rank)
+    halves = _Halves(calibration, config)
+    chosen = next((one for one in ranked if halves.hold(one, found)), ranked[0])
+    return Evidence((chosen, *(one for one in ranked if one is not chosen)), halves.errors, _notes(calibration))
+
+
+def _follows(layer: AnyLayer) -> bool:
+    """Whether a table of a layer covers what its function reads."""
+    return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.curves)
+
+
+def rank(candidate: Candidate) -> float:
+    """The error, in proportion to what it may be."""
+    formats = candidate.compiled.package.formats
+    return candidate.error / (GAIN if formats.weights else 1.0) / (TIE if _static(candidate) else 1.0)
+
+
+def _static(candidate: Candidate) -> bool:
+    return candidate.label.startswith("static")
+
+
+def _notes(calibration: Calibration) -> tuple[str, ...]:
+    """How to read errors and agreement of a network."""
+    notes = []
+    if before_sigmoids(calibration.graph)[1]:
+        notes.append("Errors are those before the final sigmoid.")
+    if calibration.single:
+        side = threshold(calibration.graph)
+        notes.append(f"Agreement: share of samples whose result is on the same side of {side:g}.")
+    return tuple(notes)
+
+
+class _Halves:
+    """Candidates made with one half of the samples and measured on the other.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        All samples; with too few of them everything holds.
+    config : NpuConfig
+        What to compile for.
+    """
+
+    def __init__(self, calibration: Calibration, config: NpuConfig):
+        self.calibration, self.config = calibration, config
+        self.errors: dict[str, float] = {}
+        self._halves: tuple[Calibration, Calibration] | None = None
+
+    def hold(self, candidate: Candidate, others: Sequence[Candidate]) -> bool:
+        """Whether no candidate that takes less from the samples has less error on those it was not made with."""
+        if self.calibration.count < 2 * _HELD_LEAST:
+            return True
+        simpler = [one for one in others if one is not candidate and _takes_less(one, candidate)]
+        return all(self._error(candidate) <= self._error(one) for one in simpler)
+
+    def _error(self, candidate: Candidate) -> float:
+        if candidate.label not in self.errors:
+            if self._halves is None:
+                self._halves = self.calibration.some(0, 2), self.calibration.some(1, 2)
+            one, other = self._halves
+            found = [self._made(candidate, mine, on) for mine, on in ((one, other), (other, one))]
+            self.errors[candidate.label] = math.hypot(*found) / math.sqrt(2)
+        return self.errors[candidate.label]
+
+    def _made(self, candidate: Candidate, mine: Calibration, on: Calibration) -> float:
+        """The error of a candidate of the same kind, made with some samples, on others."""
+        formats, functions = candidate.compiled.package.formats, {node.name: node for node in mine.graph.nodes}
+        parts = {}
+        for name, held in formats.parts.items():
+            node = functions[name]
+            curve = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+            entries = sum(part.entries for part in held)
+            parts[name] = divided(curve, sample(mine.values[node.inputs[0]]), len(held), entries) or held
+        exponents: Mapping[str, int] = {}
+        if _static(candidate):
+            margin = int(candidate.label.endswith(_TIGHTER))
+            exponents = static_exponents(candidate.compiled, mine.values, margin)
+        made = Formats(exponents, mantissas=formats.mantissas, parts=parts)
+        return mine.measure(candidate.label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
+
+
+def _takes_less(one: Candidate, other: Candidate) -> bool:
+    """Whether a candidate takes nothing from the samples that another one does not take, too."""
+    parts, others = one.compiled.package.formats.parts, other.compiled.package.formats.parts
+    fewer = all(len(held) <= len(others.get(name, ())) for name, held in parts.items())
+    return fewer and one.follow in other.follow and _static(one) <= _static(other)
+
+
+def choose_formats(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int] | None = None) -> Evidence:
+    """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        The network and the data.
+    config : NpuConfig
+        What to compile it for.
+    mantissas : mapping of str to int
+        Bits of the mantissas of weights by layer, as in :class:`concord.compiler.ir.tensor_formats.Formats`.
+
+    Raises
+    ------
+    NotFiniteError
+        If the chosen one overflows where floating point does not, and its results show it.
+    """
+    evidence = rank_exponents(calibration, config, mantissas or {})
+    chosen, *others = evidence.candidates
+    return replace(evidence, candidates=(judged(chosen, calibration), *others))

@@ -1,0 +1,70 @@
+"""A network that was compiled with samples, run on them once more: does it raise flags, are its results numbers?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from concord.compiler.calibration.calibration import Calibration, Candidate
+from concord.graph.ir import Floats
+from concord.raised import Raised
+from concord.spec.formats import Flag
+
+#: Flags that a choice of formats takes into account, with what there is to say about them on the samples themselves.
+_WEIGHED = (Flag.SATURATED.name, Flag.TABLE_CLAMPED.name)
+_CHOSEN = "no other formats that were tried leave less error"
+
+
+#: Infinities on the way are what a result loses its meaning by, if it errs by more than this, relative to its size.
+_OVERFLOW = {Flag.ACC_OVERFLOW.name, Flag.HALF_OVERFLOW.name, Flag.NONFINITE.name}
+_SPOILT = 0.1
+#: An error of the result from which on it is told with the flags.
+_USELESS = 0.5
+
+
+class NotFiniteError(ValueError):
+    """A network that overflows on samples on which it does not in floating point, and whose results show it."""
+
+
+def judged(candidate: Candidate, calibration: Calibration) -> Candidate:
+    """The candidate, what it is compiled to with the flags that the samples raise.
+
+    Raises
+    ------
+    NotFiniteError
+        If a result is not finite where it is in floating point, or errs by more than 10 % and a layer has overflowed.
+    """
+    compiled = candidate.compiled
+    outputs, records = calibration.observe(compiled, calibration.inputs)
+    wrong = _not_finite(outputs, calibration.values)
+    overflowed = [one.text for one in records if one.flag in _OVERFLOW]
+    if overflowed and candidate.error > _SPOILT:
+        wrong = wrong or [f"the error of the result is {100 * candidate.error:.0f} %, and layers overflow"]
+    if wrong:
+        lines = [*wrong, *overflowed]
+        raise NotFiniteError(
+            "numbers must be finite on the samples, as they are in floating point:" + "".join(f"\n  {x}" for x in lines)
+        )
+    if candidate.error > _USELESS:
+        meaning = f"differs from floating point by {100 * candidate.error:.0f} % on the samples"
+        records.append(
+            Raised("result", None, "", "ERROR", meaning, "wider mantissas: --mantissa M, or another --preset")
+        )
+    return replace(candidate, compiled=replace(compiled, raised=tuple(map(_on_samples, records))))
+
+
+def _on_samples(record: Raised) -> Raised:
+    """The advice to take samples that cover such values is of no use where they do."""
+    return replace(record, advice=_CHOSEN) if record.flag in _WEIGHED else record
+
+
+def _not_finite(outputs: Mapping[str, Floats], wanted: Mapping[str, Floats]) -> list[str]:
+    found = []
+    for name, values in outputs.items():
+        reference = wanted[name].reshape(values.shape)
+        bad = (~np.isfinite(values) & np.isfinite(reference)).reshape(len(values), -1).any(axis=1)
+        if bad.any():
+            found.append(f"{name}: an infinity or NaN for {bad.sum()} of {len(values)} samples")
+    return found

@@ -1,0 +1,129 @@
+"""A program, the contents of the memories and what the host reads and writes: everything of an image but its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from concord.builder import ProgramBuilder
+from concord.compiler.emission.chains import Chains
+from concord.compiler.emission.contents import Contents
+from concord.compiler.emission.steps_in_time import Block
+from concord.compiler.ir.layers import Recurrent
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory.bands import Bands
+from concord.compiler.memory.copies import place as place_copies
+from concord.compiler.memory.plan import Plan, make_plan, output_memory, share, widen_in_strips
+from concord.image import Port
+from concord.sheet import Sheet
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+from concord.spec.memmap import RegionId
+
+#: Regions of the vector memories.
+REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
+
+
+def all_tensors(mem: Mem) -> str:
+    """Name of the tenant that all tensors in a memory are together."""
+    return f"tensors.{mem.name.lower()}"
+
+
+@dataclass
+class Emitter:
+    """Writes the program of a plan for ``config``.
+
+    Parameters
+    ----------
+    bands : Bands or None
+        Which bands of rows the plan is for, if it is.
+
+    Members
+    -------
+    starts : list of int
+        Address of the first instruction of every layer.
+    segments : list of tuple of int
+        The same of the layers in bands, for all instructions of bands but those of the last one.
+    """
+
+    plan: Plan
+    config: NpuConfig
+    formats: Formats = DEFAULT
+    bands: Bands | None = None
+    starts: list[int] = field(default_factory=list)
+    segments: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.contents = Contents(self.plan, self.config, self.formats)
+        self.chains = Chains(self.contents)
+
+    @property
+    def sheet(self) -> Sheet:
+        """What lies where."""
+        return self.contents.sheet
+
+    @property
+    def builder(self) -> ProgramBuilder:
+        """The program."""
+        return self.chains.builder
+
+    def write(self, allot: Callable[[], None], program: Callable[[], None]) -> None:
+        """Put down constants, ``allot`` places to tensors and emit the ``program``.
+
+        Raises
+        ------
+        CapacityError
+            If constants and tensors do not fit.
+        """
+        self.contents.fill()
+        allot()
+        self.sheet.check()  # what lies beyond the end cannot even be addressed
+        self._ports()
+        program()
+
+    def layers(self, first: int) -> None:
+        """All layers from ``first`` on, each as a whole, and the end of the program."""
+        chains = self.chains
+        for index, layer in enumerate(self.plan.lowered.layers[first:], first):
+            self.starts.append(len(self.builder))
+            if index == 0:
+                chains.narrow_inputs({storage: storage.height for storage, _ in self.plan.lowered.inputs.values()})
+            if isinstance(layer, Recurrent):
+                Block(chains, layer, self.plan.temporaries[index]).run()
+            elif index in self.plan.strips:
+                chains.in_strips(index)
+            else:
+                chains.layer(index, 0, layer.out[0])
+        self.builder.halt()
+
+    def place(self) -> None:
+        """Place all tensors; what does not fit in wide memory is widened in strips as far as that is possible."""
+        plan, used = self.plan, {mem: self.sheet.used(REGIONS[mem]) for mem in Mem}
+        while True:
+            share(plan)
+            ends = {mem: place_copies((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
+            if ends[Mem.WIDE] <= self.config.wide_depth or not widen_in_strips(plan):
+                break
+        for mem in Mem:
+            self.sheet.allot(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
+
+    def _ports(self) -> None:
+        lowered = self.plan.lowered
+        for name, (storage, _) in lowered.inputs.items():
+            copy = self.plan.copy(storage, Mem.WIDE) or self.plan.copy(storage, Mem.NARROW)
+            if copy is not None:
+                shape = (storage.vectors, self.config.native)
+                self.sheet.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
+        for name in lowered.graph.outputs:
+            (storage,) = lowered.storages.of(lowered.views[name])
+            mem = output_memory(lowered, name)
+            addr = self.plan.addr(storage, mem, 0)
+            self.sheet.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))
+
+
+def whole(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+    """The program that computes one layer after the other."""
+    emitter = Emitter(make_plan(lowered), config, formats)
+    emitter.write(emitter.place, lambda: emitter.layers(0))
+    return emitter

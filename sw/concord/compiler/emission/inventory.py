@@ -1,0 +1,62 @@
+"""What an image says of the network in it: layers with their formats, where everything lies, whose instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
+from concord.compiler.ir.layers import AnyLayer
+from concord.compiler.ir.quantized import Inexact, grids_of
+from concord.compiler.memory.footprint import KIB, weight_bits
+from concord.graph.ir import Graph
+
+
+def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[str, Any]:
+    """Metadata of the image of a program that has been written.
+
+    Returns
+    -------
+    dict
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``centre``
+        and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
+        address and layer; ``map``, tenants of memories: constants as in :meth:`concord.sheet.Sheet.map`, and tensors
+        with the layers they live for.
+    """
+    lowered = emitter.plan.lowered
+    found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
+    if emitter.bands is not None:
+        found["bands"] = emitter.bands.text
+    if grids := grids_of(graph, emitter.config):
+        found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
+    if centres := {name: c for name, c in emitter.formats.centres.items() if name in lowered.movable}:
+        found["centre"] = [f"the host takes {c:g} off {name}, a bias adds its part" for name, c in centres.items()]
+    if lost:
+        found["not exact"] = [one.text for one in lost]
+    found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
+    starts = {pc: index for segment in (*emitter.segments, emitter.starts) for index, pc in enumerate(segment)}
+    found["program"] = [[pc, index] for pc, index in sorted(starts.items())]
+    together = {all_tensors(mem) for mem in REGIONS}
+    constants = [tenant for tenant in emitter.sheet.map() if tenant["name"] not in together]
+    found["map"] = [*constants, *_tensors(emitter)]
+    return found
+
+
+def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:
+    exponent = emitter.formats.exponents.get(layer.tensor)
+    entry = {"name": layer.name, "nodes": " ".join(layer.nodes)}
+    if layer.weights:
+        mant = emitter.formats.mantissa(layer, emitter.config)
+        bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
+        chosen = ", rounded for samples" if set(layer.nodes) & set(emitter.formats.weights) else ""
+        entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB){chosen}"
+    return entry | {"output": "dynamic exponent" if exponent is None else f"static exponent {exponent}"}
+
+
+def _tensors(emitter: Emitter) -> Iterator[dict[str, Any]]:
+    """Tensors in vector memories; inputs live from layer -1 on, outputs as long as there are layers and one more."""
+    for copy in sorted(emitter.plan.all(), key=lambda copy: (copy.mem, copy.born, copy.addr)):
+        yield {
+            "memory": REGIONS[copy.mem].name.lower(), "address": copy.addr, "words": copy.vectors,
+            "name": copy.storage.name, "doc": "", "layers": [copy.born, copy.dies],
+        }  # fmt: skip

@@ -1,0 +1,94 @@
+"""What it takes to run a compiled network: the image, how samples become its ports, what the host does behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.graph import execute
+from concord.graph.ir import Floats, Graph
+from concord.image import Image
+from concord.raised import Raised, raised
+from concord.spec.config import NpuConfig
+from concord.spec.formats import Flag
+
+
+class Device(Protocol):
+    """What a package needs of a device, which :class:`concord.host.device.Device` has."""
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> Any:
+        """Outputs by port for a batch of inputs by port."""
+
+    def clear_flags(self) -> None:
+        """Clear all sticky flags."""
+
+    def flags(self) -> dict[int, tuple[Flag, ...]]:
+        """Sticky flags by the address of the instruction that its chain begins with."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """What it takes to run a compiled network.
+
+    Parameters
+    ----------
+    image : Image
+        Program and constants.
+    arrangement : Arrangement
+        Of inputs and outputs.
+    host : Graph or None
+        What the host computes from the outputs of the NPU.
+    formats : Formats
+        What it was compiled with.
+    """
+
+    image: Image
+    arrangement: Arrangement
+    host: Graph | None
+    formats: Formats = DEFAULT
+
+    @property
+    def config(self) -> NpuConfig:
+        """The configuration it was compiled for."""
+        return self.image.config
+
+    def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Results of a batch from the ports of the NPU, the host's part included."""
+        return self.behind(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
+
+    def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, Floats]) -> dict[str, Floats]:
+        """Results of a batch from the outputs of the NPU: what the host computes from them.
+
+        A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
+        where elements are in memory, so each sample is computed by itself, from contiguous arrays. A zero that the
+        host computes is +0, for NumPy does not say which one a maximum is.
+        """
+        if self.host is None:
+            return found
+        given = {name: self.arrangement.rounded(name, inputs[name]) for name in self.host.inputs if name in inputs}
+        batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host.inputs}
+        samples = range(max(len(values) for values in batch.values())) or (0,)
+        single = [execute.run(self.host, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
+        computed = {name for node in self.host.nodes for name in node.outputs}
+        return {
+            name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
+            for name in single[0]
+        }
+
+    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Results of a batch on a device that has the image loaded; clears the flags before.
+
+        What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.
+        """
+        device.clear_flags()
+        return self.finish(inputs, device.run(self.arrangement.pack(inputs)))
+
+    def flags(self, device: Device) -> list[Raised]:
+        """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
+        return raised(self.image, device.flags())

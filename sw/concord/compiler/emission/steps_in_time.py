@@ -1,0 +1,162 @@
+"""Instructions of a recurrent block: chains of its cell, in a loop over the steps."""
+
+from __future__ import annotations
+
+from concord.compiler.emission.chains import Chains
+from concord.compiler.ir.curves import Functions
+from concord.compiler.ir.layers import Recurrent
+from concord.compiler.memory.copies import Copy
+from concord.spec.isa import INITIAL, Mem, Op
+
+#: Address registers: offset of the input of a step, and of its state.
+X_REG, STATE_REG = 1, 2
+
+
+class Block:
+    """Emits one block; every chain method returns the block, so that a chain reads from left to right."""
+
+    def __init__(self, chains: Chains, block: Recurrent, temporaries: dict[str, Copy]):
+        self.chains, self.block, self.temporaries = chains, block, temporaries
+        self.builder = chains.builder
+        self.position, self.move = block.before
+
+    def run(self) -> None:
+        """The whole block."""
+        block, cell = self.block, self.block.cell
+        chains, builder = self.chains, self.builder
+        for op in (Op.SET_WINDOW, Op.SET_PAD, Op.SET_ITERS, Op.SET_QUANT):
+            chains.set(op, **INITIAL[op])
+        self._initial_states()
+        builder.set_addr(X_REG, 0)
+        builder.set_addr(STATE_REG, 0)
+        self._shape(block.source.tiles)
+        for chain in cell.ahead(self):
+            chain()
+        if block.steps > 1:
+            builder.loop(block.steps - 1)
+            self._step(last=False)
+            builder.end_loop()
+            # In the loop the state before an instruction is also what its end leaves.
+            chains.forget(Op.SET_SHAPE)
+        self._step(last=True)
+
+    def _step(self, last: bool) -> None:
+        cell = self.block.cell
+        self.chains.forget(Op.SET_SHAPE)
+        for chain in cell.first(self):
+            chain()
+        ahead = [] if last else cell.ahead(self)
+        if not last:
+            self.builder.inc_addr(X_REG, -self.block.source.step if self.block.backward else self.block.source.step)
+        # The first of them gives the last chain before the result time to leave the pipe.
+        for chain in ahead[:1]:
+            chain()
+        cell.result(self)
+        for chain in ahead[1:]:
+            chain()
+        if not last and self.move:
+            target = self.block.target
+            self.builder.inc_addr(STATE_REG, self.move * (target.vector(target.tiles) - target.vector(0)))
+
+    # Chains ------------------------------------------------------------------------------------
+
+    def input_part(self, gate: str) -> None:
+        """Product of the input with the weights of a gate, and its bias."""
+        self._shape(self.block.source.tiles)
+        walk = self.block.source
+        start = walk.start + ((self.block.steps - 1) * walk.step if self.block.backward else 0)
+        self.builder.v_rd(int(Mem.NARROW), self.chains.plan.addr(walk.storage, Mem.NARROW, start), reg=X_REG)
+        self.builder.mv_mul(self.chains.sheet[f"weight.{self.block.name}.w_{gate}"])
+        self._constant(Op.VV_ADD, f"bias_{gate}")
+        self.write(f"p_{gate}")
+
+    def product(self, gate: str, source: str = "") -> Block:
+        """Product of the state, or of a narrow temporary, with the weights of a gate."""
+        self._shape(self.block.tiles)
+        if source:
+            self.builder.v_rd(int(Mem.NARROW), self.temporaries[source].addr)
+        else:
+            self.builder.v_rd(int(Mem.NARROW), self._state(Mem.NARROW, self.position), reg=STATE_REG)
+        self.builder.mv_mul(self.chains.sheet[f"weight.{self.block.name}.r_{gate}"])
+        return self
+
+    def read(self, name: str) -> Block:
+        """Start with a temporary."""
+        self.builder.v_rd(int(Mem.WIDE), self._wide(name), row=1)
+        return self
+
+    def add(self, name: str) -> Block:
+        """Add a temporary or a constant."""
+        return self._operand(Op.VV_ADD, name)
+
+    def mul(self, name: str) -> Block:
+        """Multiply by a temporary or a constant."""
+        return self._operand(Op.VV_MUL, name)
+
+    def mul_state(self) -> Block:
+        """Multiply by the state of the step before."""
+        self.builder.vv_mul(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
+        return self
+
+    def rsub_state(self) -> Block:
+        """Subtract from the state of the step before."""
+        self.builder.vv_rsub(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
+        return self
+
+    def apply(self, functions: Functions) -> Block:
+        """Apply functions, by a table."""
+        self.chains.activation((functions, None))
+        return self
+
+    def write(self, name: str, narrow: bool = False) -> None:
+        """End with a temporary."""
+        mem = Mem.NARROW if narrow else Mem.WIDE
+        self.builder.v_wr(int(mem), self.temporaries[name].addr if narrow else self._wide(name), row=1)
+
+    def write_state(self) -> None:
+        """End with the state of this step."""
+        for mem in (Mem.WIDE, Mem.NARROW):
+            if self.chains.plan.copy(self.block.target, mem) is not None:
+                self.builder.v_wr(int(mem), self._state(mem, self.position + self.move), reg=STATE_REG, row=1)
+
+    # Places ------------------------------------------------------------------------------------
+
+    def _shape(self, cols: int) -> None:
+        self.chains.set(Op.SET_SHAPE, rows=self.block.tiles, cols=cols)
+
+    def _operand(self, op: Op, name: str) -> Block:
+        if name == "inner_h" or name.startswith("peephole_"):
+            self._constant(op, name)
+        else:
+            self.builder.emit(op, addr=self._wide(name), row=1)
+        return self
+
+    def _constant(self, op: Op, name: str) -> None:
+        self.builder.emit(op, addr=self.chains.sheet[f"constant.{self.block.name}.{name}"], row=1)
+
+    def _wide(self, name: str) -> int:
+        if name == "c":
+            assert self.block.c is not None
+            return self.chains.plan.addr(self.block.c, Mem.WIDE, 0)
+        return self.temporaries[name].addr
+
+    def _state(self, mem: Mem, position: int) -> int:
+        return self.chains.plan.addr(self.block.target, mem, position * self.block.tiles)
+
+    def _initial_states(self) -> None:
+        """States before the first step: given, constant or zero."""
+        plan, sheet, block = self.chains.plan, self.chains.sheet, self.block
+        self._shape(block.tiles)
+        for key, storage, vector in (("h", block.target, self.position * block.tiles), ("c", block.c, 0)):
+            if storage is None:
+                continue
+            if key in block.initial:
+                walk = block.initial[key]
+                self.builder.v_rd(int(Mem.WIDE), plan.addr(walk.storage, Mem.WIDE, walk.start), row=1)
+            elif key in block.constants:
+                self.builder.v_rd(int(Mem.WIDE), sheet[f"constant.{block.name}.initial_{key}"], row=1)
+            else:
+                self.builder.v_rd(int(Mem.WIDE), sheet["zero"])
+            for mem in (Mem.WIDE, Mem.NARROW):
+                if plan.copy(storage, mem) is not None:
+                    self.builder.v_wr(int(mem), plan.addr(storage, mem, vector), row=1)

@@ -1,0 +1,1 @@
+"""What a layer is, and how tensors lie in memory."""

@@ -1,0 +1,154 @@
+"""Tables of activation functions, the hardware's and composed ones alike [transfer-lut]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
+from concord.parts import LEAST, Part
+from concord.spec.config import NpuConfig
+from concord.tables import Table, round_to_half, standard_range
+from concord.transfer import Binary16, TableIndex, transfer_table
+
+#: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.
+_SETTLING = ("sigmoid", "tanh", "erf", "hardsigmoid")
+#: Functions with one value at zero and below.
+_POSITIVE = ("sqrt", "rsqrt", "log")
+#: Part of the range of the calibration data that is added at both ends.
+_MARGIN = 0.125
+
+
+def depends(functions: Functions) -> bool:
+    """Whether the inputs that a table has to cover depend on those there are."""
+    return functions[0][0] not in _SETTLING
+
+
+def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
+    """Inputs that a table has to cover, ``None``: the default of its first function.
+
+    Parameters
+    ----------
+    functions : Functions
+        What it holds.
+    values : Domain or None
+        Least and greatest input there is; ``None`` behind a part of the network that the compiler itself has made.
+    """
+    if values is None or not depends(functions):
+        return None
+    margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
+    low = values[0] - margin
+    positive = values[0] >= 0 or (functions[0][0] in _POSITIVE and values[1] > 0)
+    return (max(low, 0.0) if positive else low), values[1] + margin
+
+
+def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
+    """What the tables of curves hold, if there may be ``most`` of them.
+
+    Where there are more, curves of the same functions get one that covers both ranges: first those that grow least.
+    """
+    held = {curve: curve for curve in curves}
+    while len(set(held.values())) > most:
+        choices = [
+            (_growth(first, second), position, first, second)
+            for position, (first, second) in enumerate(combinations(dict.fromkeys(held.values()), 2))
+            if first[0] == second[0] and _kind(first) is not None and _kind(first) == _kind(second)
+        ]
+        if not choices:
+            break
+        *_, first, second = min(choices, key=lambda choice: choice[:2])
+        both = _both(first, second)
+        held = {curve: both if one in (first, second) else one for curve, one in held.items()}
+    return held
+
+
+def _kind(curve: Curve) -> tuple[float | None, ...] | None:
+    """What tables must have in common to become one, beside their functions; ``None`` for those that cannot."""
+    domain = curve[1]
+    if isinstance(domain, Span) and domain.scale is None:
+        return domain.ends
+    return () if isinstance(domain, tuple) else None
+
+
+def _ends(curve: Curve) -> Domain:
+    domain = curve[1]
+    assert isinstance(domain, Span | tuple)
+    return (domain.low, domain.high) if isinstance(domain, Span) else domain
+
+
+def _both(first: Curve, second: Curve) -> Curve:
+    """A curve that covers the inputs of two."""
+    (low, high), (bottom, top) = _ends(first), _ends(second)
+    low, high = min(low, bottom), max(high, top)
+    if isinstance(first[1], Span):
+        return first[0], replace(first[1], low=low, high=high)
+    proven = isinstance(first[1], Proven) and isinstance(second[1], Proven)
+    return first[0], Proven((low, high)) if proven else (low, high)
+
+
+def _growth(first: Curve, second: Curve) -> float:
+    """How much more than the smaller one of two ranges both together cover."""
+    low, high = _ends(_both(first, second))
+    return (high - low) / min(end - begin for begin, end in map(_ends, (first, second)))
+
+
+def fixed_entries(curve: Curve) -> int | None:
+    """Entries of a table that has as many whatever others there are; ``None`` if it has what they leave."""
+    domain = curve[1]
+    if isinstance(domain, Span) and domain.scale is not None:
+        return int(np.ldexp(domain.high - domain.low, domain.scale))
+    return domain.entries if isinstance(domain, Part) else None
+
+
+def codes_of(curve: Curve, config: NpuConfig, entries: int) -> tuple[int, int, int]:
+    """Least code, greatest code and scale of a table that may have so many entries."""
+    functions, domain = curve
+    if isinstance(domain, Part):
+        return domain.low, domain.high, domain.scale
+    if isinstance(domain, Span):
+        entries = fixed_entries(curve) or entries
+        domain = domain.low, domain.high
+    return standard_range(functions[0][0], config, entries, domain)
+
+
+def others_share(others: Sequence[Curve], parts: Sequence[Curve], config: NpuConfig) -> int:
+    """Entries that a table may have beside those that are parts of functions."""
+    taken = sum(fixed_entries(part) or 0 for part in parts)
+    count = len(set(shared(others, config.table_slots - len(parts)).values()))
+    return (config.table_depth - taken) // max(count, 1)
+
+
+def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
+    """A table of functions applied one after the other.
+
+    Parameters
+    ----------
+    curve : Curve
+        The functions in the order of application, of which only the last result is rounded; and the inputs covered, as
+        :func:`domain_of` gives them: what lies beyond has the value of the nearest end.
+    config : NpuConfig
+        Its table memory limits the codes.
+    entries : int
+        Greatest number of entries, unless they are :func:`fixed_entries`.
+    """
+    functions, domain = curve
+    operators = [(name, dict(parameters)) for name, parameters in functions]
+    table = transfer_table(TableIndex(*codes_of(curve, config, entries)), operators, Binary16()).npu_table()
+    contents = list(table.entries)
+    settled = table.settled
+    if isinstance(domain, Part):
+        if domain.least is not None:
+            contents[domain.least] = round_to_half(LEAST)
+        # Where another part begins, that one counts.
+        settled = domain.start is not None or settled[0], domain.stop is not None or settled[1]
+    elif isinstance(domain, Span):
+        for index, value in zip((0, -1), domain.ends, strict=True):
+            if value is not None:
+                contents[index] = round_to_half(value)
+        settled = True, True
+    elif isinstance(domain, Proven):
+        settled = True, True
+    return replace(table, entries=tuple(contents), settled=settled)

@@ -1,0 +1,130 @@
+"""How tensors of samples become the ports of an image, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.ir.layout import BORDER, Ids
+from concord.graph.ir import Floats, Shape
+from concord.image import Image
+from concord.realnumbers import real_numbers
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of an input that a quantised model knows: ``k * 2**exponent`` with ``least <= k <= greatest``."""
+
+    exponent: int
+    least: int
+    greatest: int
+
+    @property
+    def text(self) -> str:
+        """These values in words."""
+        return f"multiples of 2**{self.exponent} from {self.least} to {self.greatest}"
+
+    def round(self, values: Floats) -> Floats:
+        """The nearest of these values, of two the even one; NaN stays NaN."""
+        return np.asarray(
+            np.ldexp(np.clip(np.rint(np.ldexp(values, -self.exponent)), self.least, self.greatest), self.exponent)
+        )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _within(ids: Ids, low: int, high: int) -> bool:
+    return ids.dtype.kind == "i" and ids.size > 0 and low <= int(ids.min()) and int(ids.max()) < high
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How tensors of samples become ports of the image, and back.
+
+    Parameters
+    ----------
+    inputs : dict
+        By input: for every element ``[vectors, native]`` of the port, the element of the sample, ``PAD`` for zero, or
+        ``BORDER`` for zero less the centre.
+    outputs : dict
+        By output of the NPU: for every element of the sample, the element of the port.
+    shapes : dict
+        Shapes of the samples of inputs and outputs.
+    batch : int
+        Samples that a run computes at a time; then they are the first axis of what the ports hold.
+    grids : dict
+        What inputs are rounded to, by name; others stay as they are.
+    centres : dict
+        What is taken off inputs, by name; nothing of the others.
+    """
+
+    inputs: dict[str, Ids]
+    outputs: dict[str, Ids]
+    shapes: dict[str, Shape]
+    batch: int = 1
+    grids: dict[str, Grid] = field(default_factory=dict)
+    centres: dict[str, float] = field(default_factory=dict)
+
+    def fits(self, image: Image) -> bool:
+        """Whether it goes with the ports of an image."""
+        inputs, outputs = ({port.name: port for port in ports} for ports in (image.inputs, image.outputs))
+        if set(inputs) != set(self.inputs) or set(outputs) != set(self.outputs) or not _is_size(self.batch):
+            return False
+        if not all(_is_size(size) for name in (*inputs, *outputs) for size in self.shapes[name]):
+            return False
+        counts = {name: prod(shape) * self.batch for name, shape in self.shapes.items()}
+        return all(
+            order.shape == inputs[name].shape and _within(order, BORDER, counts[name])
+            for name, order in self.inputs.items()
+        ) and all(
+            ids.size == counts[name] and _within(ids, 0, outputs[name].elements) for name, ids in self.outputs.items()
+        )
+
+    def rounded(self, name: str, values: npt.ArrayLike) -> Floats:
+        """Values of an input as the model reads them."""
+        numbers = np.asarray(values, dtype=np.float64)
+        return self.grids[name].round(numbers) if name in self.grids else numbers
+
+    def check_shape(self, name: str, shape: Shape) -> None:
+        """Raise ``ValueError`` unless an array of that shape can be samples of an input."""
+        if shape and not shape[0]:
+            raise ValueError(f"input {name!r} must have at least one sample, not none")
+        if not shape or shape[1:] != self.shapes[name]:
+            want = ", ".join(map(str, ("samples", *self.shapes[name])))
+            raise ValueError(f"input {name!r} must have the shape ({want}), not {shape}")
+
+    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
+        if set(inputs) != set(self.inputs):
+            raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
+        ports = {}
+        for name, order in self.inputs.items():
+            values = self.rounded(name, real_numbers(f"input {name!r}", inputs[name]))
+            self.check_shape(name, values.shape)
+            missing = -len(values) % self.batch
+            if missing:
+                values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
+            runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
+            centre = self.centres.get(name, 0.0)
+            if np.array_equal(order.reshape(-1), np.arange(count)):
+                ports[name] = (values - centre).reshape(runs, *order.shape)
+                continue
+            flat = np.zeros((runs, count + 2))  # behind the elements BORDER and PAD, which are -2 and -1
+            flat[:, :-2] = values.reshape(runs, -1)
+            flat[:, :-1] -= centre
+            ports[name] = np.take(flat, order, axis=1)
+        return ports
+
+    def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, Floats]:
+        """Outputs of ``samples`` samples from their ports."""
+        found = {}
+        for name, ids in self.outputs.items():
+            values = np.asarray(ports[name], dtype=np.float64)
+            found[name] = values.reshape(len(values), -1)[:, ids].reshape(-1, *self.shapes[name])[:samples]
+        return found

@@ -1,0 +1,52 @@
+"""Functions, the curves of their tables, and which inputs these cover."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.parts import Part
+
+Floats = npt.NDArray[np.float64]
+#: Functions of :mod:`concord.functions` by name, each with its parameters.
+Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
+#: Least and greatest input of a table.
+Domain = tuple[float, float]
+
+
+class Proven(tuple[float, float]):
+    """A domain that inputs cannot be beyond, by what computes them: no flag is needed at its ends."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proven) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(("proven", *self))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The inputs of a table whose entries at the ends are right for all inputs beyond, by what is done with them.
+
+    Parameters
+    ----------
+    low, high : float
+        Inputs covered, [low, high); (low, 0] if high is 0.
+    ends : pair of float or None
+        What the entries at the ends are instead of the function.
+    scale : int or None
+        log2 of codes per unit of the input; ``None``: the finest one for the entries there are.
+    """
+
+    low: float
+    high: float
+    ends: tuple[float | None, float | None] = (None, None)
+    scale: int | None = None
+
+
+#: What a table holds, and the inputs it covers; ``None``: the default of its first function.
+Curve = tuple[Functions, Domain | Part | Span | None]
+#: What the multifunction units compute without a table.
+RELU: Curve = ((("relu", ()),), None)

@@ -1,0 +1,233 @@
+"""What one chain instruction group computes: source, reduction, steps of the multifunction units, destinations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from concord.compiler.ir.cells import Cell
+from concord.compiler.ir.curves import Curve, Floats
+from concord.compiler.ir.layout import Ids, Storage, Walk
+from concord.spec.isa import Op, Stage
+
+
+class Reduction(Enum):
+    """What happens to the vectors of a window."""
+
+    NONE = "none"
+    DENSE = "dense"
+    DEPTHWISE = "depthwise"
+    MAX = "max"
+    LANES = "maximum of all lanes"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A two-dimensional window: sizes, steps and padding in positions, always as (vertical, horizontal).
+
+    ``size`` is that of the image that is padded.
+    """
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    begin: tuple[int, int] = (0, 0)
+    size: tuple[int, int] = (0, 0)
+
+    @property
+    def taps(self) -> int:
+        """Positions of the kernel."""
+        return self.kernel[0] * self.kernel[1]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Wide vectors that a step reads: a tensor or a constant, with its vector per row, position and row of positions.
+
+    ``constant`` are the values, ``[vectors, native]``; otherwise they lie in ``storage`` from ``start`` on.
+    """
+
+    storage: Storage | None = None
+    constant: Floats | None = None
+    start: int = 0
+    row: int = 0
+    inner: int = 0
+    outer: int = 0
+    tensor: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a multifunction unit, with its operand or its table."""
+
+    op: Op
+    operand: Operand | None = None
+    curve: Curve | None = None
+
+    @property
+    def stages(self) -> tuple[Stage, Stage]:
+        """Stations where it can take place."""
+        if self.op is Op.VV_MUL:
+            return Stage.MUL0, Stage.MUL1
+        return (Stage.ACT0, Stage.ACT1) if self.op in (Op.V_RELU, Op.V_TBL) else (Stage.ADD0, Stage.ADD1)
+
+
+@dataclass
+class Layer:
+    """One chain.
+
+    Parameters
+    ----------
+    name : str
+        Of the node it began with.
+    source : Walk
+        Vectors that are read: positions of the input for a window, else those that are worked on.
+    reduction : Reduction
+        What the window does.
+    weight : Floats or None
+        Dense: ``[output, ky, kx, elements of a position]``; depthwise: ``[elements of a position, ky, kx]``.
+    window : Window
+        Only with a reduction.
+    out : tuple of int
+        Rows of positions, positions, and native vectors of a position of the result.
+    tensor : str
+        Name of the tensor it computes, with everything that has been fused.
+    target : Storage
+        Where it lies.
+    ids : Ids
+        View of the tensor.
+    steps : list of Step
+        What the multifunction units do, in order.
+    source_tensor : str
+        Name of the tensor that is read.
+    nodes : list of str
+        Nodes of the graph that it covers.
+    """
+
+    name: str
+    source: Walk
+    reduction: Reduction
+    weight: Floats | None
+    window: Window
+    out: tuple[int, int, int]
+    tensor: str
+    target: Storage
+    ids: Ids
+    source_tensor: str
+    steps: list[Step] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+
+    def fits(self, more: list[Step]) -> bool:
+        """Whether the multifunction units can do ``more`` behind what they do already."""
+        stage = Stage.REDUCE
+        for step in [*self.steps, *more]:
+            following = next((s for s in step.stages if s > stage), None)
+            if following is None:
+                return False
+            stage = following
+        return True
+
+    def append(self, more: list[Step]) -> None:
+        """Do ``more`` behind what is done already."""
+        self.steps += more
+        operands = [step.operand.storage for step in more if step.operand is not None]
+        self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
+
+    @property
+    def curves(self) -> list[Curve]:
+        """What tables hold."""
+        return [step.curve for step in self.steps if step.curve is not None]
+
+    @property
+    def weights(self) -> list[str]:
+        """Names of its weights in the matrix memory."""
+        return [] if self.weight is None else [f"weight.{self.name}"]
+
+    @property
+    def macs(self) -> int:
+        """Slots for multiply-accumulates, padding included, without rows of other engines."""
+        return 0 if self.weight is None else int(self.out[0] * self.out[1] * self.weight.size)
+
+
+@dataclass
+class Recurrent:
+    """One direction of a recurrent layer.
+
+    Parameters
+    ----------
+    name : str
+        Of the node, with the number of the direction.
+    cell : Cell
+        Gates, weights and functions.
+    source : Walk
+        One position per step.
+    steps : int
+        Steps in time.
+    backward : bool
+        From the last step to the first.
+    target : Storage
+        States h: those of all steps, or one that every step replaces.
+    c : Storage or None
+        The cell state of an LSTM.
+    initial : dict
+        Views of the initial states ``h`` and ``c`` that are no constants.
+    constants : dict
+        Initial states that are constants and not zero.
+    """
+
+    name: str
+    cell: Cell
+    source: Walk
+    source_tensor: str
+    steps: int
+    backward: bool
+    target: Storage
+    c: Storage | None
+    initial: dict[str, Walk]
+    constants: dict[str, Floats]
+    tensor: str
+    ids: Ids
+    nodes: list[str] = field(default_factory=list)
+
+    @property
+    def sequence(self) -> bool:
+        """Whether the states of all steps are kept."""
+        return self.target.width > 1
+
+    @property
+    def tiles(self) -> int:
+        """Native vectors of a state."""
+        return self.target.tiles
+
+    @property
+    def curves(self) -> list[Curve]:
+        """What tables hold."""
+        return [(functions, None) for functions in self.cell.functions]
+
+    @property
+    def weights(self) -> list[str]:
+        """Names of its weights in the matrix memory."""
+        return [f"weight.{self.name}.{part}_{gate}" for gate in self.cell.gates for part in "wr"]
+
+    @property
+    def out(self) -> tuple[int, int, int]:
+        """Rows, positions and vectors of the result."""
+        return 1, self.steps, self.tiles
+
+    @property
+    def macs(self) -> int:
+        """Slots for multiply-accumulates of all steps, padding included."""
+        native = self.target.native
+        per_gate = self.tiles * native * (self.source.tiles + self.tiles) * native
+        return self.steps * len(self.cell.gates) * per_gate
+
+    @property
+    def before(self) -> tuple[int, int]:
+        """Position of the initial state, and from a position to that of the next step."""
+        if not self.sequence:
+            return 0, 0
+        return (self.steps, -1) if self.backward else (0, 1)
+
+
+#: Everything that is emitted as a unit.
+AnyLayer = Layer | Recurrent

@@ -1,0 +1,145 @@
+"""Tables in parts, chosen by what a function reads on calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
+from concord.compiler.ir.curves import RELU, Curve, Floats, Functions
+from concord.compiler.ir.layers import AnyLayer
+from concord.floatfunctions import evaluate
+from concord.golden import half
+from concord.parts import Part
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
+from concord.tables import SCALES
+
+#: Values of a tensor that decide; more of them change nothing.
+_SAMPLE = 4096
+#: Part of the greatest value that is covered beyond it.
+MARGIN = 0.125
+#: log2 of codes per unit at which all positive binary16 numbers differ.
+_FINEST = 24
+
+
+def sample(values: Floats) -> Floats:
+    """Sorted values, as a table reads them, evenly spread over all there are; ``[n]``."""
+    every = np.sort(half.decode(half.encode(np.clip(values, -HALF_MAX, HALF_MAX))), axis=None)
+    return np.asarray(every[np.linspace(0, every.size - 1, min(every.size, _SAMPLE)).astype(int)])
+
+
+def _values(functions: Functions, x: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        y = evaluate([(name, dict(parameters)) for name, parameters in functions], x)
+    return np.asarray(np.clip(y, -HALF_MAX, HALF_MAX))
+
+
+def table_error(functions: Functions, parts: Sequence[Part], x: Floats) -> float:
+    """Root mean square of the relative errors of tables for inputs ``x``, of which none counts more than 100 %."""
+    stops = [part.stop for part in parts if part.stop is not None]
+    which = np.searchsorted(stops, x)
+    nearest = np.choose(which, [part.nearest(x) for part in parts])
+    want = _values(functions, x)
+    error = np.abs(_values(functions, nearest) - want)
+    relative = np.divide(error, np.abs(want), out=np.ones_like(want), where=np.abs(want) > error)
+    return float(np.sqrt(np.mean(np.where(error > 0, relative, 0.0) ** 2)))
+
+
+def _direction(functions: Functions, greatest: float) -> int:
+    """1 if the function rises from 0 to ``greatest``, -1 if it falls, 0 if it does neither or both."""
+    x = np.concatenate([[0.0], greatest * np.exp2(np.linspace(-40, 0, 2048)), np.linspace(0, greatest, 2048)])
+    change = np.diff(_values(functions, np.sort(x)))
+    if not change.any():
+        return 0
+    return int((change >= 0).all()) - int((change <= 0).all())
+
+
+def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: bool) -> tuple[Part, ...] | None:
+    """Parts with these scales, finest first, with as many entries each as there may be; ``None`` if they do not fit."""
+    found: list[Part] = []
+    low, start = 0, None
+    for scale, coarser in pairwise(scales):
+        step = 1 << scale - coarser
+        border = (low + entries - 1 - falling - step // 2) // step  # between this code of the coarser part and the next
+        high = border * step + step // 2
+        if border < 1 or high <= low:
+            return None
+        stop = (border + 0.5) * 2.0**-coarser
+        found.append(Part(low, high + falling, scale, start, stop, falling))
+        low, start = border + falling, stop
+    high = int(np.ceil(np.ldexp(greatest, scales[-1])))
+    if not low < high < low + entries:
+        return None
+    return (*found, Part(low, high, scales[-1], start, None, falling))
+
+
+def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[Part, ...] | None:
+    """The parts with the least error.
+
+    Parameters
+    ----------
+    functions : Functions
+        What the tables hold, applied one after the other.
+    x : array ``[n]``
+        Inputs, as :func:`sample` gives them.
+    count : int
+        Number of parts, at least 2.
+    entries : int
+        Entries of all of them together.
+
+    Returns
+    -------
+    tuple of Part or None
+        From small inputs to large ones, with scales that are evenly spaced as far as possible; ``None`` if inputs are
+        below zero, the function does not rise or fall all the way, or entries are too few.
+    """
+    room, greatest = entries // count, float(x[-1]) * (1 + MARGIN)
+    direction = _direction(functions, greatest) if x[0] >= 0 and greatest > 0 else 0
+    if not direction or room < 4:
+        return None
+    last = max((s for s in SCALES if np.ceil(np.ldexp(greatest, s)) < room), default=SCALES[-1])
+    choices = []
+    for first in range(last + count - 1, _FINEST + 1):
+        scales = np.rint(np.linspace(first, last, count)).astype(int).tolist()
+        parts = _laid_out(scales, room, greatest, direction < 0)
+        if parts is not None and np.abs(_values(functions, np.zeros(1))[0]) == HALF_MAX:
+            parts = replace(parts[0], low=1), *parts[1:]  # a pole, which is far from what the least numbers have
+        if parts is not None:
+            choices.append((table_error(functions, parts, x), first, parts))
+    return min(choices, key=lambda choice: choice[:2])[2] if choices else None
+
+
+def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tuple[int, int, Part]:
+    """What is left for a function in the place of its table.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Of the network, with the function as one table.
+    mine : Curve
+        That table.
+
+    Returns
+    -------
+    tables, entries : int
+        How many there may be, and their entries together, if all other tables stay as large as they are.
+    part : Part
+        The table itself.
+    """
+    used = [curve for layer in layers for curve in layer.curves if curve != RELU]
+    fixed = list(dict.fromkeys(curve for curve in used if fixed_entries(curve)))
+    curves = [curve for curve in dict.fromkeys(used) if curve not in fixed]
+    share = others_share(curves, fixed, config)
+    held = shared(curves, config.table_slots - len(fixed))
+
+    def table(curve: Curve) -> Part:
+        return Part(*codes_of(curve, config, share))
+
+    others = {held[curve] for curve in curves if curve != mine or used.count(mine) > 1}
+    largest = max((table(curve).entries for curve in others), default=0)
+    taken = len(others) * largest + sum(fixed_entries(curve) or 0 for curve in fixed)
+    return config.table_slots - len(others) - len(fixed), config.table_depth - taken, table(held[mine])

@@ -1,0 +1,198 @@
+"""Models that are quantised already: what their scales and zero points mean for the formats of the NPU.
+
+A scale that is a power of two is a static exponent. Where the range of codes needs more bits than a mantissa has, the
+exponent is as much greater, and codes are rounded. With any other scale the exponents are dynamic.
+
+Inputs are rounded and limited to their codes by the host, if the scale is a power of two. They are converted with
+dynamic exponents all the same: where mantissas hold the codes of a block, these are not greater than the static one
+would be, so the codes are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
+from concord.compiler.ir.tensor_formats import Formats
+from concord.golden.blocks import floor_log2
+from concord.graph.ir import Floats, Graph, Quantization
+from concord.packing import rounded_depthwise, rounded_matrix
+from concord.spec.config import NpuConfig
+from concord.spec.formats import BlockFormat
+
+
+@dataclass(frozen=True)
+class Inexact:
+    """A choice of the exporter that the NPU does not hold exactly, and what that costs.
+
+    Parameters
+    ----------
+    name : str
+        Of the tensor, or of the layer whose weights these are.
+    weights : bool
+        Whether it is of weights.
+    codes : str
+        What the exporter chose.
+    reason : str
+        What does not fit.
+    error : float
+        Relative root mean square error: of the weights; of a tensor that of all codes, each as often, in one block.
+    """
+
+    name: str
+    weights: bool
+    codes: str
+    reason: str
+    error: float
+
+    @property
+    def text(self) -> str:
+        """As one line."""
+        what = f"weights of {self.name}" if self.weights else self.name
+        return f"{what} ({self.codes}): {self.reason}; relative error {100 * self.error:.2f} %"
+
+
+def _powers_of_two(scale: Floats) -> bool:
+    return bool(np.all(np.frexp(scale)[0] == 0.5))
+
+
+def _offsets(known: Quantization) -> tuple[int, int]:
+    """Least and greatest difference of a code and its zero point; a symmetric range is without its least code."""
+    low, high = (np.rint(end / known.scale).astype(np.int64) for end in known.range)
+    symmetric = known.signed and not known.zero_point.any()
+    return int(low.min()) + symmetric, int(high.max())
+
+
+def _bits(largest: int) -> int:
+    """Bits of mantissas that hold integers up to ``largest`` in magnitude."""
+    return largest.bit_length() + 1
+
+
+def static_exponent_of(known: Quantization, config: NpuConfig) -> int | None:
+    """The exponent that a power of two as scale means; ``None`` for others, and beyond the exponents of ``config``."""
+    if known.axis is not None or not _powers_of_two(known.scale):
+        return None
+    more = _bits(max(map(abs, _offsets(known)))) - config.act_mant
+    exponent = int(np.frexp(float(known.scale))[1]) - 1 + max(more, 0)
+    return exponent if config.act.exp_min <= exponent <= config.act.exp_max else None
+
+
+def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
+    """Static exponents that an exporter chose, by tensor; inputs have dynamic ones, and :func:`grids_of`."""
+    computed = {name: known for name, known in graph.quantization.items() if name not in graph.inputs}
+    found = {name: static_exponent_of(known, config) for name, known in computed.items()}
+    return {name: exponent for name, exponent in found.items() if exponent is not None}
+
+
+def grids_of(graph: Graph, config: NpuConfig) -> dict[str, Grid]:
+    """What the host rounds inputs to, where their scales are powers of two.
+
+    The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
+    elements of its block a bit.
+    """
+    found = {}
+    for name, known in graph.quantization.items():
+        if name in graph.inputs and known.axis is None and _powers_of_two(known.scale):
+            least, greatest = _offsets(known)
+            if -least == greatest and _bits(greatest + 1) <= config.act_mant:
+                least -= 1
+            found[name] = Grid(int(np.frexp(float(known.scale))[1]) - 1, least, greatest)
+    return found
+
+
+def inexact(
+    graph: Graph, layers: Collection[AnyLayer], narrow: Collection[str], config: NpuConfig, formats: Formats
+) -> tuple[Inexact, ...]:
+    """What of a quantised model the NPU does not hold exactly.
+
+    Parameters
+    ----------
+    graph : Graph
+        The model.
+    layers : collection of Layer
+        Of the model on the NPU.
+    narrow : collection of str
+        Tensors that lie in narrow memory.
+    config : NpuConfig
+        The NPU.
+    formats : Formats
+        What it was compiled with.
+    """
+    exponents = exponents_of(graph, config)
+    found = [
+        _tensor(name, graph.quantization[name], config, exponents.get(name))
+        for name in narrow
+        if name in graph.quantization
+    ]
+    for layer in layers:
+        nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
+        if isinstance(layer, Layer) and layer.weight is not None and nodes:
+            known = graph.weight_quantization[nodes[0].name]
+            largest = _largest_code(nodes[0].attrs["weight"], known)
+            found.append(_weights(layer, layer.weight, largest, known, config, formats.mantissa(layer, config)))
+    return tuple(one for one in found if one is not None)
+
+
+def _tensor(name: str, known: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
+    least, greatest = _offsets(known)
+    codes = np.arange(least, greatest + 1) if known.bits <= 16 else np.linspace(least, greatest, 1 << 16)
+    values = np.multiply.outer(known.scale.reshape(-1), codes)
+    held = _held(values, config.act, exponent)
+    return _inexact(name, False, known, config.act_mant, max(-least, greatest), values, held)
+
+
+def _held(values: Floats, fmt: BlockFormat, exponent: int | None) -> Floats:
+    """Blocks ``[blocks, values]`` as mantissas of a format."""
+    if exponent is None:
+        exponents = np.maximum(floor_log2(np.abs(values).max(axis=1, keepdims=True)) - fmt.headroom, fmt.exp_min)
+    else:
+        exponents = np.full((len(values), 1), exponent)
+    mants = np.clip(np.rint(np.ldexp(values, -exponents)), -fmt.q_max, fmt.q_max)
+    return np.asarray(np.ldexp(mants, exponents))
+
+
+def _largest_code(weight: Floats, known: Quantization) -> int:
+    """Greatest distance of a code from its zero point."""
+    scale = known.scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return int(np.rint(np.abs(weight) / scale).max())
+
+
+def _weights(
+    layer: Layer, weight: Floats, largest: int, known: Quantization, config: NpuConfig, mant: int
+) -> Inexact | None:
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    held = rounded(weight, config, mant)
+    return _inexact(layer.name, True, known, mant, largest, weight, held)
+
+
+def _inexact(
+    name: str, weights: bool, known: Quantization, mant: int, largest: int, values: Floats, held: Floats
+) -> Inexact | None:
+    error = float(np.linalg.norm(held - values) / max(float(np.linalg.norm(values)), 1e-30))
+    if error == 0:
+        return None
+    reasons = []
+    if _bits(largest) > mant:
+        reasons.append(f"needs mantissas of {_bits(largest)} bits, not {mant}")
+    if not _powers_of_two(known.scale):
+        reasons.append("scales are rounded, being no powers of two")
+    if not reasons:
+        reasons.append("exponents are beyond those of the NPU")
+    return Inexact(name, weights, _describe(known), ", ".join(reasons), error)
+
+
+def _describe(known: Quantization) -> str:
+    """The type of the codes, the zero point if there is one, and the scale."""
+    kind = f"{'' if known.signed else 'u'}int{known.bits}"
+    zero = _span(known.zero_point)
+    return f"{kind}, {f'zero point {zero}, ' if known.zero_point.any() else ''}scale {_span(known.scale)}"
+
+
+def _span(values: npt.ArrayLike) -> str:
+    least, greatest = float(np.min(values)), float(np.max(values))
+    return f"{least:g}" if least == greatest else f"{least:g} to {greatest:g}"

@@ -1,0 +1,43 @@
+"""Lanes of native vectors that no element of a tensor lies in.
+
+They are computed like all others. Were their weights and constants zero, a reciprocal would meet a zero there, a
+logarithm too, and flags would tell of numbers that nobody reads; and a block would take its exponent from them. So a
+spare lane holds a copy of the nearest element before it, or behind it if there is none: its weights, its constants, its
+input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.ir.curves import Floats
+from concord.compiler.ir.layers import Layer, Reduction
+from concord.compiler.ir.layout import Ids
+
+
+def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
+    """For every place along the last axis the nearest used one before it, or else behind it; itself if none is."""
+    places = np.arange(used.shape[-1])
+    before = np.maximum.accumulate(np.where(used, places, -1), axis=-1)
+    last = used.shape[-1]
+    behind = np.flip(np.minimum.accumulate(np.flip(np.where(used, places, last), -1), axis=-1), -1)
+    found = np.where(before >= 0, before, behind)
+    return np.asarray(np.where(found == last, places, found))
+
+
+def filled(values: Floats) -> Floats:
+    """Constants ``[..., native]`` with copies where they are NaN, and zeros where there is nothing to copy."""
+    copied = np.take_along_axis(values, nearest(~np.isnan(values)), axis=-1)
+    return np.asarray(np.nan_to_num(copied))
+
+
+def filled_weight(layer: Layer) -> Floats:
+    """The weights of a layer, rows of spare lanes being copies; as many rows as its vectors have lanes."""
+    weight = layer.weight
+    assert weight is not None and layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE)
+    lanes = layer.out[2] * layer.target.native
+    full = np.zeros((lanes, *weight.shape[1:]))
+    full[: len(weight)] = weight
+    used = np.asarray(full.reshape(lanes, -1).any(axis=1))
+    used[(layer.ids - layer.target.base) % lanes] = True
+    return np.asarray(full[nearest(used)])

@@ -1,0 +1,113 @@
+"""Number formats that are chosen per tensor or per layer, and what of them a compiled network keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from concord.compiler.ir.curves import Domain, Floats
+from concord.compiler.ir.layers import AnyLayer
+from concord.parts import Part
+from concord.spec.config import NpuConfig
+from concord.spec.formats import MANT_MIN
+
+
+@dataclass(frozen=True)
+class Formats:
+    """What a network is compiled with, beside the formats of the configuration.
+
+    Parameters
+    ----------
+    exponents : mapping of str to int
+        Static exponents by tensor; of narrow tensors that are not there exponents are dynamic.
+    ranges : mapping of str to pair of floats
+        Least and greatest values that functions read in samples, by tensor: what their tables have to cover. Of a
+        normalisation, ``/mean`` and ``/variance`` behind its name; without them it is made for numbers of any size.
+    bounds : mapping of str to pair of floats
+        The same of functions where there are no samples, from bounds that are carried through the network
+        (:mod:`concord.compiler.lowering.bounds`).
+    inputs : mapping of str to pair of floats
+        Ranges of inputs that are known: where such bounds begin.
+    mantissas : mapping of str to int
+        Bits of the mantissas of weights by layer; of layers that are not there those of the configuration. Narrower
+        ones are numbers of the configuration all the same: the words of the matrix memory hold them exactly.
+    means : mapping of str to tuple of float
+        Mean of every input channel of a convolution or product, by node. Where there is a bias, it takes over what the
+        rounding of the weights changes in the mean of the result.
+    parts : mapping of str to tuple of Part
+        Tables of functions that have several, by node; all others have one.
+    plain : tuple of str
+        Functions, by node, that are one table although :mod:`concord.compiler.lowering.scaled` knows something better:
+        it is good enough for what they read.
+    centres : mapping of str to float
+        What the host takes off all elements of an input, by name, where the convolution that reads it can make up for
+        that (:attr:`concord.compiler.lowering.lower.Lowered.movable`).
+    narrow : tuple of str
+        Outputs that leave the NPU as mantissas with an exponent per native vector, as activations do; all others as
+        binary16.
+    weights : mapping of str to array
+        Weights of convolutions and products as they are rounded, by node and in its shape; all others are rounded to
+        the nearest. Not in comparisons.
+    """
+
+    exponents: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, Domain] = field(default_factory=dict)
+    bounds: Mapping[str, Domain] = field(default_factory=dict)
+    inputs: Mapping[str, Domain] = field(default_factory=dict)
+    mantissas: Mapping[str, int] = field(default_factory=dict)
+    means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    plain: tuple[str, ...] = ()
+    centres: Mapping[str, float] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
+    weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+
+    def domain(self, tensor: str) -> Domain | None:
+        """Least and greatest value of a tensor that a function reads, from samples or else from bounds."""
+        return self.ranges.get(tensor, self.bounds.get(tensor))
+
+    def mantissa(self, layer: AnyLayer, config: NpuConfig) -> int:
+        """Bits of the mantissas of the weights of a layer."""
+        return self.mantissas.get(layer.name, config.wgt_mant)
+
+    def check(self, layers: Iterable[AnyLayer], config: NpuConfig) -> None:
+        """``ValueError`` if something is for a layer that is not there or has no weights, or a width does not fit."""
+        layers = list(layers)
+        nodes = {node for layer in layers if layer.weights for node in layer.nodes}
+        if unknown := sorted(set(self.weights) - nodes):
+            raise ValueError(f"weights must be for nodes that have some, not {', '.join(unknown)}")
+        known = [layer.name for layer in layers if layer.weights]
+        for name, width in self.mantissas.items():
+            if name not in known:
+                raise ValueError(f"layers with a mantissa width must be among {', '.join(known)}, not {name}")
+            if not MANT_MIN <= width <= config.wgt_mant:
+                raise ValueError(f"mantissas of {name} must have {MANT_MIN}..{config.wgt_mant} bits, not {width!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values of everything but the weights."""
+        names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means", "centres")
+        parts = {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}
+        return {name: dict(getattr(self, name)) for name in names} | {
+            "parts": parts,
+            "plain": list(self.plain),
+            "narrow": list(self.narrow),
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
+        """Inverse of :meth:`to_dict`."""
+        ranges, bounds, inputs = (
+            {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
+        )
+        means = {name: tuple(mean) for name, mean in values["means"].items()}
+        parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
+        mantissas, centres = values["mantissas"], values["centres"]
+        plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
+        return cls(
+            values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, centres, narrow, weights or {}
+        )
+
+
+#: Everything as the configuration has it, exponents dynamic.
+DEFAULT = Formats()

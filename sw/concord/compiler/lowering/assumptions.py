@@ -1,0 +1,110 @@
+"""What a compilation took for granted where no samples say it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+from concord.compiler.ir.activations import depends, domain_of
+from concord.compiler.ir.curves import Curve, Domain, Proven, Span
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.bounds import assumed
+from concord.compiler.lowering.lower import Lowered, Norms
+from concord.compiler.lowering.normalisations import assumed_variances
+from concord.graph.ir import Graph
+from concord.parts import Part
+from concord.spec.config import NpuConfig
+from concord.tables import domain_by_default
+
+#: Why a normalisation is not for numbers of any size.
+_NO_ROOM = "from the inputs, as memories have no room for instructions and tables for any"
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """One thing that was taken for granted.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer, or of an input of the network.
+    what : str
+        What the range is of.
+    range : pair of floats
+        Least and greatest value that is covered.
+    reason : str
+        Where it is from.
+    """
+
+    layer: str
+    what: str
+    range: Domain
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        return f"{self.layer}: {self.what} {self.range[0]:g} to {self.range[1]:g} ({self.reason})"
+
+
+def assumptions(
+    graph: Graph, given: Formats, complete: Formats, lowered: Lowered, config: NpuConfig
+) -> tuple[Assumed, ...]:
+    """What was assumed of inputs and tables; nothing if samples, or the network itself, say all of it.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    given, complete : Formats
+        What was asked for, and with bounds for all tables (:func:`concord.compiler.lowering.bounds.with_bounds`).
+    lowered : Lowered
+        The compiled network.
+    config : NpuConfig
+        What it is compiled for.
+    """
+    carried: set[Curve] = set()
+    for node in graph.nodes:
+        if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in given.ranges:
+            functions = tuple((name, tuple(sorted(found.items()))) for name, found in node.attrs["functions"])
+            carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
+    found = []
+    for layer in lowered.layers:
+        for functions, domain in dict.fromkeys(layer.curves):
+            if isinstance(domain, Part | Proven | Span) or not depends(functions):
+                continue
+            what = f"the table of {'+'.join(name for name, _ in functions)} covers"
+            if domain is None:
+                found.append(Assumed(layer.name, what, domain_by_default(functions[0][0]), "default"))
+            elif (functions, domain) in carried:
+                found.append(Assumed(layer.name, what, domain, "from the inputs"))
+    for node in graph.nodes:
+        if node.op == "Normalise" and lowered.norms is not Norms.ANY:
+            covered = assumed_variances(node, lowered.norms, complete, config)
+            if covered is not None:
+                found.append(Assumed(node.name, "the normalisation covers variances from", covered, _NO_ROOM))
+    if not any(one.reason in ("from the inputs", _NO_ROOM) for one in found):
+        return tuple(found)
+    inputs = assumed(graph, given.inputs).items()
+    shape = {True: "normal, deviation 1, within", False: "values from"}
+    return (*(Assumed(name, shape[one.normal], (one.low, one.high), one.reason) for name, one in inputs), *found)
+
+
+def assumption_table(found: Sequence[Assumed]) -> Table:
+    """Assumptions for a terminal."""
+    shown = Table(
+        title="Assumed, as no samples say it (--calibrate)",
+        caption="Values beyond are cut off, and concord run says so.",
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        caption_justify="left",
+        padding=(0, 1, 0, 0),
+    )
+    for column in ("input or layer", "what", "range", "reason"):
+        shown.add_column(column, overflow="fold")
+    for one in found:
+        shown.add_row(one.layer, one.what, f"{one.range[0]:g} to {one.range[1]:g}", one.reason)
+    return shown

@@ -1,0 +1,339 @@
+"""Bounds on the tensors of a network without samples: carried through it, in the worst case and by statistics.
+
+The worst case holds for every input in its range, and grows with every product until it says nothing. Statistics say
+what is to be expected: the network in double precision on seeded random inputs, some with elements that have nothing in
+common, some with elements that are all alike, as neighbouring pixels nearly are. Of both the tighter end is taken, and
+:attr:`Bound.source` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from concord.compiler.ir.activations import depends
+from concord.compiler.ir.curves import Domain
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.moments import moments
+from concord.compiler.lowering.scaled import covers_all, is_power
+from concord.graph import execute
+from concord.graph.cost import macs
+from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ops import OPS, Kind
+from concord.spec.formats import HALF_MAX
+
+#: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
+DEVIATIONS = 8.0
+#: Random samples, fewer of large networks: this many multiply-accumulates in all.
+_SAMPLES, _WORK = 32, 1 << 30
+_SEED = 12
+#: Stands for infinity, so that differences stay numbers.
+_HUGE = 1e30
+#: Functions that rise, or stay, all the way.
+_RISING = (
+    "identity", "relu", "elu", "hardsigmoid", "sigmoid", "tanh", "exp", "erf", "softplus", "sqrt", "log",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is known of the values of a tensor.
+
+    Parameters
+    ----------
+    low, high : float
+        Least and greatest value that must be reckoned with.
+    mean, sigma : float
+        Mean and standard deviation to be expected, over all elements.
+    worst : Domain
+        What no input within its range goes beyond; infinite where that is not known.
+    source : str
+        Where ``low`` and ``high`` are from: ``"worst case"``, ``"statistics"`` or, one end each, ``"both"``.
+    """
+
+    low: float
+    high: float
+    mean: float
+    sigma: float
+    worst: Domain
+    source: str
+
+    @property
+    def rms(self) -> float:
+        """Root mean square to be expected."""
+        return float(np.hypot(self.mean, self.sigma))
+
+    @property
+    def domain(self) -> Domain:
+        """Both ends."""
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What is assumed of an input: its range, whether it is normal or uniform in it, and why."""
+
+    low: float
+    high: float
+    normal: bool
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """For a message."""
+        what = "normal, deviation 1, within" if self.normal else "values in"
+        return f"{what} {self.low:g} to {self.high:g} ({self.reason})"
+
+
+def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
+    """What is assumed of every input.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    given : mapping of str to pair of floats, optional
+        Ranges of inputs that are known.
+
+    Raises
+    ------
+    ValueError
+        If a range is of no input, or its ends are not finite or not in order.
+    """
+    given = given or {}
+    for name, (low, high) in given.items():
+        if name not in graph.inputs:
+            raise ValueError(f"input with a range must be one of {', '.join(graph.inputs)}, not {name!r}")
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ValueError(f"range of {name} must be two finite numbers low < high, not {low!r}, {high!r}")
+    found = {}
+    for name in graph.inputs:
+        if name in given:
+            found[name] = Assumption(float(given[name][0]), float(given[name][1]), False, "given")
+        elif name in graph.quantization:
+            ends = graph.quantization[name].range
+            found[name] = Assumption(float(ends[0].min()), float(ends[1].max()), False, "what its codes mean")
+        else:
+            found[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
+    return found
+
+
+def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Bound]:
+    """Bounds on all tensors of a network.
+
+    Parameters
+    ----------
+    graph, given
+        As for :func:`assumed`.
+
+    Raises
+    ------
+    ValueError
+        As :func:`assumed`.
+    """
+    inputs = assumed(graph, given)
+    return _bounds(graph, inputs, _values(graph, inputs))
+
+
+def _values(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats]:
+    """All tensors for random inputs."""
+    with np.errstate(all="ignore"):
+        return execute.run(graph, _samples(graph, inputs), keep="all")
+
+
+def _bounds(graph: Graph, inputs: Mapping[str, Assumption], values: Mapping[str, Floats]) -> dict[str, Bound]:
+    worst = _worst(graph, inputs)
+    return {name: _bound(np.nan_to_num(values[name], posinf=_HUGE, neginf=-_HUGE), worst[name]) for name in values}
+
+
+def with_bounds(graph: Graph, formats: Formats) -> Formats:
+    """Formats with bounds on what functions read where there are no samples and their tables depend on it.
+
+    Where nothing is known of an input, powers and logarithms are to be right for numbers of any size. Of normalisations
+    there are variances to be expected: their median, and what nine out of ten are below.
+    """
+    functions = [node for node in graph.nodes if node.op == "Function" and not covers_all(node, formats)]
+    reading = {node.inputs[0]: node for node in functions if depends(node.attrs["functions"])}
+    missing = {name: node for name, node in reading.items() if formats.domain(name) is None}
+    norms = [node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges]
+    inputs = assumed(graph, formats.inputs)
+    known = not any(one.normal for one in inputs.values())
+    if not missing and not norms:
+        return formats
+    values = _values(graph, inputs)
+    found = _bounds(graph, inputs, values)
+    domains = {name: found[name].domain for name in missing}
+    for name, node in missing.items():
+        if not known and is_power(node) and node.name not in formats.plain:
+            domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(HALF_MAX), float(HALF_MAX)
+    for node in norms:
+        variances = np.nan_to_num(moments(graph, node, values[node.inputs[0]])["variance"], nan=0.0, posinf=_HUGE)
+        low, high = np.quantile(variances, (0.5, 0.9))
+        domains[f"{node.name}/expected"] = float(low), float(high)
+    return replace(formats, bounds={**formats.bounds, **domains})
+
+
+def _bound(values: Floats, worst: tuple[Floats, Floats]) -> Bound:
+    """The tighter ends of what random samples and the worst case say."""
+    ends = float(worst[0].min()), float(worst[1].max())
+    with np.errstate(over="ignore"):
+        mean, sigma = float(values.mean()), float(values.std())
+    low = max(ends[0], min(mean - DEVIATIONS * sigma, float(values.min())))
+    high = min(ends[1], max(mean + DEVIATIONS * sigma, float(values.max())))
+    sources = {"worst case" if end == limit else "statistics" for end, limit in ((low, ends[0]), (high, ends[1]))}
+    known = float(ends[0]) if ends[0] > -_HUGE else -np.inf, float(ends[1]) if ends[1] < _HUGE else np.inf
+    return Bound(low, high, mean, sigma, known, "both" if len(sources) > 1 else sources.pop())
+
+
+def _samples(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats]:
+    """Random inputs: in turn white, alike in all elements, and half of each."""
+    rng = np.random.default_rng(_SEED)
+    count = int(np.clip(_WORK // max(macs(graph), 1), 3, _SAMPLES))
+    found = {}
+    for name, assumption in inputs.items():
+        shape = graph.sample_shape(name)
+        white, alike = rng.normal(size=(count, *shape)), rng.normal(size=(count, *[1] * len(shape)))
+        common = np.array([0.0, 1.0, 0.5])[np.arange(count) % 3].reshape(-1, *[1] * len(shape))
+        mixed = np.sqrt(1 - common) * white + np.sqrt(common) * alike
+        if assumption.normal:
+            found[name] = np.clip(mixed, assumption.low, assumption.high)
+        else:  # about uniform: the logistic function is near the distribution function of normal numbers
+            share = 1 / (1 + np.exp(-1.702 * mixed))
+            found[name] = assumption.low + (assumption.high - assumption.low) * share
+    return found
+
+
+# The worst case ----------------------------------------------------------------------------------
+
+#: Least and greatest values of the elements of a tensor, behind an axis of length 1.
+Ends = tuple[Floats, Floats]
+
+
+def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
+    """Ends of all tensors, for every input in its range."""
+    found: dict[str, Ends] = {}
+    for name in graph.inputs:
+        shape = (1, *graph.shapes[name])
+        found[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
+    for node in graph.nodes:
+        ends = [found[name] if name else None for name in node.inputs]
+        rule = _RULES.get(node.op, _moving if OPS[node.op].kind is Kind.MOVING else _unknown)
+        for name, (low, high) in zip(node.outputs, rule(graph, node, ends), strict=True):
+            if name:
+                found[name] = (
+                    np.nan_to_num(low, nan=-_HUGE, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE),
+                    (np.nan_to_num(high, nan=_HUGE, posinf=_HUGE, neginf=-_HUGE).clip(-_HUGE, _HUGE)),
+                )
+    return found
+
+
+def _evaluate(node: Node, *inputs: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        return OPS[node.op].evaluate(node, list(inputs))[0]
+
+
+def _moving(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Both ends go the way of the elements; maxima and means rise with every element."""
+    low, high = (OPS[node.op].evaluate(node, [one[k] if one else None for one in ends]) for k in (0, 1))
+    return list(zip(low, high, strict=True))
+
+
+def _linear(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Products with constants: the middle, and the radius times the sizes of the weights."""
+    assert ends[0] is not None
+    low, high = ends[0]
+    middle = _evaluate(node, (low + high) / 2)
+    sizes = node.with_attrs(weight=np.abs(node.attrs["weight"]), bias=np.zeros_like(node.attrs["bias"]))
+    radius = _evaluate(sizes, (high - low) / 2)
+    return [(middle - radius, middle + radius)]
+
+
+def _product(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Products of two tensors."""
+    (a, b) = (((one[0] + one[1]) / 2, (one[1] - one[0]) / 2) for one in ends if one is not None)
+    middle = _evaluate(node, a[0], b[0])
+    radius = _evaluate(node, np.abs(a[0]) + a[1], np.abs(b[0]) + b[1]) - _evaluate(node, np.abs(a[0]), np.abs(b[0]))
+    return [(middle - radius, middle + radius)]
+
+
+def _binary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Sums, products, maxima: the extremes are at the corners; a square is not below zero."""
+    first = ends[0]
+    assert first is not None
+    if len(ends) == 1:
+        found = [_evaluate(node, end) for end in first]
+    elif node.inputs[0] == node.inputs[1]:
+        points = _points(first)
+        return [_everywhere(_evaluate(node, points, points), (1, *graph.shapes[node.outputs[0]]))]
+    else:
+        assert ends[1] is not None
+        found = [_evaluate(node, a, b) for a in first for b in ends[1]]
+    return [(np.minimum.reduce(found), np.maximum.reduce(found))]
+
+
+def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Functions of one element: the ends where they rise all the way, else many points of what all elements cover."""
+    assert ends[0] is not None
+    if node.op == "Clip" or all(name in _RISING for name, _ in node.attrs["functions"]):
+        low, high = (_evaluate(node, np.clip(end, -HALF_MAX, HALF_MAX)) for end in ends[0])
+        return [(low, high)]
+    values = _evaluate(node, _points(ends[0]))
+    return [_everywhere(values, (1, *graph.shapes[node.outputs[0]]))]
+
+
+def _points(ends: Ends) -> Floats:
+    """Numbers that a tensor may have, in the range of binary16: evenly spread over all, and densely around zero."""
+    low, high = (float(np.clip(end, -HALF_MAX, HALF_MAX)) for end in (ends[0].min(), ends[1].max()))
+    tiny = 2.0**-24
+    even = np.concatenate([np.linspace(low, high, 4097), np.linspace(-16, 16, 4097), [-tiny, 0.0, tiny]])
+    return np.asarray(np.clip(even, low, high))
+
+
+def _everywhere(values: Floats, shape: tuple[int, ...]) -> Ends:
+    """The least and the greatest of values, which are points of a curve, with a little room, for every element."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    slack = 2.0**-12
+    return np.full(shape, low - slack * abs(low)), np.full(shape, high + slack * abs(high))
+
+
+def _softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    shape = (1, *graph.shapes[node.outputs[0]])
+    return [(np.zeros(shape), np.ones(shape))]
+
+
+def _log_softmax(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """The greatest element is at most the logarithm of their number below the logarithm of the sum."""
+    assert ends[0] is not None
+    low, high = ends[0]
+    axis = node.attrs["axis"] + 1
+    return [(low - high.max(axis=axis, keepdims=True) - np.log(high.shape[axis]), np.zeros_like(high))]
+
+
+def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """All of what is divided may be one element."""
+    shape = graph.shapes[node.outputs[0]]
+    most = np.sqrt(float(np.prod([shape[axis] for axis in node.attrs["axes"]]))) * np.abs(node.attrs["scale"])
+    limit = np.broadcast_to(most, (1, *shape))
+    return [(-limit, limit)]
+
+
+def _unknown(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """Nothing is known: of recurrent layers."""
+    shapes = [(1, *graph.shapes[name]) if name else (1,) for name in node.outputs]
+    return [(np.full(shape, -_HUGE), np.full(shape, _HUGE)) for shape in shapes]
+
+
+Rule = Callable[[Graph, Node, list[Ends | None]], list[Ends]]
+_RULES: dict[str, Rule] = {
+    "Conv": _linear,
+    "Dense": _linear,
+    "MatMul": _product,
+    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min"), _binary),
+    **dict.fromkeys(("Clip", "Function"), _unary),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "AveragePool", "Expand", "Apart"), _moving),
+    "Softmax": _softmax,
+    "LogSoftmax": _log_softmax,
+    "Normalise": _normalise,
+}

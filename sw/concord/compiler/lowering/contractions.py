@@ -1,0 +1,152 @@
+"""Products of two tensors, and softmax.
+
+The matrix memory holds constants, so a product of two tensors is made of element-wise products and a sum, for which one
+of three ways is chosen when it is known where the factors lie:
+
+* elements that meet are in the same lanes already: one chain multiplies every pair of vectors;
+* a product with a matrix of zeros and ones brings those of the first factor to the lanes of the second one, or of the
+  second one to those of the first, and the multifunction units multiply what comes out of it.
+
+The sum is a product with ones: depthwise over positions, dense over lanes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
+from concord.compiler.ir.layout import Ids, LayoutError, Storage, Walk
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.meeting import meet, own_indices, side, spreading, summable
+from concord.compiler.lowering.reductions import apart, form, masked
+from concord.graph.ir import Node
+from concord.spec.isa import VECTOR_ADDR_BITS, Op
+
+#: Exponentials that a softmax takes for zero have a sum below exp of minus this, beside 1 for the largest.
+_NEGLIGIBLE = 5.5
+
+
+def _placed(places: tuple[Ids, Ids], target: Storage) -> Ids:
+    return np.asarray(target.base + places[0] * target.native + places[1])
+
+
+def expand(lowering: Lowering, node: Node) -> None:
+    """A product with a matrix of zeros and ones."""
+    (tensor,), like, shape = node.inputs, node.attrs["like"], tuple(node.attrs["shape"])
+    storages = lowering.done.storages
+    a, other = (side(storages, lowering.whole(name), shape) for name in (tensor, like))
+    found = spreading(a, other, own_indices(shape, lowering.graph.shapes[like]))
+    height, width, rows = found.size
+    source = found.source
+    walk = Walk(a.storage, source.start, height, width, a.storage.tiles, source.outer, source.inner, np.arange(0))
+    lowering.add(
+        node, walk, Reduction.DENSE, found.weight[:, None, None], Window(), (height, width, rows),
+        lambda target: _placed(found.places, target),
+    )  # fmt: skip
+
+
+def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
+    """An element-wise operation of two tensors, both of which are broadcast."""
+    shape, storages = lowering.graph.shapes[node.outputs[0]], lowering.done.storages
+    a, b = (side(storages, lowering.whole(name), shape) for name in node.inputs)
+    found = meet(a, b)
+    first, second = found.first, found.second
+    walk = Walk(a.storage, first.start, *found.size, first.outer, first.inner, np.arange(0), first.row)
+    layer = lowering.add(
+        node, walk, Reduction.NONE, None, Window(), found.size, lambda target: _placed(found.places, target)
+    )
+    layer.target.uniform = a.storage.uniform
+    operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
+    layer.append([Step(op, operand)])
+    return layer
+
+
+def matmul(lowering: Lowering, node: Node) -> list[Node]:
+    """Element-wise products ``[..., I, J, K]`` and their sum over K, in the way that moves least."""
+    graph = lowering.graph
+    (first, second), y = node.inputs, node.outputs[0]
+    rows, columns = graph.shapes[y][-2:]
+    inner = graph.shapes[first][-1]
+    full = (*graph.shapes[y][:-2], rows, columns, inner)
+    if math.prod(full) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
+        raise LayoutError(f"products of the elements {list(full)} must be at most {limit}, not {math.prod(full)}")
+    rank = len(graph.shapes[second])
+    a = lowering.part(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
+    turned = lowering.part(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
+    b = lowering.part(node, "Reshape", "columns", turned.outputs, shape=(*graph.shapes[second][:-2], 1, columns, inner))
+    for factor in (first, second):
+        lowering.whole(factor)
+    made = [a, turned, b]
+    names = (a.outputs[0], b.outputs[0])
+    way = _way(lowering, (first, second), names, full)
+    if way is not None:
+        moved, like = names[way], names[1 - way]
+        made.append(lowering.part(node, "Expand", "spread", (moved,), shape=full, like=like))
+        names = (made[-1].outputs[0], like)
+    made.append(lowering.part(node, "Mul", "products", names))
+    together = {"together": (len(full) - 2,)} if math.prod(full[:-2]) == 1 else {}
+    attrs = {"axes": (len(full) - 1,), "keepdims": False, "product": True, **together}
+    return [*made, Node("ReduceSum", node.name, made[-1].outputs, (y,), attrs)]
+
+
+def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], shape: tuple[int, ...]) -> int | None:
+    """Which factor must be brought to the lanes of the other one; ``None`` if they can meet as they are."""
+    storages, graph, config = lowering.done.storages, lowering.graph, lowering.config
+    views = [lowering.view(tensors[0]), lowering.view(tensors[1]).swapaxes(-1, -2)]
+    sides = [side(storages, view.reshape(graph.shapes[name]), shape) for view, name in zip(views, names, strict=True)]
+    reasons = []
+    try:
+        if summable(shape, meet(*sides).places[1], *(each.position for each in sides)):
+            return None
+    except LayoutError as error:
+        reasons.append(str(error))
+    ways = []
+    for k in (0, 1):
+        try:
+            found = spreading(sides[k], sides[1 - k], own_indices(shape, graph.shapes[names[1 - k]]))
+            beats, steps = config.beats, sides[k].storage.tiles * config.native // config.lanes
+            if summable(shape, found.places[1], sides[k].position):
+                ways.append((math.prod(found.size) * (max(beats, steps) + (0 if found.in_step else beats)), k))
+        except LayoutError as error:
+            reasons.append(str(error))
+    if not ways:
+        reasons = list(dict.fromkeys(reasons)) or ["what is added must be in one lane, or in one position"]
+        raise LayoutError("factors do not meet: " + "; ".join(reasons))
+    return min(ways)[1]
+
+
+def softmax(lowering: Lowering, node: Node) -> list[Node]:
+    """Maximum, difference, exponential, sum, reciprocal, product; for LogSoftmax logarithm and difference instead."""
+    (x,), axis = node.inputs, node.attrs["axis"]
+    if (moved := apart(lowering, node, x, (axis,))) is not None:
+        return [moved, node.replace(inputs=moved.outputs)]
+    reduced = {"axes": (axis,), "keepdims": True}
+    size = lowering.graph.shapes[x][axis]
+    found = form(lowering, x, (axis,))
+    made: list[Node] = []
+    # The difference is that of x itself: the least number less a maximum would overflow in lanes that nobody reads.
+    compared = x
+    if found.inside and not found.walk.full:
+        made.append(masked(lowering, node, x))
+        (compared,) = made[0].outputs
+
+    def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
+        made.append(lowering.part(node, op, what, inputs, **attrs))
+        return made[-1].outputs[0]
+
+    least = -_NEGLIGIBLE - math.log(size)
+    top = add("ReduceMax", "maximum", compared, **reduced, masked=True)
+    below = difference = add("Sub", "difference", x, top)
+    if not found.inside and not found.walk.full:
+        # Their exponentials would be large, and the others lose bits in the same block.
+        made.append(masked(lowering, node, below))
+        (below,) = made[-1].outputs
+    power = add("Function", "exp", below, functions=(("exp", {}),), domain=(least, 0.0))
+    total = add("ReduceSum", "sum", power, **reduced)
+    last = "log" if node.op == "LogSoftmax" else "reciprocal"
+    factor = add("Function", last, total, functions=((last, {}),), domain=(1.0, float(max(size, 2))))
+    if node.op == "LogSoftmax":
+        return [*made, Node("Sub", node.name, (difference, factor), node.outputs)]
+    return [*made, Node("Mul", node.name, (power, factor), node.outputs)]

@@ -1,0 +1,165 @@
+"""Windows that are larger than those of a chain, in stages: maxima of maxima, means of means.
+
+A window of k elements along an axis is k / a windows of a elements behind one another. Stages read narrow tensors, so
+every stage of a mean rounds once more; maxima are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+import numpy as np
+
+from concord.compiler.ir.layout import LayoutError
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.reach import PADDED_STRIDE, TAPS, TILES
+from concord.graph.ir import Node
+from concord.graph.ops.windows import divisors, window_counts
+from concord.spec.config import NpuConfig
+
+
+def most(op: str, config: NpuConfig, inside: bool = False) -> int:
+    """Elements of a window along one axis, or, ``inside``, native vectors of a position, that one chain reduces."""
+    if op in ("MaxPool", "ReduceMax"):
+        return TAPS
+    return min(TILES if inside else TAPS, config.max_terms)
+
+
+def fits(op: str, kernel: tuple[int, ...], config: NpuConfig, inside: bool = False) -> bool:
+    """Whether one chain reduces such windows, or so many native vectors; only a sum has a greatest number of terms."""
+    summed = op not in ("MaxPool", "ReduceMax")
+    return max(kernel) <= most(op, config, inside) and not (summed and prod(kernel) > config.max_terms)
+
+
+def divisor(number: int, limit: int, unit: int = 1) -> int:
+    """The greatest divisor up to ``limit`` that is a multiple of ``unit``; 1 if there is none."""
+    return next((k for k in range(min(number, limit), 1, -1) if number % k == 0 and k % unit == 0), 1)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A window along one axis, with padding at its begin and end."""
+
+    axis: int
+    kernel: int
+    stride: int
+    dilation: int
+    pads: tuple[int, int]
+
+    def attrs(self, rank: int) -> dict[str, tuple[int, ...]]:
+        """As attributes of a pooling."""
+
+        def along(value: int, other: int) -> tuple[int, ...]:
+            return tuple(value if axis == self.axis else other for axis in range(rank))
+
+        pads = (*along(self.pads[0], 0), *along(self.pads[1], 0))
+        return {
+            "kernel": along(self.kernel, 1), "strides": along(self.stride, 1), "dilations": along(self.dilation, 1),
+            "pads": pads,
+        }  # fmt: skip
+
+
+def pool(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Stages of a pooling whose windows are too large.
+
+    Raises
+    ------
+    LayoutError
+        If windows along an axis are larger than those of a chain and overlap in a way that no stages share.
+    """
+    kernel, shape = node.attrs["kernel"], lowering.graph.shapes[node.inputs[0]]
+    if fits(node.op, kernel, lowering.config):
+        return None
+    rank = len(kernel)
+    lowering.view(node.inputs[0])  # an input is stored for windows
+    if kernel == shape[-rank:] and not any(node.attrs["pads"]):
+        axes = tuple(range(len(shape) - rank, len(shape)))
+        op = "ReduceMax" if node.op == "MaxPool" else "ReduceMean"
+        return [Node(op, node.name, node.inputs, node.outputs, {"axes": axes, "keepdims": True})]
+    parts, value = [], node.inputs[0]
+    for stage in _stages(node, shape[-rank:], most(node.op, lowering.config)):
+        attrs = stage.attrs(rank)
+        if node.op == "AveragePool":
+            attrs["counted"] = attrs["pads"]
+        parts.append(lowering.part(node, node.op, "stage", (value,), **attrs))
+        value = parts[-1].outputs[0]
+    if node.op == "AveragePool" and (counts := divisors(node, shape[-rank:])).min() < prod(kernel):
+        ratio = prod(kernel) / counts  # not all of the padding is counted
+        return [*parts, Node("Mul", node.name, (value,), node.outputs, {"constant": ratio})]
+    return [*parts[:-1], parts[-1].replace(name=node.name, outputs=node.outputs)]
+
+
+def _stages(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_Stage]:
+    """Windows along one axis after the other, the last one first, none with more than ``limit`` elements."""
+    kernel, pads, counts = (
+        node.attrs["kernel"],
+        node.attrs["pads"],
+        window_counts(node.attrs, node.attrs["kernel"], spatial),
+    )
+    for axis in reversed(range(len(kernel))):
+        size, dilation = kernel[axis], node.attrs["dilations"][axis]
+        around = (pads[axis], pads[len(kernel) + axis])
+        stride = node.attrs["strides"][axis] if counts[axis] > 1 else size * dilation
+        while size > limit:
+            part = divisor(gcd(size, stride), min(limit, PADDED_STRIDE) if any(around) else limit)
+            if part == 1 or dilation > 1 or max(around) >= part:
+                raise LayoutError(
+                    f"windows over {limit} elements along an axis must be made of equal parts that the stride is a "
+                    f"multiple of, without dilation and with less padding than a part, not {size} with stride {stride}"
+                )
+            yield _Stage(axis, part, part, 1, around)
+            size, stride, around = size // part, stride // part, (0, 0)
+        if (size, stride, *around) != (1, 1, 0, 0):
+            yield _Stage(axis, size, stride if counts[axis] > 1 else 1, dilation, around)
+
+
+def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> list[Node] | None:
+    """Stages of a reduction over ``axes``, each longer than 1: one axis after the other, a long one in parts.
+
+    With ``inside``, what is reduced lies in one position, and parts must be whole native vectors. ``None`` if that is
+    not possible.
+    """
+    value, attrs = node.inputs[0], {key: node.attrs[key] for key in node.attrs if key not in ("axes", "keepdims")}
+    shape = lowering.graph.shapes[value]
+
+    def reduced(tensor: str, axis: int) -> Node:
+        return lowering.part(node, node.op, "stage", (tensor,), axes=(axis,), keepdims=True, **attrs)
+
+    def rest(stage: Node) -> Node:
+        """What is left for the node itself; products are counted where they are added up first."""
+        return node.replace(inputs=stage.outputs).with_attrs(product=False)
+
+    if len(axes) > 1:
+        stage = reduced(value, axes[-1])
+        return [stage, rest(stage)]
+    (axis,) = axes
+    size = shape[axis]
+    unit = lowering.config.native if inside else 1
+    part = divisor(size, most(node.op, lowering.config, inside) * unit, unit)
+    if 1 < part < size:
+        folded = (*shape[:axis], size // part, part, *shape[axis + 1 :])
+        fold = lowering.part(node, "Reshape", "folded", (value,), shape=folded)
+        stage = reduced(fold.outputs[0], axis + 1)
+        back = lowering.part(
+            node, "Reshape", "unfolded", stage.outputs, shape=(*folded[: axis + 1], *folded[axis + 2 :])
+        )
+        return [fold, stage, back, rest(back)]
+    return None if inside else _halves(lowering, node, value, axis, reduced)
+
+
+def _halves(lowering: Lowering, node: Node, value: str, axis: int, reduced: Callable[[str, int], Node]) -> list[Node]:
+    """A reduction over a prime number of elements: two halves meet in an element-wise operation."""
+    size = lowering.graph.shapes[value][axis]
+    nodes, meet = [], []
+    for start, stop in ((0, size // 2), (size // 2, size)):
+        half = lowering.part(node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,))
+        nodes += [half, reduced(half.outputs[0], axis)]
+        if node.op == "ReduceMean":
+            share = np.asarray((stop - start) / size)
+            nodes.append(lowering.part(node, "Mul", "share", nodes[-1].outputs, constant=share))
+        meet.append(nodes[-1].outputs[0])
+    nodes.append(lowering.part(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(meet)))
+    shape = lowering.graph.shapes[node.outputs[0]]
+    return [*nodes, Node("Reshape", node.name, nodes[-1].outputs, node.outputs, {"shape": shape})]

@@ -1,0 +1,359 @@
+"""Graph to layers: every node becomes a chain, part of one, or a view that costs nothing.
+
+Element-wise operations are fused into the chain that computes their input, as long as nothing else reads it and the
+multifunction units have a station left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from concord.compiler.ir.layers import AnyLayer, Layer, Reduction, Step, Window
+from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering import inputs, reach, steps
+from concord.compiler.lowering.inputs import Unfold
+from concord.feeding import Feed
+from concord.graph.ir import Floats, Graph, Node, fresh
+from concord.graph.ops import OPS, Kind
+from concord.spec.config import NpuConfig
+
+_NOWHERE: Ids = np.empty(0, dtype=np.int64)
+
+
+class Unsupported(ValueError):
+    """What cannot be lowered; ``reasons`` names every node."""
+
+    def __init__(self, name: str, reasons: list[str]):
+        self.reasons = reasons
+        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in reasons))
+
+
+class Norms(Enum):
+    """How normalisations are computed of which no samples tell the variance."""
+
+    #: For any numbers: scaled by the largest one of each group.
+    ANY = "any"
+    #: For variances around what is to be expected, the greatest 768 times the least, by two look-ups.
+    TWICE = "twice"
+    #: The greatest 6 times the least, by one look-up.
+    ONCE = "once"
+
+
+@dataclass
+class Lowered:
+    """Layers of a graph in execution order, with the views of all tensors.
+
+    Parameters
+    ----------
+    graph : Graph
+        What was lowered.
+    storages : Storages
+        All storages.
+    unfold : Unfold
+        How much of a first window the host may unfold.
+    layers : list of Layer
+        In execution order.
+    views : dict
+        Where the elements of every tensor lie.
+    inputs : dict
+        By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
+    unfolded : Unfold
+        How much it has unfolded indeed: with any limit that is not below it would be the same.
+    norms : Norms
+        How normalisations are computed of which no samples tell the variance.
+    feeds : dict
+        By input whose windows are unfolded: how.
+    narrow : tuple of str
+        Outputs that leave from narrow memory, as mantissas and exponents.
+    movable : set of str
+        Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
+        elements.
+    copied : dict
+        By name of a layer that copies: where the elements lay that it copies, in the order of its own ``ids``.
+    gathered : dict
+        By tensor that was brought together in one storage: where its elements were computed.
+    """
+
+    graph: Graph
+    storages: Storages
+    unfold: Unfold
+    layers: list[AnyLayer] = field(default_factory=list)
+    views: dict[str, Ids] = field(default_factory=dict)
+    inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
+    feeds: dict[str, Feed] = field(default_factory=dict)
+    narrow: tuple[str, ...] = ()
+    movable: set[str] = field(default_factory=set)
+    copied: dict[str, Ids] = field(default_factory=dict)
+    gathered: dict[str, Ids] = field(default_factory=dict)
+    norms: Norms = Norms.ANY
+    unfolded: Unfold = Unfold.NONE
+
+
+@dataclass(frozen=True)
+class Table:
+    """How nodes are lowered, by operator.
+
+    Parameters
+    ----------
+    expansions : mapping of str to callable
+        Lowering and node -> the nodes that compute together what the node does, or ``None`` if it is lowered as it is.
+        They are asked when its turn comes, as it depends on where its operands lie.
+    handlers : mapping of str to callable
+        What appends the layers of a node to a lowering, or fuses it into one that is there.
+    """
+
+    expansions: Mapping[str, Expansion]
+    handlers: Mapping[str, Handler]
+
+    def knows(self, node: Node) -> bool:
+        """Whether there is a way to lower an operator."""
+        return node.op in self.handlers or node.op in self.expansions or OPS[node.op].kind is Kind.MOVING
+
+    def parts(self, lowering: Lowering, node: Node) -> list[Node] | None:
+        """The nodes in the place of a node; ``None`` if it is lowered as it is."""
+        expansion = self.expansions.get(node.op)
+        return None if expansion is None else expansion(lowering, node)
+
+
+class Lowering:
+    """Lowers a graph for ``config`` as a table says.
+
+    The host may unfold as much of a first window as ``unfold`` says; ``formats`` are those of tensors and weights;
+    ``norms`` is for normalisations of which they have no range.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        config: NpuConfig,
+        table: Table,
+        unfold: Unfold = Unfold.BOTH,
+        formats: Formats = DEFAULT,
+        norms: Norms = Norms.ANY,
+    ):
+        self.table = table
+        self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+        self.formats = formats
+        self.config = config
+        self.unfold = unfold
+        self.done = Lowered(self.graph, Storages(config.native), unfold, norms=norms, narrow=formats.narrow)
+        self.readers = _readers(self.graph, table)
+
+    def run(self) -> Lowered:
+        """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
+        reasons: list[str] = []
+        failed: set[str] = set()
+        index = 0
+        while index < len(self.graph.nodes):
+            node = self.graph.nodes[index]
+            index += 1
+            if failed.intersection(node.inputs):  # only to find every reason
+                failed.update(node.outputs)
+                if not self.table.knows(node):
+                    reasons.append(f"{node.op} '{node.name}': {_NOT_SUPPORTED}")
+                continue
+            try:
+                if (parts := self.table.parts(self, node)) is not None:
+                    index -= 1
+                    self.graph.nodes[index : index + 1] = parts
+                    self.readers = _readers(self.graph, self.table)
+                else:
+                    self._node(node)
+            except LayoutError as error:
+                reasons.append(f"{node.op} '{node.name}': {error}")
+                failed.update(node.outputs)
+        for name in filter(lambda name: name not in failed, self.graph.outputs):
+            try:
+                self._output(name)
+            except LayoutError as error:
+                reasons.append(f"output '{name}': {error}")
+        if reasons:
+            raise Unsupported(self.graph.name, reasons)
+        return self.done
+
+    def part(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
+        """A node that computes part of what ``node`` does, and its shape."""
+        name = fresh(self.graph, f"{node.name}/{what}")
+        made = Node(op, name, inputs, (name,), attrs)
+        (self.graph.shapes[name],) = OPS[op].shape(made, [self.graph.shapes[tensor] for tensor in inputs])
+        return made
+
+    def _output(self, name: str) -> None:
+        """See to it that an output lies in one storage."""
+        if (self.whole(name) == PAD).any():
+            raise LayoutError("elements must all be computed, none be padding")
+
+    def _node(self, node: Node) -> None:
+        if node.op in self.table.handlers:
+            self.table.handlers[node.op](self, node)
+            reach.check_weights(node, self.config)
+        elif not self.table.knows(node):  # what only moves elements is looked up by those who read them
+            raise LayoutError(_NOT_SUPPORTED)
+
+    # Tensors -----------------------------------------------------------------------------------
+
+    def view(self, tensor: str) -> Ids:
+        """Where a tensor lies; an input gets its storage when something reads it for the first time."""
+        if tensor not in self.done.views:
+            producer = self.graph.producer(tensor)
+            if producer is None:
+                self.store_input(tensor, inputs.first_order(self.graph, tensor))
+            else:
+                self.done.views[tensor] = inputs.moved(producer, [self.view(name) for name in producer.inputs])
+        return self.done.views[tensor]
+
+    def whole(self, tensor: str) -> Ids:
+        """Where a tensor lies, in one storage from now on: several are brought together, or copies of them."""
+        ids = self.view(tensor)
+        if len(self.done.storages.of(ids)) > 1:
+            self.done.gathered[tensor] = ids
+            try:
+                ids = self.done.storages.gather(ids, "elements")
+            except LayoutError:
+                ids = self.done.storages.gather(self._copied(ids), "elements")
+            self.done.views[tensor] = ids
+        return ids
+
+    def store_input(self, tensor: str, order: Ids) -> Storage:
+        """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
+        storage = self.done.storages.new(tensor, *order.shape)
+        reach.check_storage(storage)
+        storage.fixed = True
+        ids = storage.view(order.shape[2])
+        shape = self.graph.shapes[tensor]
+        where = np.full(int(np.prod(shape, dtype=int)), PAD)
+        used = order != PAD
+        where[order[used][::-1]] = ids[used][::-1]
+        self.done.views[tensor] = where.reshape(shape)
+        self.done.inputs[tensor] = storage, order
+        return storage
+
+    def walk(self, ids: Ids, what: str) -> Walk:
+        """Loops for a view, after bringing several storages together where that costs nothing."""
+        storages = self.done.storages
+        if len(storages.of(ids)) == 1:
+            return storages.walk(ids, what)
+        try:
+            return storages.join(ids, what)
+        except LayoutError:
+            return storages.join(self._copied(ids), what)
+
+    def _copied(self, ids: Ids) -> Ids:
+        """A view with copies of those storages that cannot become part of another one: a chain each."""
+        storages, moved = self.done.storages, ids.copy()
+        for storage in storages.of(ids):
+            if storage.host is None and not storage.fixed:
+                continue
+            mine = (ids != PAD) & storages.within(ids, storage)
+            walk = steps.box(storages, ids[mine])
+            out = (walk.height, walk.width, walk.tiles)
+            name = f"{storage.name}.copy{len(self.done.layers)}"
+            target = storages.new(name, out[0], out[1], out[2] * self.config.native)
+            moved[mine] = steps.shifted(ids[mine], walk, target)
+            copy = Layer(name, walk, Reduction.NONE, None, Window(), out, name, target, moved[mine], storage.name)
+            self.done.layers.append(copy)
+            self.done.copied[name] = ids[mine]
+        return moved
+
+    # Layers ------------------------------------------------------------------------------------
+
+    def add(self, node: Node, source: Walk, reduction: Reduction, weight: Floats | None, window: Window,
+            out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
+        """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
+
+        Raises
+        ------
+        LayoutError
+            If it is larger than a chain can be.
+        """
+        tensor = node.outputs[0]
+        target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
+        layer = Layer(
+            node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0], [], [node.name]
+        )
+        reach.check(layer, self.config)
+        reach.check_storage(target)
+        layer.ids = ids = view(target).reshape(self.graph.shapes[tensor])
+        self.done.layers.append(layer)
+        self.done.views[tensor] = ids
+        return layer
+
+    def extend(self, layer: Layer, node: Node, more: list[Step]) -> None:
+        """Fuse ``node`` into a layer."""
+        layer.append(more)
+        layer.nodes.append(node.name)
+        layer.tensor = node.outputs[0]
+        self.done.views[layer.tensor] = layer.ids
+
+    def open_layer(self, tensor: str) -> Layer | None:
+        """The layer that computes ``tensor``, if nothing else than one more node reads what it computes."""
+        storages = self.done.storages.of(self.view(tensor))
+        layer = next((la for la in self.done.layers if [la.target] == storages), None)
+        if (
+            not isinstance(layer, Layer)
+            or len(self.readers[layer.tensor]) != 1
+            or layer.ids.size != self.view(tensor).size
+        ):
+            return None
+        return layer
+
+    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[Step]], tensor: str) -> None:
+        """Do ``make(view of the result, its storage)`` on every element of ``tensor``, fused or in a chain."""
+        ids = self.view(tensor)
+        layer = self.open_layer(tensor)
+        if layer is not None:
+            more = make(ids, layer.target)
+            if layer.fits(more) and self._earlier(more, layer):
+                layer.ids = ids
+                self.extend(layer, node, more)
+                return
+        ids = self.whole(tensor)
+        walk = steps.box(self.done.storages, ids)
+        out = (walk.height, walk.width, walk.tiles)
+        layer = self.add(
+            node, walk, Reduction.NONE, None, Window(), out, lambda target: steps.shifted(ids, walk, target)
+        )
+        layer.target.uniform = walk.storage.uniform
+        try:
+            more = make(layer.ids, layer.target)
+            if not layer.fits(more):
+                raise LayoutError("needs more stations than the multifunction units have")
+        except LayoutError:
+            self.done.layers.remove(layer)
+            del self.done.views[layer.tensor]
+            raise
+        layer.append(more)
+
+    def _earlier(self, more: list[Step], layer: Layer) -> bool:
+        """Whether the tensors that steps read are computed before ``layer``."""
+        targets = [la.target for la in self.done.layers[self.done.layers.index(layer) :]]
+        return not any(step.operand is not None and step.operand.storage in targets for step in more)
+
+
+_NOT_SUPPORTED = "operator is not supported on the NPU"
+
+
+def _readers(graph: Graph, table: Table) -> dict[str, list[str]]:
+    """Nodes that compute from a tensor, seen through those that only move elements; outputs of the graph count."""
+    readers: dict[str, list[str]] = {name: [] for name in graph.shapes}
+    for name in graph.outputs:
+        readers[name].append("")
+    for node in reversed(graph.nodes):
+        if OPS[node.op].kind is Kind.MOVING and node.op not in table.handlers:
+            behind = [reader for name in node.outputs if name for reader in readers[name]]
+        else:
+            behind = [node.name]
+        for name in node.inputs:
+            if name:
+                readers[name] += behind
+    return readers
+
+
+Expansion = Callable[[Lowering, Node], list[Node] | None]
+Handler = Callable[[Lowering, Node], None]

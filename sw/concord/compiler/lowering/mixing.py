@@ -1,0 +1,143 @@
+"""Products along an axis whose elements lie in positions: those of nodes with a constant adjacency, ``A X``.
+
+A tile engine mixes the elements of a position. What lies in several positions is mixed by depthwise products instead:
+every output is a window over the positions that its row of the matrix reads, with one number per position. Outputs
+next to each other whose rows are the same, one element further, are one window that moves, as inside a regular grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from concord.compiler.ir.layout import PAD, Ids, LayoutError
+from concord.compiler.lowering.inputs import as_map
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.reach import TAPS
+from concord.graph.ir import Floats, Node
+
+
+@dataclass(frozen=True)
+class Run:
+    """Outputs next to each other that one window computes.
+
+    Parameters
+    ----------
+    first, count : int
+        The outputs.
+    begin : int
+        First element that the first of them reads.
+    weight : array
+        What every output multiplies the elements from there on with; the window moves by one element per output.
+    bias : float
+        Of all of them.
+    """
+
+    first: int
+    count: int
+    begin: int
+    weight: Floats
+    bias: float
+
+
+def runs(weight: Floats, bias: Floats) -> Iterator[Run]:
+    """The windows for a matrix ``[O, K]`` and a bias ``[O]``."""
+    found: Run | None = None
+    for k, row in enumerate(weight):
+        used = np.flatnonzero(row)
+        begin, end = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
+        taps = row[begin:end]
+        if found is not None:
+            goes_on = begin == found.begin + found.count and bias[k] == found.bias
+            if goes_on and np.array_equal(taps, found.weight):
+                found = Run(found.first, found.count + 1, found.begin, found.weight, found.bias)
+                continue
+            yield found
+        found = Run(k, 1, begin, taps, float(bias[k]))
+    if found is not None:
+        yield found
+
+
+def folded(taps: int, begin: int, size: int) -> tuple[int, int, int]:
+    """Rows and columns of a window over ``taps`` elements from ``begin`` on, of ``size``, and where it begins.
+
+    The smallest one, with as few rows as that takes.
+
+    Raises
+    ------
+    LayoutError
+        If no rectangle of elements that are there has so many.
+    """
+    sizes = [(-(-taps // columns), columns) for columns in range(min(taps, TAPS), 0, -1)]
+    fitting = [each for each in sizes if each[0] <= TAPS and prod(each) <= size]
+    if fitting:
+        rows, columns = min(fitting, key=lambda each: (prod(each), each[0]))
+        return rows, columns, min(begin, size - rows * columns)
+    raise LayoutError(
+        f"rows of a product along {size} positions must reach over fewer of them, or over a multiple of a number up "
+        f"to {TAPS}, not over {taps}: another order of the nodes, or some more without neighbours"
+    )
+
+
+def mix(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Windows in the place of a product whose elements lie in positions; ``None`` if they lie in lanes.
+
+    The axes in front of the one that is mixed are lanes: the last of them, or all.
+    """
+    (tensor,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
+    ids, storages = lowering.view(tensor), lowering.done.storages
+    if len(storages.of(ids)) != 1 or (ids == PAD).any() or _walkable(lowering, ids.reshape(1, -1, shape[-1])):
+        return None
+    ahead, size = shape[:-1], shape[-1]
+    for lanes in (ahead[-1], prod(ahead)):
+        if _walkable(lowering, as_map(ids.reshape(-1, lanes, size).swapaxes(0, 1)[None])):
+            return _windows(lowering, node, lanes)
+    return None
+
+
+def _walkable(lowering: Lowering, view: Ids) -> bool:
+    try:
+        lowering.done.storages.walk(view, "input")
+    except LayoutError:
+        return False
+    return True
+
+
+def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
+    """Windows over the map ``[1, lanes, others, K]`` of the input, side by side in the output."""
+    shape, out = lowering.graph.shapes[node.inputs[0]], lowering.graph.shapes[node.outputs[0]]
+    size, others = shape[-1], prod(shape[:-1]) // lanes
+    made: list[Node] = []
+
+    def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
+        made.append(lowering.part(node, op, what, inputs, **attrs))
+        return made[-1].outputs[0]
+
+    rows = add("Reshape", "rows", *node.inputs, shape=(1, others, lanes, size))
+    source = add("Transpose", "map", rows, perm=(0, 2, 1, 3))
+    parts = []
+    for run in runs(node.attrs["weight"], node.attrs["bias"]):
+        taps = len(run.weight)
+        if taps <= TAPS:
+            height, width, begin, reach = 1, taps, run.begin, taps + run.count - 1
+        elif others == 1 and run.count == 1:
+            height, width, begin = folded(taps, run.begin, size)
+            reach = height * width
+        else:
+            raise LayoutError(f"rows of a product along positions must reach over at most {TAPS} of them, not {taps}")
+        kernel = np.zeros(height * width)
+        kernel[run.begin - begin : run.begin - begin + taps] = run.weight
+        some = add("Slice", "read", source, axes=(3,), starts=(begin,), stops=(begin + reach,), steps=(1,))
+        if height > 1:
+            some = add("Reshape", "folded", some, shape=(1, lanes, height, width))
+        weight = np.broadcast_to(kernel.reshape(height, width), (lanes, 1, height, width)).copy()
+        parts.append(
+            add("Conv", "row", some, weight=weight, bias=np.full(lanes, run.bias), group=lanes, strides=(1, 1),
+                pads=(0,) * 4, dilations=(1, 1))
+        )  # fmt: skip
+    together = add("Concat", "outputs", *parts, axis=3)
+    back = add("Transpose", "back", together, perm=(0, 2, 1, 3))
+    return [*made, Node("Reshape", node.name, (back,), node.outputs, {"shape": out})]

@@ -1,0 +1,199 @@
+"""Padding that no view of the tensor can stand for: its elements are copied to the places they have in the padded one.
+
+Along every axis the padded tensor is made of runs whose elements come from consecutive ones of the tensor, forwards,
+backwards or always the same: a box of such runs is a chain. A constant is written everywhere before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layout import PAD, Ids, LayoutError, Walk
+from concord.compiler.lowering import steps
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.unfolding import graph_input
+from concord.graph.ir import Node
+from concord.graph.ops import OPS, Kind
+from concord.spec.isa import Op
+
+
+def pad(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A copy, unless a view will do; a product with zeros and ones where the last axis is padded and in lanes."""
+    graph, (result,) = lowering.graph, node.outputs
+    by_view = result not in graph.outputs and all(_takes_views(node, reader) for reader in graph.consumers(result))
+    if by_view or not any(node.attrs["pads"]) or _on_the_host(lowering, node):
+        return None
+    try:
+        _placed(lowering, lowering.whole(node.inputs[0]), _padded(node))
+    except LayoutError:
+        rank = len(graph.shapes[result])
+        if rank - 1 in _padded(node):
+            return _lanes(lowering, node, rank)
+    return [node.replace(op="PadCopy")]
+
+
+def _padded(node: Node) -> list[int]:
+    pads = node.attrs["pads"]
+    return sorted({index % (len(pads) // 2) for index, count in enumerate(pads) if count})
+
+
+def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
+    """The last axis padded by a product, and the others as before."""
+    pads, mode = node.attrs["pads"], node.attrs["mode"]
+    widths = (pads[rank - 1], pads[-1])
+    size = lowering.graph.shapes[node.inputs[0]][-1]
+    weight = np.pad(np.eye(size), (widths, (0, 0)), mode=mode)
+    bias = np.where(weight.any(axis=1), 0.0, node.attrs["value"])
+    attrs = {"weight": weight, "bias": bias}
+    rest = tuple(0 if index % rank == rank - 1 else count for index, count in enumerate(pads))
+    if not any(rest):
+        return [Node("Dense", node.name, node.inputs, node.outputs, attrs)]
+    last = lowering.part(node, "Dense", "last", node.inputs, **attrs)
+    return [last, node.replace(inputs=last.outputs).with_attrs(pads=rest)]
+
+
+def _on_the_host(lowering: Lowering, node: Node) -> bool:
+    """Whether a convolution of an input of the network reads it, which the host unfolds."""
+    graph, attrs = lowering.graph, node.attrs
+    if attrs["mode"] == "constant" and attrs["value"] != 0:
+        return False
+    readers = graph.consumers(node.outputs[0])
+    while len(readers) == 1 and OPS[readers[0].op].kind is Kind.MOVING and readers[0].op not in lowering.table.handlers:
+        readers = graph.consumers(readers[0].outputs[0])
+    return len(readers) == 1 and readers[0].op == "Conv" and graph_input(lowering, readers[0]) is not None
+
+
+def _takes_views(node: Node, reader: Node) -> bool:
+    """Whether a product takes every lane from wherever it is: what is padded are elements of its positions."""
+    attrs, rank = node.attrs, len(node.attrs["pads"]) // 2
+    inner = {"Dense": rank - 1, "LSTM": rank - 1, "GRU": rank - 1, "RNN": rank - 1, "Conv": 1}.get(reader.op)
+    zero = attrs["mode"] != "constant" or attrs["value"] == 0
+    return zero and _padded(node) == [inner] and reader.inputs[0] == node.outputs[0]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """``count`` elements of the padded axis from ``at`` on: those of the tensor from ``start`` on, ``step`` apart."""
+
+    at: int
+    count: int
+    start: int
+    step: int
+
+
+def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", "reflect", "wrap"]) -> list[_Run]:
+    """The runs of an axis; elements of a constant are in none."""
+    where = np.arange(size)
+    if mode == "constant":
+        return [_Run(before, size, 0, 1)]
+    taken = np.pad(where, (before, after), mode=mode).tolist()
+    found: list[_Run] = []
+    for at, index in enumerate(taken):
+        last = found[-1] if found else None
+        if last is not None and last.count == 1 and index - last.start in (-1, 0, 1):
+            found[-1] = _Run(last.at, 2, last.start, index - last.start)
+        elif last is not None and last.count > 1 and index == last.start + last.count * last.step:
+            found[-1] = _Run(last.at, last.count + 1, last.start, last.step)
+        else:
+            found.append(_Run(at, 1, index, 0))
+    return found
+
+
+def _placed(lowering: Lowering, ids: Ids, padded: Sequence[int]) -> tuple[list[int], list[int], Walk]:
+    """Axes that are positions, all that are padded among them, axes that are lanes, and how all is walked."""
+    best: tuple[int, list[int], list[int], Walk] | None = None
+    free = [axis for axis in range(ids.ndim) if axis not in padded]
+    for count in range(len(free) + 1):
+        for chosen in combinations(free, count):
+            outside = [axis for axis in range(ids.ndim) if axis not in chosen]
+            sizes = [ids.shape[axis] for axis in outside] or [1]
+            view = ids.transpose(*outside, *chosen).reshape(prod(sizes[:-1]), sizes[-1], -1)
+            try:
+                walk = lowering.done.storages.walk(view, "input")
+            except LayoutError:
+                continue
+            cost = prod(sizes) * walk.tiles
+            if best is None or cost < best[0]:
+                best = cost, outside, list(chosen), walk
+    if best is None:
+        raise LayoutError(f"axes {list(padded)} must be positions, none of them lanes of a native vector")
+    return best[1:]
+
+
+def _boxes(runs: list[list[_Run]]) -> Iterator[tuple[_Run, ...]]:
+    """The runs of every box that two loops walk: the axes before the last two are taken one by one."""
+    singles = [
+        [_Run(run.at + k, 1, run.start + k * run.step, 0) for run in axis for k in range(run.count)]
+        for axis in runs[:-2]
+    ]
+    yield from product(*singles, *runs[-2:])
+
+
+def pad_copy(lowering: Lowering, node: Node) -> None:
+    """A storage for the padded tensor, filled box by box."""
+    ids, pads, rank = lowering.whole(node.inputs[0]), node.attrs["pads"], len(node.attrs["pads"]) // 2
+    if (ids == PAD).any():
+        raise LayoutError("elements must all be computed, none be padding")
+    outside, lanes, walk = _placed(lowering, ids, _padded(node))
+    frame = _Frame(lowering, node, outside, lanes, walk)
+    runs = [_runs(ids.shape[axis], pads[axis], pads[rank + axis], node.attrs["mode"]) for axis in outside]
+    if node.attrs["mode"] == "constant":
+        frame.fill(node.attrs["value"], tuple(slice(run.at, run.at + run.count) for (run,) in runs))
+    vector = (ids - walk.storage.base) // lowering.config.native
+    first = int(vector.reshape(-1)[0])
+    stride = [int(vector.take(1, axis).reshape(-1)[0]) - first if ids.shape[axis] > 1 else 0 for axis in outside]
+    for box in _boxes(runs):
+        start = walk.start + sum(run.start * step for run, step in zip(box, stride, strict=True))
+        steps_of = [run.step * step for run, step in zip(box, stride, strict=True)]
+        height, row_step = (box[-2].count, steps_of[-2]) if len(box) > 1 else (1, 0)
+        source = Walk(walk.storage, start, height, box[-1].count, walk.tiles, row_step, steps_of[-1], walk.lanes)
+        frame.layer(source, tuple(slice(run.at, run.at + run.count) for run in box))
+
+
+class _Frame:
+    """The storage of a padded tensor, and the chains that write it."""
+
+    def __init__(self, lowering: Lowering, node: Node, outside: list[int], lanes: list[int], walk: Walk):
+        self.lowering, self.node, self.walk = lowering, node, walk
+        shape = lowering.graph.shapes[node.outputs[0]]
+        self.sizes = [shape[axis] for axis in outside]
+        elements = walk.tiles * walk.storage.native
+        self.host = lowering.done.storages.new(node.outputs[0], prod(self.sizes[:-1]), self.sizes[-1], elements)
+        self.order = np.argsort([*outside, *lanes])
+        self.shape = (*self.sizes, *(shape[axis] for axis in lanes))
+        whole = self.host.view(elements)[..., walk.lanes].reshape(self.shape)
+        lowering.done.views[node.outputs[0]] = whole.transpose(self.order)
+
+    def layer(self, source: Walk, box: tuple[slice, ...]) -> Layer:
+        """A chain that copies ``source`` to a box of positions."""
+        done, host = self.lowering.done, self.host
+        elements = host.tiles * host.native
+        target = done.storages.new(f"{self.node.name}.{len(done.layers)}", source.height, source.width, elements)
+        corner = np.ravel_multi_index([part.start for part in box], self.sizes)
+        target.place(host, int(corner) * host.tiles, host.width * host.tiles, host.tiles)
+        ids = np.full(self.shape, PAD)
+        ids[box] = target.view(elements)[..., source.lanes].reshape(ids[box].shape)
+        made = Layer(
+            target.name, source, Reduction.NONE, None, Window(), (source.height, source.width, source.tiles),
+            self.node.outputs[0], target, ids.transpose(self.order), self.node.inputs[0], [], [self.node.name],
+        )  # fmt: skip
+        done.layers.append(made)
+        return made
+
+    def fill(self, value: float, inside: tuple[slice, ...]) -> None:
+        """A chain that writes a number everywhere; what lies ``inside`` comes later."""
+        host, walk = self.host, self.walk
+        source = Walk(walk.storage, walk.start, host.height, host.width, host.tiles, 0, 0, walk.lanes)
+        layer = self.layer(source, tuple(slice(0, size) for size in self.sizes))
+        number = steps.constant(np.asarray(value), layer.ids, layer.target)
+        layer.append([Step(Op.VV_MIN, number), Step(Op.VV_MAX, number)])
+        rest = np.zeros(self.shape, dtype=np.bool_)
+        rest[inside] = True
+        layer.ids = np.where(rest.transpose(self.order), PAD, layer.ids)

@@ -1,0 +1,151 @@
+"""Operations on every element: activations, tables, sums and products of two tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from concord.compiler.ir.activations import domain_of
+from concord.compiler.ir.curves import Floats, Proven, Span
+from concord.compiler.ir.layers import Step
+from concord.compiler.ir.layout import Ids, LayoutError, Storage
+from concord.compiler.lowering import steps
+from concord.compiler.lowering.contractions import outer
+from concord.compiler.lowering.lower import Lowering
+from concord.graph.ir import Node
+from concord.spec.formats import HALF_MAX
+from concord.spec.isa import Op
+
+
+def relu(lowering: Lowering, node: Node) -> None:
+    """The larger of an element and zero."""
+    lowering.elementwise(node, lambda ids, target: [Step(Op.V_RELU)], node.inputs[0])
+
+
+def clip(lowering: Lowering, node: Node) -> None:
+    """The larger of an element and a bound, the smaller of it and another one; no bound is beyond all numbers."""
+    low, high = node.attrs["min"], node.attrs["max"]
+
+    def make(ids: Ids, target: Storage) -> list[Step]:
+        found = []
+        if low > -HALF_MAX and low != 0:
+            found.append(Step(Op.VV_MAX, steps.constant(np.array(low), ids, target)))
+        if high < HALF_MAX:
+            found.append(Step(Op.VV_MIN, steps.constant(np.array(high), ids, target)))
+        return [*found, Step(Op.V_RELU)] if low == 0 else found
+
+    lowering.elementwise(node, make, node.inputs[0])
+
+
+def function(lowering: Lowering, node: Node) -> None:
+    """Functions of one variable, all by one table [transfer-lut], or by a part of it."""
+    functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
+    domain = node.attrs.get("part") or domain_of(functions, lowering.formats.domain(node.inputs[0]))
+    if "domain" in node.attrs:
+        given = node.attrs["domain"]
+        domain = given if isinstance(given, Span) else Proven(given)
+    curve = (functions, domain)
+    lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
+
+
+def in_parts(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Functions with several tables: each of them, and the maximum of all."""
+    if node.name not in lowering.formats.parts or "part" in node.attrs:
+        return None
+    found: list[Node] = []
+    for k, part in enumerate(lowering.formats.parts[node.name]):
+        one = lowering.part(node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], part=part)
+        joined = [lowering.part(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
+        found += [one, *joined]
+    last = found.pop()
+    del lowering.graph.shapes[last.outputs[0]]
+    return [*found, last.replace(name=node.name, outputs=node.outputs)]
+
+
+OPERATIONS = {"Add": Op.VV_ADD, "Sub": Op.VV_SUB, "Mul": Op.VV_MUL, "Max": Op.VV_MAX, "Min": Op.VV_MIN}
+
+
+def binary(lowering: Lowering, node: Node) -> None:
+    """A sum, difference, product, maximum or minimum of two tensors or of a tensor and a constant."""
+    op = OPERATIONS[node.op]
+    if "constant" in node.attrs:
+        op = Op.VV_RSUB if node.attrs.get("reversed") and op is Op.VV_SUB else op
+        values = _within(lowering, node)
+        beyond = node.attrs.get("beyond")
+        lowering.elementwise(
+            node, lambda ids, target: [Step(op, steps.constant(values, ids, target, beyond))], node.inputs[0]
+        )
+        return
+    first, second = node.inputs
+    if first == second and op is not Op.VV_MUL and op is not Op.VV_ADD:
+        raise LayoutError("must have two different operands")
+    refused, result = [], lowering.graph.shapes[node.outputs[0]]
+    for a, b, chosen in sorted(((first, second, op), (second, first, _SWAPPED.get(op, op))), key=_latest(lowering)):
+        if lowering.graph.shapes[a] != result:
+            refused.append(f"{a} must be broadcast")
+            continue
+        other = lowering.view(b)
+        try:
+            lowering.elementwise(
+                node,
+                lambda ids, target, b=b, other=other, chosen=chosen: [  # type: ignore[misc]
+                    Step(chosen, steps.tensor(b, other, ids, lowering.done.storages, target))
+                ],
+                a,
+            )
+            return
+        except LayoutError as error:
+            refused.append(str(error))
+    try:
+        outer(lowering, node, op)
+    except LayoutError as error:
+        raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
+
+
+def _within(lowering: Lowering, node: Node) -> Floats:
+    """The constant of a node, where it is beyond binary16 the greatest number that has the same effect."""
+    values: Floats = node.attrs["constant"]
+    readers = lowering.readers[node.outputs[0]]
+    if node.op == "Max":
+        return np.maximum(values, -HALF_MAX)
+    if node.op == "Min":
+        return np.minimum(values, HALF_MAX)
+    if node.op == "Add" and readers and all(_op(lowering, name) == "Softmax" for name in readers):
+        return np.maximum(values, -HALF_MAX / 2)  # a mask: nothing is left
+    return values
+
+
+def _op(lowering: Lowering, name: str) -> str:
+    return next((node.op for node in lowering.graph.nodes if node.name == name), "")
+
+
+_SWAPPED = {Op.VV_SUB: Op.VV_RSUB}
+
+
+def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:
+    """A constant with more axes than the tensor: the tensor gets axes of length 1.
+
+    Raises
+    ------
+    LayoutError
+        If the constant makes the tensor larger.
+    """
+    shape, result = (lowering.graph.shapes[name] for name in (node.inputs[0], node.outputs[0]))
+    if "constant" not in node.attrs or shape == result:
+        return None
+    if prod(shape) != prod(result):
+        raise LayoutError(f"constant must be one that is broadcast to {list(shape)}, but makes it {list(result)}")
+    part = lowering.part(node, "Reshape", "aligned", node.inputs, shape=result)
+    return [part, node.replace(inputs=part.outputs)]
+
+
+def _latest(lowering: Lowering) -> Callable[[tuple[str, str, Op]], int]:
+    """Sort key: operands that are computed last come first, as theirs is the chain to fuse with."""
+
+    def key(choice: tuple[str, str, Op]) -> int:
+        layer = lowering.open_layer(choice[0])
+        return -lowering.done.layers.index(layer) if layer is not None else 1
+
+    return key

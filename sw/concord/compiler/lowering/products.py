@@ -1,0 +1,220 @@
+"""Convolutions, matrix products, pooling and means: everything that reduces a window."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from concord.compiler.ir.curves import Floats
+from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layout import PAD, Ids, Storage, Walk, placed, spread
+from concord.compiler.lowering import reach, steps
+from concord.compiler.lowering.inputs import as_map
+from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.reductions import power_below
+from concord.compiler.lowering.unfolding import unfolded
+from concord.graph.ir import Node
+from concord.graph.ops import divisors
+from concord.packing import rounded_depthwise, rounded_matrix
+from concord.spec.isa import Op
+
+
+def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
+    """Sizes along two axes; one-dimensional windows lie along the second one."""
+    return (int(values[0]), int(values[1])) if rank == 2 else (1, int(values[0]))
+
+
+def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
+    """The view ``[1, C, *spatial]`` of a storage whose channels are in ``walk_lanes``."""
+    ids = target.view(target.tiles * target.native)[..., walk_lanes]
+    return np.asarray(ids.transpose(2, 0, 1)[None] if rank == 2 else ids[0].T[None])
+
+
+def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> Window:
+    rank, attrs = len(kernel), node.attrs
+    begin = attrs["pads"][:rank]
+    return Window(
+        kernel=_pair(kernel, rank),
+        stride=_pair(attrs["strides"], rank),
+        dilation=_pair(attrs["dilations"], rank),
+        begin=(int(begin[0]), int(begin[1])) if rank == 2 else (0, int(begin[0])),
+        size=size,
+    )
+
+
+def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
+    return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
+
+
+def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, centre: float = 0.0) -> None:
+    """Add the bias, one number per index of an axis, unless it is zero.
+
+    It takes over the mean of what the rounding of weights changes, and what ``centre`` takes off the input; ``rows``
+    are those of the weights by output.
+    """
+    bias = node.attrs["bias"]
+    if bias.any():
+        bias = bias + _chosen_shift(lowering, node) + _shift(lowering, node, layer)[rows]
+        if centre:
+            bias = bias + centre * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
+        shape = [1] * layer.ids.ndim
+        shape[axis] = -1
+        layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
+
+
+def _weight(lowering: Lowering, node: Node) -> Floats:
+    """The weights of a node, or what formats have in their place."""
+    weight: Floats = node.attrs["weight"]
+    chosen = lowering.formats.weights.get(node.name, weight)
+    if chosen.shape != weight.shape:
+        raise ValueError(f"weights of {node.name} must have the shape {weight.shape}, not {chosen.shape}")
+    return chosen
+
+
+def _chosen_shift(lowering: Lowering, node: Node) -> Floats:
+    """Mean of what every output loses by the weights that formats have in the place of its own."""
+    mean = lowering.formats.means.get(node.name)
+    lost = node.attrs["weight"] - _weight(lowering, node)
+    if mean is None or not lost.any():
+        return np.zeros(len(lost))
+    group = node.attrs.get("group", 1)
+    taps = lost.reshape(group, len(lost) // group, lost.shape[1], -1).sum(axis=3)
+    return np.asarray(np.einsum("goc,gc->go", taps, np.reshape(mean, (group, -1))).reshape(-1))
+
+
+def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
+    """Mean of what every row of the weights loses by rounding, where the mean input is known."""
+    weight, mean = layer.weight, lowering.formats.means.get(node.name)
+    assert weight is not None
+    if mean is None:
+        return np.zeros(weight.size)
+    lost = weight - _rounded(lowering, layer)
+    # Taps that the host has unfolded are channels of the walk; an element that is several channels has one mean.
+    lanes, channels = layer.source.lanes, np.zeros(layer.source.tiles * lowering.config.native)
+    channels[lanes[lanes != PAD]] = np.tile(mean, len(lanes) // len(mean))[lanes != PAD]
+    return np.asarray(
+        lost.sum(axis=(1, 2)) * channels
+        if layer.reduction is Reduction.DEPTHWISE
+        else (lost * channels).sum(axis=(1, 2, 3))
+    )
+
+
+def _rounded(lowering: Lowering, layer: Layer) -> Floats:
+    """The weights as the tile engines have them."""
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    assert layer.weight is not None
+    return rounded(layer.weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
+
+
+def conv(lowering: Lowering, node: Node) -> None:
+    """A convolution: depthwise where every channel has its own kernel, else dense."""
+    weight, group = _weight(lowering, node), node.attrs["group"]
+    rank = weight.ndim - 2
+    weight = weight if rank == 2 else weight[:, :, None]
+    source, centre = "", 0.0
+    if group == 1 and (packed := unfolded(lowering, node, weight)) is not None:
+        source, ids, weight, window = packed
+    else:
+        ids = as_map(lowering.view(node.inputs[0]))
+        window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
+    height, width = _counts(lowering, node, rank)
+    if source and node.attrs["bias"].any() and not reach.is_padded(window, (height, width)):
+        lowering.done.movable.add(source)
+        centre = lowering.formats.centres.get(source, 0.0)
+    walk = lowering.walk(ids, "input")
+    if group > 1 and group == ids.shape[2] == len(weight) and walk.distinct:
+        layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
+        channels = walk.lanes
+    else:
+        full = spread(_ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
+        channels, full = _aligned(lowering, node, 1, full)
+        tiles = -(-len(full) // lowering.config.native)
+        layer = lowering.add(
+            node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
+        )
+    _bias(lowering, node, layer, 1, channels, centre)
+
+
+def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:
+    """Elements of a position for the outputs of a product, and its weights with rows of zeros for the others.
+
+    Where what follows takes the outputs apart, every part begins with a native vector of its own, so that parts can
+    meet in element-wise operations.
+    """
+    count, native = len(weight), lowering.config.native
+    cuts = {0, count}
+    for reader in lowering.graph.consumers(node.outputs[0]):
+        if reader.op == "Slice" and axis in reader.attrs["axes"]:
+            k = reader.attrs["axes"].index(axis)
+            if reader.attrs["steps"][k] == 1:
+                cuts |= {reader.attrs["starts"][k], reader.attrs["stops"][k]}
+    places: list[int] = []
+    for begin, end in pairwise(sorted(cuts)):
+        first = -(-(places[-1] + 1) // native) * native if places else 0
+        places += range(first, first + end - begin)
+    full = np.zeros((places[-1] + 1, *weight.shape[1:]))
+    full[places] = weight
+    return np.array(places), full
+
+
+def _ungrouped(weight: Floats, group: int) -> Floats:
+    """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
+    if group == 1:
+        return weight
+    outputs, inputs = len(weight) // group, weight.shape[1]
+    full = np.zeros((len(weight), inputs * group, *weight.shape[2:]))
+    for g in range(group):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
+    return full
+
+
+def _depthwise(
+    lowering: Lowering, node: Node, walk: Walk, weight: Floats, window: Window, out: tuple[int, int], rank: int
+) -> Layer:
+    """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes.
+
+    Those that are the same element have the same kernel.
+    """
+    kernels = placed(weight.transpose(1, 2, 0), walk).transpose(2, 0, 1)
+    view = lambda target: from_map(target, walk.lanes, rank)  # noqa: E731
+    return lowering.add(node, walk, Reduction.DEPTHWISE, kernels, window, (*out, walk.tiles), view)
+
+
+def dense(lowering: Lowering, node: Node) -> None:
+    """A matrix product of the last axis, at every position of the others."""
+    ids = lowering.view(node.inputs[0])
+    walk = lowering.walk(ids.reshape(1, -1, ids.shape[-1]), "input")
+    weight = spread(_weight(lowering, node), walk)
+    channels, full = _aligned(lowering, node, ids.ndim - 1, weight[:, None, None])
+    tiles = -(-len(full) // lowering.config.native)
+    layer = lowering.add(
+        node, walk, Reduction.DENSE, full, Window(), (1, walk.width, tiles),
+        lambda target: target.view(target.tiles * target.native)[..., channels],
+    )  # fmt: skip
+    _bias(lowering, node, layer, -1, channels)
+
+
+def max_pool(lowering: Lowering, node: Node) -> None:
+    """The maximum of every window."""
+    rank = len(node.attrs["kernel"])
+    ids = as_map(lowering.view(node.inputs[0]))
+    walk = lowering.walk(ids, "input")
+    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    out = (*_counts(lowering, node, rank), walk.tiles)
+    lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
+
+
+def average_pool(lowering: Lowering, node: Node) -> None:
+    """Sums of every window by a depthwise product with a power of two, times what is left of the reciprocal count."""
+    rank = len(node.attrs["kernel"])
+    ids = as_map(lowering.view(node.inputs[0]))
+    walk = lowering.walk(ids, "input")
+    window = _geometry(node, node.attrs["kernel"], (ids.shape[0], ids.shape[1]))
+    share = power_below(math.prod(window.kernel), lowering.config)
+    equal = np.full((ids.shape[2], *window.kernel), share)
+    layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
+    factors = 1.0 / (share * divisors(node, lowering.graph.shapes[node.inputs[0]][2:]))
+    layer.steps.append(Step(Op.VV_MUL, steps.constant(factors, layer.ids, layer.target)))

@@ -1,0 +1,89 @@
+"""What no chain can compute: sizes that no field of an instruction can say, sums and weights that are too large."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.ir.layers import Layer, Reduction, Window
+from concord.compiler.ir.layout import LayoutError, Storage
+from concord.compiler.lowering import steps
+from concord.graph.ir import Node
+from concord.spec.config import NpuConfig
+from concord.spec.isa import FORMS, VECTOR_ADDR_BITS, Op
+
+
+def greatest(op: Op, name: str) -> int:
+    """Greatest value of a field of an instruction."""
+    (field,) = (field for field in FORMS[op].fields.fields if field.name == name)
+    return (1 << field.width - field.signed) - 1
+
+
+#: Greatest size of a window along either axis.
+TAPS = greatest(Op.SET_WINDOW, "kw")
+#: Greatest step of windows that reach into padding.
+PADDED_STRIDE = greatest(Op.SET_PAD, "step_x")
+#: Greatest number of native vectors of a position.
+TILES = greatest(Op.SET_SHAPE, "cols")
+
+
+def check(layer: Layer, config: NpuConfig) -> None:
+    """Refuse a layer that no chain can compute, whatever the size of the memories.
+
+    Raises
+    ------
+    LayoutError
+        With every size that is too large.
+    """
+    window, (height, width, tiles) = layer.window, layer.out
+    cols = layer.source.tiles if layer.reduction is Reduction.DENSE else 1
+    sizes = [
+        ("native vectors per position", max(tiles, cols), TILES),
+        ("positions", max(height, width), greatest(Op.SET_ITERS, "inner")),
+        ("window", max(window.kernel), TAPS),
+        ("dilation", max(window.dilation), greatest(Op.SET_WINDOW, "dil_x")),
+    ]
+    if is_padded(window, (height, width)):
+        sizes += [
+            ("padding", max(window.begin), greatest(Op.SET_PAD, "x0") + 1),
+            ("stride of padded windows", max(window.stride), PADDED_STRIDE),
+            ("size of a padded image", max(window.size), greatest(Op.SET_PAD, "width")),
+        ]
+    _refuse(sizes)
+    if layer.weight is not None:
+        check_sum(window.taps * cols, config)
+
+
+def check_sum(terms: int, config: NpuConfig) -> None:
+    """Refuse a sum of more native products than an accumulator takes with :class:`LayoutError`."""
+    _refuse([(f"native products in a sum on {config.name}", terms, config.max_terms)])
+
+
+def check_storage(storage: Storage) -> None:
+    """Refuse a tensor that no addresses suffice for with :class:`LayoutError`; one with rows may be there in bands."""
+    if storage.height == 1:
+        _refuse([(f"native vectors of {storage.name}", storage.vectors, 1 << VECTOR_ADDR_BITS)])
+
+
+def check_weights(node: Node, config: NpuConfig) -> None:
+    """Refuse weights that no block of the matrix memory holds, and their biases, with :class:`LayoutError`."""
+    limit = config.wgt.limit
+    for key in ("weight", "W", "R"):
+        peak = float(np.abs(node.attrs[key]).max()) if key in node.attrs else 0.0
+        if peak >= limit:
+            raise LayoutError(f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model")
+    for key, what in (("B", "biases"), ("P", "peepholes"), ("initial_h", "states"), ("initial_c", "states")):
+        if isinstance(values := node.attrs.get(key), np.ndarray):
+            steps.check_constant(values, what)
+
+
+def _refuse(sizes: list[tuple[str, int, int]]) -> None:
+    """Refuse sizes, each with its name in front and what is possible behind it, that are too large."""
+    if reasons := [f"{what} must be at most {most}, not {size}" for what, size, most in sizes if size > most]:
+        raise LayoutError("; ".join(reasons))
+
+
+def is_padded(window: Window, out: tuple[int, int]) -> bool:
+    """Whether windows reach beyond the image."""
+    axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
+    beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)
+    return window.size != (0, 0) and (max(window.begin) > 0 or beyond)

@@ -1,0 +1,73 @@
+"""Recurrent layers: one block of chains per direction, stepping through time in a loop.
+
+The product with the input of a step does not wait for the state: that of the next step is computed while the state of
+this one drains from the pipe. All states of a sequence lie one after the other, the initial one in front of them, so
+that the next layer reads them in place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.ir.cells import CELLS
+from concord.compiler.ir.curves import Functions
+from concord.compiler.ir.layers import Recurrent
+from concord.compiler.ir.layout import PAD, Ids, LayoutError, spread
+from concord.compiler.lowering import reach
+from concord.compiler.lowering.lower import Lowering
+from concord.graph.ir import Node
+from concord.graph.ops import ACTIVATION_NAMES, directions
+
+
+def recurrent(lowering: Lowering, node: Node) -> None:
+    """LSTM, GRU and RNN, every direction for itself."""
+    ids = lowering.view(node.inputs[0])
+    if ids.shape[1] != 1:
+        raise LayoutError(f"batch must be 1, not {ids.shape[1]}")
+    if node.attrs["clip"] is not None:
+        raise LayoutError("clip is not supported: leave it out, tables limit their inputs anyway")
+    views = [[] for _ in node.outputs]  # type: list[list[Ids]]
+    for d, backward in enumerate(directions(node)):
+        for found, view in zip(views, _direction(lowering, node, ids, d, backward), strict=False):
+            found.append(view)
+    for k, name in enumerate(node.outputs):
+        if name:
+            stacked = np.stack(views[k], axis=1 if k == 0 else 0)
+            lowering.done.views[name] = stacked.reshape(lowering.graph.shapes[name])
+
+
+def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool) -> list[Ids]:
+    """Add the block of one direction; views of Y, Y_h and Y_c."""
+    steps, hidden, done = ids.shape[0], node.attrs["hidden_size"], lowering.done
+    name = f"{node.name}.{d}" if len(node.attrs["W"]) > 1 else node.name
+    walk = lowering.walk(ids.reshape(1, steps, -1), "input")
+    functions: list[Functions] = [
+        ((ACTIVATION_NAMES[kind], tuple(sorted(parameters.items()))),)
+        for kind, parameters in zip(node.attrs["activations"][d], node.attrs["activation_parameters"][d], strict=True)
+    ]
+    cell = CELLS[node.op](node, d, hidden, lambda weight: spread(weight, walk), functions)
+    keep = bool(node.outputs[0]) and bool(lowering.readers[node.outputs[0]])
+    target = done.storages.new(f"{name}.h", 1, steps + 1 if keep else 1, hidden)
+    c = done.storages.new(f"{name}.c", 1, 1, hidden) if node.op == "LSTM" else None
+    initial, constants = {}, {}
+    for index, (key, storage) in enumerate((("h", target), ("c", c)), 1):
+        if storage is None:
+            continue
+        given = node.inputs[index] if len(node.inputs) > index else ""
+        if given:
+            initial[key] = lowering.walk(lowering.view(given)[d].reshape(1, 1, -1), f"initial {key}")
+            if (initial[key].lanes != np.arange(hidden)).any():
+                raise LayoutError(f"initial {key} must lie in whole vectors")
+        elif node.attrs.get(f"initial_{key}") is not None:
+            constants[key] = np.asarray(node.attrs[f"initial_{key}"])[d].reshape(-1)
+    reach.check_sum(max(walk.tiles, target.tiles), lowering.config)
+    states = target.view(hidden)[0]
+    first = 0 if backward else 1
+    sequence = states[first : first + steps] if keep else np.full((steps, hidden), PAD)
+    final = states[0] if backward or not keep else states[-1]
+    block = Recurrent(
+        name, cell, walk, node.inputs[0], steps, backward, target, c, initial, constants, node.outputs[0], sequence,
+        [node.name] if d == 0 else [],
+    )  # fmt: skip
+    done.layers.append(block)
+    return [sequence, final, *([c.view(hidden)[0, 0]] if c is not None else [])]

@@ -1,0 +1,252 @@
+"""Sums, means and maxima over axes: of positions by a window over them, of the elements of a position by a product.
+
+Which axes of a tensor are positions and which are lanes is found out from its view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+
+import numpy as np
+
+from concord.compiler.ir.curves import Floats
+from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layout import Ids, LayoutError, Storage, Walk, placed, spread
+from concord.compiler.lowering import large_windows, steps
+from concord.compiler.lowering.lower import Lowering
+from concord.graph.ir import Node
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
+from concord.spec.isa import Op
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a tensor is walked to reduce some of its axes.
+
+    Parameters
+    ----------
+    inside : bool
+        The reduced elements are in one position; else each is in a position of its own.
+    walk : Walk
+        Rows and positions of the result by what is reduced; or, inside, rows and positions of the result.
+    outside, lanes : tuple of int
+        Axes that stay: those that are positions of the result, and those that are its lanes.
+    """
+
+    inside: bool
+    walk: Walk
+    outside: tuple[int, ...]
+    lanes: tuple[int, ...]
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """The window over positions or, inside, over native vectors of one position."""
+        if self.inside:
+            return 1, self.walk.tiles
+        return (1 if self.outside else self.walk.height), self.walk.width
+
+    def cost(self, shape: Sequence[int], config: NpuConfig) -> int:
+        """About how many cycles it takes."""
+        positions = prod(shape[axis] for axis in self.outside)
+        if not self.inside:
+            return positions * self.walk.tiles * max(config.beats, self.walk.width)
+        rows = -(-prod(shape[axis] for axis in self.lanes) // config.native)
+        return positions * rows * max(config.beats, self.walk.tiles * config.native // config.lanes)
+
+
+def form(lowering: Lowering, tensor: str, axes: Sequence[int], together: Sequence[int] = ()) -> Form:
+    """The cheapest way to walk a tensor that is reduced over ``axes``; those ``together`` become lanes if they can.
+
+    Raises
+    ------
+    LayoutError
+        If what is reduced is spread over lanes and positions in another way than whole axes.
+    """
+    ids = lowering.whole(tensor)
+    forms = list(_forms(lowering, ids, [axis for axis in axes if ids.shape[axis] > 1]))
+    if not forms:
+        raise LayoutError(f"axes {list(axes)} must be positions or lanes of a position")
+    wanted = [found for found in forms if together and set(found.lanes) == set(together)]
+    wanted = wanted or [found for found in forms if not found.inside]
+    if not wanted:
+        least = min(len(found.lanes) for found in forms)  # what stays outside meets others, alone even in any lane
+        wanted = [found for found in forms if len(found.lanes) == least]
+    return min(wanted, key=lambda found: (found.cost(ids.shape, lowering.config), len(found.lanes)))
+
+
+def _forms(lowering: Lowering, ids: Ids, axes: list[int]) -> Iterator[Form]:
+    kept = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] > 1]
+    ones = [axis for axis in range(ids.ndim) if axis not in axes and ids.shape[axis] == 1]
+    count = prod(ids.shape[axis] for axis in axes)
+    for size in range(len(kept) + 1):
+        for lanes in combinations(kept, size):
+            outside = tuple(axis for axis in kept if axis not in lanes)
+            places = prod(ids.shape[axis] for axis in outside)
+            width = ids.shape[outside[-1]] if outside else 1
+            height = places if outside or len(axes) < 2 else ids.shape[axes[0]]
+            by_window = ids.transpose(*ones, *outside, *axes, *lanes).reshape(height, places * count // height, -1)
+            inside = ids.transpose(*ones, *outside, *lanes, *axes).reshape(places // width, width, -1)
+            for whether, view in ((False, by_window), (True, inside)):
+                try:
+                    walk = lowering.done.storages.walk(view, "input")
+                except LayoutError:
+                    continue
+                yield Form(whether, walk, outside, lanes)
+
+
+def power_below(count: int, config: NpuConfig) -> float:
+    """A weight for a mean of ``count`` elements: with ones a sum may be beyond binary16 where the mean is not.
+
+    Elements that do not count, as padding, make the sum no larger.
+    """
+    return float(2.0 ** max(1 - count.bit_length(), config.wgt_exp_min))
+
+
+def reduce(lowering: Lowering, node: Node) -> None:
+    """A sum, mean or maximum."""
+    tensor, axes = node.inputs[0], node.attrs["axes"]
+    shape = lowering.graph.shapes[tensor]
+    found = form(lowering, tensor, axes, node.attrs.get("together", ()))
+    count = prod(shape[axis] for axis in axes) if node.op == "ReduceMean" else 1
+    share = power_below(count, lowering.config)
+    layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
+    if share * count != 1:
+        factor = np.full(layer.ids.shape, 1.0 / (share * count))
+        layer.steps.append(Step(Op.VV_MUL, steps.constant(factor, layer.ids, layer.target)))
+
+
+def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
+    """Elements of a result in the order of the axes that stay."""
+    ids = target.view(target.tiles * target.native)[..., lanes]
+    order = (*found.outside, *found.lanes)
+    return np.asarray(ids.reshape([shape[axis] for axis in order]).transpose(np.argsort(order)))
+
+
+def _by_window(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+    """Reduced elements are in positions of their own, in the same lane: a depthwise product, or a maximum.
+
+    The product is with ``share``, a power of two.
+    """
+    walk = found.walk
+    rows, kernel = walk.height // found.kernel[0], found.kernel
+    maximum = node.op == "ReduceMax"
+    ones = None if maximum else placed(np.full((*kernel, len(walk.lanes)), share), walk).transpose(2, 0, 1)
+    reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
+    return lowering.add(
+        node, walk, reduction, ones, Window(kernel=kernel), (rows, 1, walk.tiles),
+        lambda target: _view(found, shape, walk.lanes, target),
+    )  # fmt: skip
+
+
+def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], share: float) -> Layer:
+    """The reduced elements are lanes of one position: a product with ``share`` or zero, or a maximum over all lanes."""
+    walk = found.walk
+    groups = prod(shape[axis] for axis in found.lanes)
+    if node.op == "ReduceMax":
+        return _maximum_of_lanes(lowering, node, found, shape)
+    ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
+    uniform = groups == 1
+    rows: Floats = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
+    weight = spread(rows, walk)
+    layer = lowering.add(
+        node, walk, Reduction.DENSE, weight[:, None, None], Window(),
+        (walk.height, walk.width, -(-len(weight) // lowering.config.native)),
+        lambda target: _view(found, shape, np.arange(groups), target),
+    )  # fmt: skip
+    layer.target.uniform = uniform
+    return layer
+
+
+def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequence[int]) -> Layer:
+    walk = found.walk
+    if found.lanes:
+        raise LayoutError("maximum must be over all elements of a position, not over some of them")
+    if not walk.full and not node.attrs.get("masked"):
+        raise LayoutError("maximum must be over whole native vectors")
+    # Maxima are one behind the other in the order of what is read, which may be another one than that of the axes.
+    firsts = (np.arange(walk.height)[:, None] * walk.row_step + np.arange(walk.width) * walk.step).reshape(-1)
+    order = np.argsort(firsts)
+    steps_between = np.diff(firsts[order])
+    if len(set(steps_between.tolist())) > 1:
+        raise LayoutError("maximum must be over positions at equal distances")
+    count, step = len(firsts), int(steps_between[0]) if len(firsts) > 1 else 0
+    vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, step, 1, np.arange(walk.storage.native))
+
+    def view(target: Storage) -> Ids:
+        ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]
+        return np.asarray(ids.reshape([shape[axis] for axis in found.outside]))
+
+    layer = lowering.add(
+        node, vectors, Reduction.LANES, None, Window(kernel=(1, walk.tiles)), (count, 1, 1), view,
+    )  # fmt: skip
+    layer.target.uniform = True
+    return layer
+
+
+def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
+    """Part of ``node`` that gives lanes that are no elements of a tensor the least number there is."""
+    attrs = {"constant": np.asarray(float(HALF_MAX)), "beyond": -float(HALF_MAX)}
+    return lowering.part(node, "Min", "masked", (tensor,), **attrs)
+
+
+def apart(lowering: Lowering, node: Node, tensor: str, axes: Sequence[int]) -> Node | None:
+    """Part of ``node`` that gives what meets in a maximum native vectors of its own; ``None`` if it has them."""
+    producer = lowering.graph.producer(tensor)
+    if producer is not None and producer.op == "Apart":
+        return None
+    found = form(lowering, tensor, axes)
+    if not (found.inside and found.lanes):
+        return None
+    return lowering.part(node, "Apart", "apart", (tensor,), axes=tuple(axes))
+
+
+def set_apart(lowering: Lowering, node: Node) -> None:
+    """A product with zeros and ones: every group of lanes begins with a native vector."""
+    (tensor,), axes = node.inputs, node.attrs["axes"]
+    shape, native = lowering.graph.shapes[tensor], lowering.config.native
+    found = form(lowering, tensor, axes)
+    walk, size = found.walk, prod(shape[axis] for axis in axes)
+    tiles = -(-size // native)
+    group, element = np.divmod(np.arange(len(walk.lanes)), size)
+    places = group * tiles * native + element
+    weight = np.zeros((int(group[-1] + 1) * tiles * native, len(walk.lanes)))
+    weight[places, np.arange(len(places))] = 1.0
+    order = (*found.outside, *found.lanes, *axes)
+
+    def view(target: Storage) -> Ids:
+        ids = target.view(target.tiles * native)[..., places]
+        rest = [axis for axis in range(len(shape)) if axis not in order]  # of length 1
+        ids = ids.reshape([shape[axis] for axis in (*order, *rest)])
+        return np.asarray(ids.transpose(np.argsort((*order, *rest))))
+
+    lowering.add(
+        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], Window(),
+        (walk.height, walk.width, len(weight) // native), view,
+    )  # fmt: skip
+
+
+def staged(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Stages of a sum, mean or maximum over more positions than a window has."""
+    shape = lowering.graph.shapes[node.inputs[0]]
+    found = form(lowering, node.inputs[0], node.attrs["axes"], node.attrs.get("together", ()))
+    if large_windows.fits(node.op, found.kernel, lowering.config, found.inside):
+        return None
+    axes = [axis for axis in node.attrs["axes"] if shape[axis] > 1]
+    return large_windows.reduction(lowering, node, axes, found.inside)
+
+
+def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
+    """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
+    if (stages := staged(lowering, node)) is not None:
+        return stages
+    if (moved := apart(lowering, node, node.inputs[0], node.attrs["axes"])) is not None:
+        return [moved, node.replace(inputs=moved.outputs)]
+    found = form(lowering, node.inputs[0], node.attrs["axes"])
+    if node.attrs.get("masked") or not found.inside or found.walk.full:
+        return None
+    mask = masked(lowering, node, node.inputs[0])
+    return [mask, node.replace(inputs=mask.outputs).with_attrs(masked=True)]

@@ -1,0 +1,247 @@
+"""Functions of one element that are right at every scale: tables that come to rest, times or plus the input itself.
+
+A table has one step everywhere and ends somewhere. A function that follows its input near zero and far away cannot be
+one: its small values drown in the step, its large ones are cut off. But what it makes of the input can: a Gelu is the
+input times a number between 0 and 1, a Softplus is the positive part of the input plus something that vanishes. So the
+table holds that number, which covers the same inputs in all networks, and the multifunction units do the rest:
+
+============================ =========================================================================
+gelu, gelu_tanh, silu        ``x gate(x)`` with a gate from 0 to 1
+tanh, erf                    ``clip(x ratio(|x|), -1, 1)`` with a ratio from 1 to 1/4
+elu, celu                    ``max(x ratio(x), -alpha)``; elu with another slope at zero in two halves
+softplus                     ``max(x, 0) + softplus(-|x|)``
+exp                          ``exp(c) (1 + x - c)`` with a multiple c of 1/8 or 1/4 near x
+tanh(softplus), of a Mish    the gate, from 0 to 1
+sqrt, rsqrt, log             without samples: the largest of several tables, each for some powers of two
+reciprocal                   the same with ``|x|``, then ``r = r (2 - |x| r)``, then ``x r r``
+============================ =========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
+
+import numpy as np
+
+from concord.compiler.ir.activations import domain_of
+from concord.compiler.ir.curves import Domain, Span
+from concord.compiler.ir.parts import MARGIN, divided
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering.tail import split
+from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.graph.ir import Floats, Graph, Node
+from concord.graph.rewriting import Emit, rewrite
+from concord.parts import Part
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_MAX
+from concord.tables import standard_range
+
+#: Where gates come to rest: logistic ones, and steeper ones.
+_LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))
+#: Magnitudes for which ratios are read: behind that tanh and erf are limited.
+_RATIO = Span(0.0, 4.0)
+#: Functions that are steep near zero, and the powers of two below the greatest input that they are to be right for.
+_OCTAVES = {"sqrt": 21, "rsqrt": 21, "reciprocal": 21, "log": 20}
+#: Relative error of functions that may be one table.
+_ENOUGH = 0.004
+#: Below this number, in units of the slope at zero, exponentials are nothing.
+_VANISHED = -8.0
+#: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
+_EXPONENTIALS = ((1024, Span(-17.5, 11.125, (0.0, None), 3)), (0, Span(-12.0, 11.25, (0.0, None), 2)))
+
+
+def on_npu(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[Graph, Graph | None]:
+    """What is to be lowered of a network, and what the host computes behind it, if there is such a part."""
+    npu, host = split(graph)
+    return scaled(npu, config, formats), host
+
+
+def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:
+    """A copy of a graph with the nodes of :data:`RULES` in the place of their functions.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    config : NpuConfig
+        Whose table memory it is for.
+    formats : Formats
+        Names functions that stay as they are: by several tables for samples, or good enough. Those that say what their
+        table covers do, too.
+    """
+    made, kept = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes)), {*formats.parts, *formats.plain}
+    count = _tables_of_powers(graph, config, formats)
+    for node in graph.nodes:
+        if node.op != "Function" or node.name in kept or {"domain", "part"} & set(node.attrs):
+            continue
+        (name, parameters), *_ = node.attrs["functions"]
+        rule = RULES.get(tuple(name for name, _ in node.attrs["functions"]))
+        if rule is not None:
+            rewrite(made, node, partial(rule, x=node.inputs[0], config=config, **parameters))
+        elif _open(node, formats) and count[0] > 1:
+            rewrite(made, node, partial(_power, x=node.inputs[0], name=name, domain=formats.bounds[node.inputs[0]],
+                                        count=count))  # fmt: skip
+    return made
+
+
+def is_power(node: Node) -> bool:
+    """Whether a function is steep near zero, and read over many powers of two."""
+    return [name for name, _ in node.attrs["functions"]] in [[name] for name in _OCTAVES]
+
+
+def _open(node: Node, formats: Formats) -> bool:
+    x = node.inputs[0]
+    return is_power(node) and node.name not in formats.plain and x not in formats.ranges and x in formats.bounds
+
+
+def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
+    """How many tables a function that is a power may have without samples, and entries of each."""
+    named = [node for node in graph.nodes if node.op == "Function"]
+    powers = {str(node.attrs["functions"]) for node in named if _open(node, formats)}
+    others = {str(node.attrs["functions"]) for node in named} - powers
+    others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
+    extra = sum("exp" in name for name in others) + 2 * len(
+        {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
+    )
+    taken = len(others) + extra
+    count = max((config.table_slots - taken) // max(len(powers), 1), 0)
+    return count, config.table_depth // (taken + max(count * len(powers), 1))
+
+
+def covers_all(node: Node, formats: Formats) -> bool:
+    """Whether what a function reads makes no difference to its tables."""
+    return node.name not in formats.plain and tuple(name for name, _ in node.attrs["functions"]) in RULES
+
+
+def replaced(graph: Graph, formats: Formats) -> tuple[str, ...]:
+    """Functions in the place of which there are other nodes."""
+    nodes = [node for node in graph.nodes if node.op == "Function" and node.name not in formats.parts]
+    return tuple(node.name for node in nodes if covers_all(node, formats) or _open(node, formats))
+
+
+def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -> tuple[str, ...]:
+    """Functions of a network that settle on both sides, and err little enough as one table, which takes a chain less.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    values : mapping of str to array
+        What functions read.
+    config : NpuConfig
+        Whose table memory all tables share.
+    """
+    tables = len({str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function"})
+    found = []
+    for node in graph.nodes:
+        names = [name for name, _ in node.attrs["functions"]] if node.op == "Function" else []
+        if names in (["tanh"], ["erf"]):
+            low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
+            x = values[node.inputs[0]]
+            codes = np.clip(np.rint(np.ldexp(np.clip(x, -HALF_MAX, HALF_MAX), scale)), low, high)
+            want, got = (FLOAT_FUNCTIONS[names[0]](each) for each in (x, np.ldexp(codes, -scale)))
+            if np.linalg.norm(got - want) <= _ENOUGH * np.linalg.norm(want):
+                found.append(node.name)
+    return tuple(found)
+
+
+def _table(emit: Emit, x: str, name: str, domain: Span, **parameters: float) -> str:
+    return emit("Function", x, functions=((name, parameters),), domain=domain)
+
+
+def _constant(emit: Emit, op: str, x: str, value: float) -> str:
+    return emit(op, x, constant=np.asarray(value))
+
+
+def _gated(emit: Emit, x: str, config: NpuConfig, *, name: str, span: Span) -> None:
+    """``x`` times a gate."""
+    emit("Mul", _table(emit, x, name, span), x)
+
+
+def _odd(emit: Emit, x: str, config: NpuConfig, *, name: str) -> None:
+    """``x`` times a ratio, which is the same for both signs, limited."""
+    size = emit("Max", _constant(emit, "Mul", x, -1.0), x)
+    emit("Clip", emit("Mul", _table(emit, size, name, _RATIO), x), min=-1.0, max=1.0)
+
+
+def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
+    ratio = _table(emit, x, "celu_ratio", Span(_VANISHED * alpha, 0.0), alpha=alpha)
+    _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(HALF_MAX)))
+
+
+def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
+    """With another slope below zero than above there is a half for each."""
+    if alpha == 1.0:
+        _celu(emit, x, config)
+        return
+    above, below = emit("Relu", x), emit("Clip", x, min=_VANISHED, max=0.0)
+    functions: tuple[tuple[str, dict[str, float]], ...] = (("celu_ratio", {}), ("linear", {"slope": alpha}))
+    ratio = emit("Function", below, functions=functions, domain=Span(_VANISHED, 0.0))
+    emit("Add", emit("Mul", ratio, below), above)
+
+
+def _softplus(emit: Emit, x: str, config: NpuConfig) -> None:
+    above = emit("Relu", x)
+    below = emit("Min", _constant(emit, "Mul", x, -1.0), x)
+    emit("Add", _table(emit, below, "softplus", Span(_VANISHED, 0.0, (0.0, None))), above)
+
+
+def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
+    """Both tables have the same codes: one has the power of a multiple, the other one the multiple less one."""
+    span = next(span for entries, span in _EXPONENTIALS if config.table_depth >= entries)
+    rest = emit("Sub", x, _table(emit, x, "linear", replace(span, ends=(None, None)), offset=-1.0))
+    emit("Mul", _table(emit, x, "exp", span), rest)
+
+
+@lru_cache(maxsize=64)
+def _parts(name: str, domain: Domain, count: int, entries: int) -> tuple[Part, ...] | None:
+    """Tables for numbers of all sizes in a domain; ``None`` if there is no room."""
+    high = min(domain[1], HALF_MAX / (1 + MARGIN))
+    low = max(domain[0], high * 2.0 ** -_OCTAVES[name])
+    x = np.exp2(np.linspace(np.log2(low), np.log2(high), 4096)) if low < high else np.array([high])
+    if name != "log":
+        return divided(((name, ()),), x, count, count * entries)
+    parts = divided((("sqrt", ()),), x, count, count * entries)  # around 1 all counts alike, not what is relative to 0
+    return None if parts is None else (replace(parts[0], low=1), *parts[1:])
+
+
+def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]) -> None:
+    """Several tables side by side, each for some powers of two; of a reciprocal a step of Newton's behind them."""
+    parts, size = _parts(name, domain, *count), x
+    if parts is None:
+        emit("Function", x, functions=((name, {}),), domain=domain_of(((name, ()),), domain))
+        return
+    if name == "reciprocal" and domain[0] < 0:
+        size = emit("Max", _constant(emit, "Mul", x, -1.0), x)
+    if name != "sqrt":  # less than the first step is beyond the table, and a flag; not where there are no elements
+        size = emit("Max", size, constant=np.asarray(0.0), beyond=1.0)
+    found = ""
+    for part in parts:
+        one = emit("Function", size, functions=((name, {}),), part=part)
+        found = emit("Max", found, one) if found else one
+    if name == "reciprocal":
+        rest = emit("Sub", emit("Mul", found, size), constant=np.asarray(2.0), reversed=True)
+        found = emit("Mul", rest, found)
+        if domain[0] < 0:
+            emit("Mul", emit("Mul", found, x), found)
+
+
+def _mish_gate(emit: Emit, x: str, config: NpuConfig) -> None:
+    emit("Function", x, functions=(("softplus", {}), ("tanh", {})), domain=_LOGISTIC)
+
+
+#: What makes nodes for functions that follow each other: ``rule(emit, x, config, **parameters of the first one)``.
+RULES: dict[tuple[str, ...], Callable[..., None]] = {
+    ("gelu",): partial(_gated, name="normal_cdf", span=_STEEP),
+    ("gelu_tanh",): partial(_gated, name="gelu_tanh_gate", span=_STEEP),
+    ("silu",): partial(_gated, name="sigmoid", span=_LOGISTIC),
+    ("tanh",): partial(_odd, name="tanh_ratio"),
+    ("erf",): partial(_odd, name="erf_ratio"),
+    ("celu",): _celu,
+    ("elu",): _elu,
+    ("softplus",): _softplus,
+    ("exp",): _exp,
+    ("softplus", "tanh"): _mish_gate,
+}

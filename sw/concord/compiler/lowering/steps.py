@@ -1,0 +1,123 @@
+"""Element-wise operations as steps of the multifunction units, and the operands they read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.ir.curves import Floats
+from concord.compiler.ir.layers import Operand
+from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.ir.spare_lanes import filled
+from concord.spec.formats import HALF_MAX
+
+#: Numbers from here on are infinite in binary16.
+_INFINITE = HALF_MAX + 16.0
+
+
+def _parts(ids: Ids, storage: Storage) -> tuple[Ids, Ids, Ids, Ids]:
+    """Row, column, vector of the position, and lane of elements."""
+    local = ids - storage.base
+    vector, lane = local // storage.native, local % storage.native
+    position, tile = vector // storage.tiles, vector % storage.tiles
+    return position // storage.width, position % storage.width, tile, lane
+
+
+def box(storages: Storages, ids: Ids) -> Walk:
+    """The smallest box of positions and vectors that holds a view; :class:`LayoutError` unless it is one storage."""
+    of = storages.of(ids)
+    if len(of) != 1 or (ids == PAD).any():
+        raise LayoutError("elements must lie in one storage, without padding")
+    storage = of[0]
+    rows, columns, tiles, _ = _parts(ids, storage)
+    y, x, v = (int(part.min()) for part in (rows, columns, tiles))
+    height, width, count = (int(part.max()) - low + 1 for part, low in ((rows, y), (columns, x), (tiles, v)))
+    start = (y * storage.width + x) * storage.tiles + v
+    row_step = storage.width * storage.tiles
+    return Walk(storage, start, height, width, count, row_step, storage.tiles, np.arange(count * storage.native))
+
+
+def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
+    """The view ``ids`` of the box ``walk`` in a storage that holds a copy of that box."""
+    rows, columns, tiles, lanes = _parts(ids, walk.storage)
+    y, x, v, _ = (int(part.min()) for part in (rows, columns, tiles, lanes))
+    vector = ((rows - y) * target.width + columns - x) * target.tiles + tiles - v
+    return np.asarray(target.base + vector * target.native + lanes)
+
+
+def check_constant(values: Floats, what: str = "constants") -> None:
+    """Refuse constants that are no numbers of binary16 with :class:`LayoutError`."""
+    largest = float(np.abs(values).max())
+    if not largest < _INFINITE:
+        raise LayoutError(f"{what} must be below {_INFINITE:g} in magnitude, not {largest:g}; scale them in the model")
+
+
+def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
+    """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
+
+    What is no element of the view gets ``beyond``, or whatever takes least space, a copy of an element if it can be.
+
+    Raises
+    ------
+    LayoutError
+        If an element that is in the view several times meets different values, or one is no number of binary16.
+    """
+    check_constant(values)
+    full = np.broadcast_to(values, ids.shape)
+    rows, columns, tiles, lanes = _parts(ids, target)
+    spread = np.full((target.height, target.width, target.tiles, target.native), np.nan)
+    if target.uniform:
+        spread[rows, columns, tiles] = full[..., None]
+    else:
+        spread[rows, columns, tiles, lanes] = full
+        if beyond is not None:
+            spread[np.isnan(spread)] = beyond
+    if not np.array_equal(spread[rows, columns, tiles, lanes], full, equal_nan=True):
+        raise LayoutError("elements that are there several times must meet the same constant: apply it before that")
+    spread, outer = _folded(spread, 0)
+    spread, inner = _folded(spread, 1)
+    spread, row = _folded(spread, 2)
+    vectors = filled(spread).reshape(-1, target.native)
+    width, depth = spread.shape[1], spread.shape[2]
+    return Operand(
+        constant=vectors, row=1 if row else 0, inner=depth if inner else 0, outer=width * depth if outer else 0
+    )
+
+
+def _folded(values: Floats, axis: int) -> tuple[Floats, bool]:
+    """``values`` with the axis of length 1 if it is the same everywhere, elements that are not there apart."""
+    if values.shape[axis] == 1:
+        return values, False
+    there = ~np.isnan(values)
+    low = np.where(there, values, np.inf).min(axis=axis, keepdims=True)
+    high = np.where(there, values, -np.inf).max(axis=axis, keepdims=True)
+    if (low >= high).all():
+        return np.where(low == high, low, np.nan), False
+    return values, True
+
+
+def tensor(name: str, other: Ids, ids: Ids, storages: Storages, target: Storage) -> Operand:
+    """The operand that reads the view ``other``, broadcast, beside the view ``ids`` of ``target``.
+
+    Raises
+    ------
+    LayoutError
+        If elements that meet are not in the same lane, or the vectors do not follow the loops.
+    """
+    of = storages.of(other)
+    if len(of) != 1 or (other == PAD).any():
+        raise LayoutError(f"operand {name} must lie in one storage, without padding")
+    full = np.broadcast_to(other, ids.shape).reshape(-1)
+    rows, columns, tiles, lanes = _parts(ids.reshape(-1), target)
+    local = full - of[0].base
+    vector, lane = local // target.native, local % target.native
+    if not of[0].uniform and (lane != lanes).any():
+        raise LayoutError(f"elements of operand {name} must be in the same lanes as those they meet")
+    start, found = int(vector[(rows + columns + tiles).argmin()]), []
+    for part in (tiles, columns, rows):
+        at = np.flatnonzero(part == 1)
+        alone = [k for k in at if rows[k] + columns[k] + tiles[k] == 1]
+        found.append(int(vector[alone[0]]) - start if alone else 0)
+    row, inner, outer = found
+    if (vector != start + tiles * row + columns * inner + rows * outer).any():
+        raise LayoutError(f"vectors of operand {name} must follow those they meet")
+    return Operand(storage=of[0], start=start, row=row, inner=inner, outer=outer, tensor=name)

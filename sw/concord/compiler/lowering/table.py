@@ -1,0 +1,70 @@
+"""How every operator is lowered."""
+
+from __future__ import annotations
+
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.lowering import contractions, pointwise, products, reductions
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.large_windows import pool
+from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, Norms, Table
+from concord.compiler.lowering.mixing import mix
+from concord.compiler.lowering.normalisations import normalise
+from concord.compiler.lowering.padding import pad, pad_copy
+from concord.compiler.lowering.recurrent import recurrent
+from concord.graph.ir import Graph
+from concord.spec.config import NpuConfig
+
+#: The nodes that compute together what a node does, by its operator.
+EXPANSIONS: dict[str, Expansion] = {
+    "AveragePool": pool,
+    "Dense": mix,
+    "Function": pointwise.in_parts,
+    "LogSoftmax": contractions.softmax,
+    "MatMul": contractions.matmul,
+    "MaxPool": pool,
+    "Normalise": normalise,
+    "Pad": pad,
+    "ReduceMax": reductions.maximum,
+    "ReduceMean": reductions.staged,
+    "ReduceSum": reductions.staged,
+    "Softmax": contractions.softmax,
+    **dict.fromkeys(pointwise.OPERATIONS, pointwise.same_axes),
+}
+#: What lowers a node, by its operator.
+HANDLERS: dict[str, Handler] = {
+    "Apart": reductions.set_apart,
+    "AveragePool": products.average_pool,
+    "Clip": pointwise.clip,
+    "Conv": products.conv,
+    "Dense": products.dense,
+    "Expand": contractions.expand,
+    "Function": pointwise.function,
+    "GRU": recurrent,
+    "LSTM": recurrent,
+    "MaxPool": products.max_pool,
+    "PadCopy": pad_copy,
+    "RNN": recurrent,
+    "ReduceMax": reductions.reduce,
+    "ReduceMean": reductions.reduce,
+    "ReduceSum": reductions.reduce,
+    "Relu": pointwise.relu,
+    **dict.fromkeys(pointwise.OPERATIONS, pointwise.binary),
+}
+TABLE = Table(EXPANSIONS, HANDLERS)
+
+
+def lowered(
+    graph: Graph,
+    config: NpuConfig,
+    unfold: Unfold = Unfold.BOTH,
+    formats: Formats = DEFAULT,
+    norms: Norms = Norms.ANY,
+) -> Lowered:
+    """The layers of a graph, as for :class:`concord.compiler.lowering.lower.Lowering`.
+
+    Raises
+    ------
+    Unsupported
+        With every node that cannot be lowered.
+    """
+    return Lowering(graph, config, TABLE, unfold, formats, norms).run()

@@ -1,0 +1,82 @@
+"""Inputs whose windows the host unfolds: what only a first convolution reads, laid out for fewer taps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from concord.compiler.ir.layers import Window
+from concord.compiler.ir.layout import PAD, Ids
+from concord.compiler.lowering.inputs import Unfold, as_map, moved
+from concord.compiler.lowering.lower import Lowering
+from concord.feeding import Feed
+from concord.graph.ir import Floats, Node
+from concord.graph.ops import OPS, Kind
+
+
+def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, Floats, Window] | None:
+    """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
+
+    ``None`` where the input is computed, is read by others, or nothing would be gained.
+    """
+    found = graph_input(lowering, node)
+    if found is None or lowering.unfold is Unfold.NONE:
+        return None
+    tensor, order = found
+    native = lowering.config.native
+    height, _, channels = order.shape
+    kh, kw = weight.shape[2:]
+    choices = {
+        Unfold.NONE: kh * kw * -(-channels // native),
+        Unfold.HORIZONTAL: kh * -(-kw * channels // native),
+        Unfold.BOTH: -(-kh * kw * channels // native),
+    }
+    best = min((u for u in Unfold if u.value <= lowering.unfold.value), key=lambda u: (choices[u], u.value))
+    if best is Unfold.NONE:
+        return None
+    lowering.done.unfolded = max(lowering.done.unfolded, best, key=lambda u: u.value)
+    rank = node.attrs["weight"].ndim - 2
+    pads = node.attrs["pads"] if rank == 2 else (0, node.attrs["pads"][0], 0, node.attrs["pads"][1])
+    (sy, sx), (dy, dx) = (
+        tuple(node.attrs[name]) if rank == 2 else (1, node.attrs[name][0]) for name in ("strides", "dilations")
+    )
+    padded = np.pad(order, ((pads[0], pads[2]), (pads[1], pads[3]), (0, 0)), constant_values=PAD)
+    out_width = (padded.shape[1] - (kw - 1) * dx - 1) // sx + 1
+    columns = np.arange(out_width)[:, None] * sx + np.arange(kw) * dx
+    if best is Unfold.HORIZONTAL:
+        taken = padded[pads[0] : pads[0] + height][:, columns]  # [height, x, kx, channel]
+        packed = taken.reshape(height, out_width, kw * channels)
+        folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), kh, 1, kw * channels).transpose(0, 3, 1, 2)
+        window = Window((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
+        feed = Feed(tensor, order.shape, (1, kw), (1, sx), (1, dx), (0, -pads[1]), (height, out_width))
+    else:
+        out_height = (padded.shape[0] - (kh - 1) * dy - 1) // sy + 1
+        rows = np.arange(out_height)[:, None] * sy + np.arange(kh) * dy
+        taken = padded[rows[:, None, :, None], columns[None, :, None, :]]  # [y, x, ky, kx, channel]
+        packed = taken.reshape(out_height, out_width, kh * kw * channels)
+        folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
+        window = Window(size=(out_height, out_width))
+        origin = -pads[0], -pads[1]
+        feed = Feed(tensor, order.shape, (kh, kw), (sy, sx), (dy, dx), origin, (out_height, out_width))
+    lowering.done.feeds[tensor] = feed
+    storage = lowering.store_input(tensor, packed)
+    return tensor, storage.view(packed.shape[2]), folded, window
+
+
+def graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
+    """The input of the graph that a convolution reads, if nothing else does, and its elements as the image.
+
+    Nodes in between that move elements are looked through.
+    """
+    graph, name, between = lowering.graph, node.inputs[0], []
+    while (producer := graph.producer(name)) is not None:
+        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "ReduceMax", "Relu")
+        if not moves or len(producer.inputs) != 1:
+            return None
+        between.append(producer)
+        name = producer.inputs[0]
+    if name not in graph.inputs or len(lowering.readers[name]) != 1 or name in lowering.done.views:
+        return None
+    ids: Ids = np.arange(int(np.prod(graph.shapes[name], dtype=int))).reshape(graph.shapes[name])
+    for mover in reversed(between):
+        ids = moved(mover, [ids])
+    return name, as_map(ids)

@@ -1,0 +1,1 @@
+"""Which memories hold tensors, where and for how long."""

@@ -1,0 +1,234 @@
+"""The first layers of a network in bands of rows, for feature maps that do not fit in memory as a whole.
+
+A run then has a phase per band. In every one the host writes the next rows of the input, and every layer computes the
+rows for which it has all that its window covers. Tensors between these layers lie in buffers: the rows that windows of
+the next band still need, and behind them the new ones. At the end of a band what is still needed moves to the front,
+so that the next band finds everything at the same addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from concord.compiler.ir.layers import AnyLayer, Layer, Operand, Reduction
+from concord.compiler.ir.layout import Storage
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory.plan import Plan
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+
+#: Cycles that a chain waits for the one before, roughly; decides between plans only.
+_WAIT = 48
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a tensor in one band: from ``start`` on they are in the buffer, from ``new`` on they are new."""
+
+    start: int
+    new: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Bands:
+    """How the first layers are computed in bands.
+
+    Parameters
+    ----------
+    layers : int
+        Number of layers in bands.
+    rows : int
+        Rows of the input per band.
+    source : Storage
+        The input.
+    sliding : tuple of Storage
+        Tensors that only these layers read.
+    whole : tuple of Storage
+        Tensors that later layers or the host read: all of their rows are kept.
+    table : tuple of dict
+        By band: rows of every one of these tensors.
+    """
+
+    layers: int
+    rows: int
+    source: Storage
+    sliding: tuple[Storage, ...]
+    whole: tuple[Storage, ...]
+    table: tuple[dict[Storage, Rows], ...]
+
+    @property
+    def text(self) -> str:
+        """As words."""
+        return f"first {self.layers} layers in {len(self.table)} bands of {self.rows} rows of the input"
+
+    def size(self, storage: Storage) -> int:
+        """Rows of a buffer."""
+        return max(band[storage].stop - band[storage].start for band in self.table)
+
+    @cached_property
+    def kept(self) -> dict[Storage, int]:
+        """Rows at the front of every buffer that stay from a band to the next."""
+        bands = self.table[1:]
+        return {storage: max((band[storage].new - band[storage].start for band in bands), default=0)
+                for storage in self.sliding}  # fmt: skip
+
+    def moved(self, storage: Storage, band: int) -> tuple[int, int]:
+        """Rows that move to the front at the end of a band: the first, and how many."""
+        if band + 1 == len(self.table) or storage not in self.sliding:
+            return 0, 0
+        before, after = self.table[band][storage], self.table[band + 1][storage]
+        return (after.start, before.stop - after.start) if after.start > before.start else (0, 0)
+
+    def apply(self, plan: Plan) -> None:
+        """Shrink tensors of a plan to buffers."""
+        for mem in Mem:
+            for storage in (self.source, *self.sliding):
+                copy = plan.copy(storage, mem)
+                if copy is not None:
+                    copy.size = self.size(storage) * row_vectors(storage)
+                    copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
+                    copy.kept_until = self.layers - 1
+            for storage in self.whole:
+                copy = plan.copy(storage, mem)
+                if copy is not None:
+                    copy.born = -1
+        plan.unshared = self.layers
+
+    def cost(self, plan: Plan, config: NpuConfig) -> int:
+        """Cycles that bands take more than the network without them, roughly."""
+        copies = {storage: sum(plan.copy(storage, mem) is not None for mem in Mem) for storage in self.sliding}
+        moves = [
+            copies[storage] * self.moved(storage, band)[1] * row_vectors(storage)
+            for band in range(len(self.table))
+            for storage in self.sliding
+        ]
+        chains = sum(map(bool, moves)) + self.layers * len(self.table)
+        return sum(moves) * config.beats + chains * _WAIT
+
+
+def row_vectors(storage: Storage) -> int:
+    """Native vectors of a row of positions."""
+    return storage.width * storage.tiles
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """First layers of a network that can be computed in bands.
+
+    Parameters
+    ----------
+    layers : tuple of Layer
+        These layers.
+    source : Storage
+        The one input that they read.
+    whole : tuple of Storage
+        What later layers or the host read of their results.
+    """
+
+    layers: tuple[Layer, ...]
+    source: Storage
+    whole: tuple[Storage, ...]
+
+    def schedule(self, rows: int) -> Bands:
+        """Bands of ``rows`` rows of the input."""
+        tensors = (self.source, *(layer.target for layer in self.layers))
+        there = dict.fromkeys(tensors, 0)
+        starts, table = dict(there), []
+        while there[self.source] < self.source.height:
+            new = dict(there)
+            there[self.source] = min(self.source.height, there[self.source] + rows)
+            for layer in self.layers:
+                there[layer.target] = _computed(layer, there)
+            table.append({storage: Rows(starts[storage], new[storage], there[storage]) for storage in tensors})
+            starts = dict(there)
+            for layer in self.layers:
+                for storage, first in _needed_next(layer, there[layer.target]):
+                    starts[storage] = min(starts[storage], first)
+        sliding = tuple(layer.target for layer in self.layers if layer.target not in self.whole)
+        return Bands(len(self.layers), rows, self.source, sliding, self.whole, tuple(table))
+
+
+def prefixes(lowered: Lowered) -> Iterator[Prefix]:
+    """First layers that can be computed in bands, few before many."""
+    outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
+    layers: list[Layer] = []
+    for count, layer in enumerate(lowered.layers, 1):
+        if not isinstance(layer, Layer) or _obstacle(layer):
+            return
+        layers.append(layer)
+        read, later = set().union(*map(_reads, layers)), outputs.union(*map(_roots, lowered.layers[count:]))
+        given = [storage for storage, _ in lowered.inputs.values() if storage in read]
+        whole = tuple(layer.target for layer in layers if layer.target in later)
+        if len(given) == 1 and given[0] not in later and read.isdisjoint(whole):
+            yield Prefix(tuple(layers), given[0], whole)
+
+
+def _operands(layer: Layer) -> list[Operand]:
+    """Operands that are tensors."""
+    return [step.operand for step in layer.steps if step.operand is not None and step.operand.storage is not None]
+
+
+def _reads(layer: Layer) -> set[Storage]:
+    return {layer.source.storage, *(o.storage for o in _operands(layer) if o.storage is not None)}
+
+
+def obstacle(lowered: Lowered) -> str:
+    """Why no first layers at all can be computed in bands."""
+    first = lowered.layers[0]
+    if isinstance(first, Layer) and first.source.storage.height == 1:
+        return f"layer '{first.name}' reads a tensor of a single row"
+    if reason := _obstacle(first):
+        return f"layer '{first.name}' {reason}"
+    return "the first layers must read one input, which no later layer reads"
+
+
+def _obstacle(layer: AnyLayer) -> str | None:
+    """Why rows of a layer do not follow from rows of what it reads, both in whole storages of their own."""
+    if not isinstance(layer, Layer):
+        return "is recurrent"
+    walk, storage = layer.source, layer.source.storage
+    aligned = walk.row_step == row_vectors(storage) and walk.start < row_vectors(storage)
+    if storage.host is not None or layer.target.host is not None:
+        return "reads or computes a part of another tensor"
+    if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:
+        return "does not read whole rows"
+    if layer.target.height != layer.out[0] or (layer.reduction is Reduction.NONE and layer.out[0] != storage.height):
+        return "does not compute whole rows"
+    for operand in _operands(layer):
+        read = operand.storage
+        assert read is not None
+        aligned = operand.outer == row_vectors(read) and operand.start < row_vectors(read)
+        if read.host is not None or read.height != layer.out[0] or not aligned:
+            return f"has an operand {operand.tensor} of other rows"
+    return None
+
+
+def _roots(layer: AnyLayer) -> set[Storage]:
+    """Storages with addresses of their own that a layer reads."""
+    if isinstance(layer, Layer):
+        return {storage.root for storage in _reads(layer)}
+    return {layer.source.storage.root, *(walk.storage.root for walk in layer.initial.values())}
+
+
+def _computed(layer: Layer, there: dict[Storage, int]) -> int:
+    """Rows of a layer for which everything is there."""
+    source, window = layer.source.storage, layer.window
+    rows = there[source]
+    if layer.reduction is not Reduction.NONE:
+        reach = (window.kernel[0] - 1) * window.dilation[0] - window.begin[0]
+        rows = max(0, (rows - 1 - reach) // window.stride[0] + 1) if rows < source.height else layer.out[0]
+    return min([rows, layer.out[0], *(there[o.storage] for o in _operands(layer) if o.storage is not None)])
+
+
+def _needed_next(layer: Layer, row: int) -> Iterator[tuple[Storage, int]]:
+    """First rows of tensors that a layer reads to compute its own from ``row`` on."""
+    if row == layer.out[0]:
+        return
+    windowed = layer.reduction is not Reduction.NONE
+    yield layer.source.storage, max(0, row * layer.window.stride[0] - layer.window.begin[0]) if windowed else row
+    for operand in _operands(layer):
+        assert operand.storage is not None
+        yield operand.storage, row

@@ -1,0 +1,36 @@
+"""Bits that weights and narrow tensors need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from concord.compiler.ir.layers import AnyLayer
+from concord.graph.ir import Graph
+from concord.sheet import CapacityError, Item
+from concord.spec.config import NpuConfig
+
+#: Bits of a KiB.
+KIB = 8192
+#: What is told at once has more weights than these, and than this many times the memory; else it is told word by word.
+_MANY, _FAR_TOO_MANY = 1 << 20, 8
+
+
+def weight_bits(layer: AnyLayer, items: Mapping[str, Item], config: NpuConfig, mant: int) -> int:
+    """Bits of the weights of a layer in words of a matrix memory for mantissas of ``mant`` bits, padding included."""
+    words = sum(items[name].count for name in layer.weights)
+    return words * config.rows * (config.lanes * mant + config.wgt_exp_width)
+
+
+def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
+    """Tell at once that a network does not fit which has far too many weights.
+
+    Raises
+    ------
+    CapacityError
+        With the words that they need at least.
+    """
+    weights = sum(node.attrs[key].size for node in graph.nodes for key in ("weight", "W", "R") if key in node.attrs)
+    need, have = -(-weights // (config.rows * config.lanes)), config.matrix_depth
+    if weights > _MANY and need > _FAR_TOO_MANY * have:
+        there = f"matrix memory has {have} words"
+        raise CapacityError(f"does not fit into {config.name}: {there}, but {weights} weights need at least {need}")

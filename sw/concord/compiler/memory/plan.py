@@ -1,0 +1,253 @@
+"""Which memories hold a tensor, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from concord.compiler.ir.layers import Layer, Operand, Recurrent, Reduction
+from concord.compiler.ir.layout import Storage
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory.copies import Copy
+from concord.spec.isa import Mem, Op
+
+#: Strips that an operand is widened in, two of which are in wide memory at a time.
+STRIPS = 8
+
+
+def is_moving(layer: Layer) -> bool:
+    """Whether a layer computes no new values [dtype-pass]: maxima and ReLU alone."""
+    moves = layer.reduction in (Reduction.MAX, Reduction.LANES, Reduction.NONE)
+    return moves and all(step.op is Op.V_RELU for step in layer.steps)
+
+
+@dataclass
+class Strips:
+    """Two buffers of wide vectors for ``rows`` rows of positions of an operand each."""
+
+    operand: Operand
+    rows: int
+    buffers: tuple[Copy, Copy]
+
+
+@dataclass
+class Plan:
+    """Copies of all tensors, by root storage and memory.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        The layers.
+    copies : dict
+        By storage and memory.
+    sources : dict
+        Memory that every layer reads, by the index of the layer.
+    strips : dict
+        Buffers, by the index of the layer, of operands that lie in narrow memory only and are widened strip by strip.
+    temporaries : dict
+        What recurrent blocks use in between, by the index of the layer.
+    """
+
+    lowered: Lowered
+    copies: dict[tuple[Storage, Mem], Copy] = field(default_factory=dict)
+    sources: dict[int, Mem] = field(default_factory=dict)
+    strips: dict[int, Strips] = field(default_factory=dict)
+    temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
+    #: Layers at the beginning whose results take no other tensor's place.
+    unshared: int = 0
+
+    def copy(self, storage: Storage, mem: Mem) -> Copy | None:
+        """The copy of a tensor in a memory."""
+        return self.copies.get((storage.root, mem))
+
+    def layer(self, index: int) -> Layer:
+        """A layer that is a single chain."""
+        layer = self.lowered.layers[index]
+        if not isinstance(layer, Layer):
+            raise TypeError(f"layer {index} must be a single chain, not a recurrent block")
+        return layer
+
+    def all(self) -> list[Copy]:
+        """Everything that needs a place."""
+        buffers = [copy for strips in self.strips.values() for copy in strips.buffers]
+        return [*self.copies.values(), *buffers, *(c for used in self.temporaries.values() for c in used.values())]
+
+    def addr(self, storage: Storage, mem: Mem, vector: int) -> int:
+        """Address of a vector of a tensor."""
+        copy = self.copies[storage.root, mem]
+        return copy.addr + storage.vector(vector)
+
+
+def output_memory(lowered: Lowered, name: str) -> Mem:
+    """Memory that the host reads an output from."""
+    return Mem.NARROW if name in lowered.narrow else Mem.WIDE
+
+
+def check_outputs(lowered: Lowered) -> None:
+    """``ValueError`` if an output is to leave as mantissas and exponents that is not there, or is in wide memory only.
+
+    The state of a cell that is not its result is: it is added to itself in binary16.
+    """
+    names = lowered.graph.outputs
+    if unknown := sorted(set(lowered.narrow) - set(names)):
+        raise ValueError(f"narrow outputs must be among {', '.join(names)}, not {', '.join(unknown)}")
+    states = {layer.c.root for layer in lowered.layers if isinstance(layer, Recurrent) and layer.c is not None}
+    for name in lowered.narrow:
+        if any(storage.root in states for storage in lowered.storages.of(lowered.views[name])):
+            raise ValueError(f"output {name} must be binary16, as it is the state of a cell, not narrow")
+
+
+def make_plan(lowered: Lowered) -> Plan:
+    """Find out which copies of which tensor are needed, and when."""
+    plan = Plan(lowered)
+    last = len(lowered.layers)
+    for name in lowered.graph.outputs:
+        for storage in lowered.storages.of(lowered.views[name]):
+            _need(plan, storage, output_memory(lowered, name), last)
+    for index in range(last - 1, -1, -1):
+        layer = lowered.layers[index]
+        if isinstance(layer, Recurrent):
+            _plan_block(plan, layer, index)
+            continue
+        plan.sources[index] = mem = _source(plan, layer)
+        _need(plan, layer.source.storage, mem, index)
+        for step in layer.steps:
+            if step.operand is not None and step.operand.storage is not None:
+                _need(plan, step.operand.storage, Mem.WIDE, index, operand=True)
+    for index, layer in enumerate(lowered.layers):
+        for mem in Mem:
+            copy = plan.copy(layer.target, mem)
+            if copy is not None:
+                copy.born = min(copy.born, index)
+    for storage, _ in lowered.inputs.values():
+        for mem in Mem:
+            copy = plan.copy(storage, mem)
+            if copy is not None:
+                copy.born = -1
+    return plan
+
+
+def _plan_block(plan: Plan, block: Recurrent, index: int) -> None:
+    """Copies of what a recurrent block reads, keeps and uses in between."""
+    _need(plan, block.source.storage, Mem.NARROW, index)
+    _need(plan, block.target, Mem.NARROW, index)
+    if block.cell.wide_state:
+        _need(plan, block.target, Mem.WIDE, index)
+    if block.c is not None:
+        _need(plan, block.c, Mem.WIDE, index).born = index
+    for walk in block.initial.values():
+        _need(plan, walk.storage, Mem.WIDE, index)
+    names = dict.fromkeys((*block.cell.temporaries, *(f"p_{gate}" for gate in block.cell.gates)), Mem.WIDE)
+    names |= dict.fromkeys(block.cell.narrow_temporaries, Mem.NARROW)
+    plan.temporaries[index] = {
+        name: Copy(Storage(f"{block.name}.{name}", 1, 1, block.tiles, block.target.native), mem, index, index)
+        for name, mem in names.items()
+    }
+
+
+def _source(plan: Plan, layer: Layer) -> Mem:
+    """Memory that a layer reads: products narrow, what moves values the type of its result, everything else wide."""
+    if layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
+        return Mem.NARROW
+    narrow_only = plan.copy(layer.target, Mem.WIDE) is None and plan.copy(layer.target, Mem.NARROW) is not None
+    return Mem.NARROW if is_moving(layer) and narrow_only else Mem.WIDE
+
+
+def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = False) -> Copy:
+    root = storage.root
+    copy = plan.copies.setdefault((root, mem), Copy(root, mem, len(plan.lowered.layers), index))
+    copy.dies = max(copy.dies, index)
+    if not operand:
+        copy.operands = None
+    elif copy.operands is not None:
+        copy.operands.add(index)
+    return copy
+
+
+def widen_in_strips(plan: Plan) -> bool:
+    """Let the largest wide tensor that is only an operand be narrow, widened in strips; whether there is one.
+
+    Its values are then those of the narrow tensor: the price of what does not fit otherwise.
+    """
+    choices = [copy for copy in plan.copies.values() if copy.mem is Mem.WIDE and _can_be_strips(plan, copy)]
+    if not choices:
+        return False
+    copy = max(choices, key=lambda c: c.storage.vectors)
+    narrow = _need(plan, copy.storage, Mem.NARROW, copy.dies)
+    narrow.born = min(narrow.born, copy.born)
+    for index in copy.operands or ():
+        layer = plan.layer(index)
+        (operand,) = (s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage)
+        rows = -(-layer.out[0] // STRIPS)
+        size = rows * layer.out[1] * layer.out[2]
+        first, second = (
+            Copy(Storage(f"{layer.name}.strip{k}", 1, 1, size, copy.storage.native), Mem.WIDE, index, index)
+            for k in range(2)
+        )
+        plan.strips[index] = Strips(operand, rows, (first, second))
+    del plan.copies[copy.storage, Mem.WIDE]
+    return True
+
+
+def _can_be_strips(plan: Plan, copy: Copy) -> bool:
+    """Whether every layer that reads the copy walks all of it, position by position, as its only such operand."""
+    if not copy.operands or copy.storage.height < 2 or copy.born < 0:
+        return False
+    for index in copy.operands:
+        layer = plan.layer(index)
+        mine = [s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage]
+        if len(mine) != 1 or index in plan.strips or not (mine[0].inner and mine[0].outer):
+            return False
+    return True
+
+
+def share(plan: Plan) -> None:
+    """Let results take the place of what their layer reads for the last time, where every vector is read before."""
+    for copy in plan.copies.values():
+        copy.over = None
+    taken: set[int] = set()
+    for index, layer in enumerate(plan.lowered.layers):
+        if index < plan.unshared or isinstance(layer, Recurrent):
+            continue
+        for mem in Mem:
+            target = plan.copy(layer.target, mem)
+            if target is None or target.storage is not layer.target or target.born != index:
+                continue
+            for candidate in _replaceable(plan, index, mem):
+                if candidate.dies == index and id(candidate) not in taken:
+                    target.over = candidate
+                    taken.add(id(candidate))
+                    break
+
+
+def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
+    """Copies in ``mem`` that a layer reads vector by vector, each before it writes the vector in the same place."""
+    layer = plan.layer(index)
+    size = layer.target.vectors
+    storages = []
+    _, width, tiles = layer.out
+    walk, natural = layer.source, (1, tiles, width * tiles)
+    if layer.reduction is Reduction.NONE and plan.sources[index] is mem and not walk.start:
+        if _in_order((walk.row, walk.step, walk.row_step), natural, layer.out):
+            storages.append(walk.storage)
+    in_strips = plan.strips.get(index)
+    for step in layer.steps:
+        operand = step.operand
+        if operand is None or operand.storage is None or operand.start:
+            continue
+        widened = in_strips is not None and in_strips.operand is operand
+        if operand.storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE:
+            continue  # its window reads what other positions have replaced
+        strides = (operand.row, operand.inner, operand.outer)
+        if mem is (Mem.NARROW if widened else Mem.WIDE) and _in_order(strides, natural, layer.out):
+            storages.append(operand.storage)
+    for storage in storages:
+        copy = plan.copy(storage, mem)
+        if copy is not None and copy.storage is storage and storage.vectors == size:
+            yield copy
+
+
+def _in_order(strides: tuple[int, int, int], natural: tuple[int, int, int], out: tuple[int, int, int]) -> bool:
+    """Whether vectors are read in the order in which results are written; strides of loops that turn once are any."""
+    turns = zip(strides, natural, reversed(out), strict=True)
+    return all(stride == step or count == 1 for stride, step, count in turns)

@@ -1,0 +1,1 @@
+"""Compiled networks: what joins the frontend, the compiler and the host."""

@@ -1,0 +1,81 @@
+"""Calibration with results of the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from concord.compiler.calibration import formats
+from concord.compiler.calibration.calibration import Calibration, Classes, Inputs, Runner
+from concord.compiler.calibration.formats import Evidence
+from concord.compiler.model import Compiled
+from concord.graph.ir import Floats, Graph
+from concord.host.shared import emulator
+from concord.parallel import Engine
+from concord.raised import Raised
+from concord.spec.config import NpuConfig
+
+
+def observe(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> tuple[dict[str, Floats], list[Raised]]:
+    """Results of a batch on the emulator, and the flags that it raises; the workers of an engine share it."""
+    with emulator(compiled.image.config, engine) as device:
+        device.load(compiled.image)
+        return compiled.run(device, inputs), compiled.package.flags(device)
+
+
+def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, Floats]:
+    """Results of a batch on the emulator; the workers of an engine share it."""
+    with emulator(compiled.image.config, engine) as device:
+        device.load(compiled.image)
+        return compiled.run(device, inputs)
+
+
+def calibration_of(
+    graph: Graph,
+    inputs: Inputs,
+    run: Runner | None = None,
+    labels: Classes | None = None,
+    batch: int = 1,
+    engine: Engine | None = None,
+) -> Calibration:
+    """A network and samples for it, flags being those of the emulator.
+
+    Parameters
+    ----------
+    run : callable, optional
+        Computes the outputs; on the emulator, if left out.
+    engine : Engine or None
+        Its workers share what runs on the emulator, whose bits do not depend on them. All else is computed here: sums
+        in double precision depend on the processor and on the threads of BLAS.
+    graph, inputs, labels, batch
+        As for :class:`concord.compiler.calibration.calibration.Calibration`, with its errors.
+    """
+    computed = run or partial(emulate, engine=engine)
+    return Calibration(graph, inputs, computed, partial(observe, engine=engine), labels, batch)
+
+
+def choose_formats(
+    graph: Graph,
+    config: NpuConfig,
+    inputs: Inputs,
+    run: Runner | None = None,
+    *,
+    mantissas: Mapping[str, int] | None = None,
+    batch: int = 1,
+    engine: Engine | None = None,
+) -> Evidence:
+    """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
+
+    Parameters
+    ----------
+    config, mantissas
+        As for :func:`concord.compiler.calibration.formats.choose_formats`.
+    graph, inputs, run, batch, engine
+        As for :func:`calibration_of`.
+
+    Raises
+    ------
+    NotFiniteError
+        If the chosen one overflows where floating point does not, and its results show it.
+    """
+    return formats.choose_formats(calibration_of(graph, inputs, run, batch=batch, engine=engine), config, mantissas)

@@ -1,0 +1,127 @@
+"""A compiled network as a folder.
+
+npu.image     program and constants (:mod:`concord.image`)
+network.npz   arrangement of inputs and outputs, formats, weights that are not rounded to the nearest
+model.onnx    the network, of which the host computes the end
+manifest.json their hashes (:mod:`concord.folders`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from concord.compiler.emission.package import Package
+from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.tail import split
+from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
+from concord.container import FileKind, read_file, write_file
+from concord.files import write_bytes
+from concord.folders import FolderKind
+from concord.frontend import import_model
+from concord.frontend.load import one_file
+from concord.image import Image
+
+IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
+
+
+class PackageError(ValueError):
+    """A folder that is no compiled network, or a damaged one."""
+
+
+NETWORK_FILE = FileKind("network", "a network", 8, PackageError)
+NETWORK_FOLDER = FolderKind(
+    "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
+    "compile the network again", PackageError,
+)  # fmt: skip
+
+
+def save_package(package: Package, folder: Path, model: Path | bytes) -> None:
+    """Write everything to a folder, whole or not at all; ``model`` is the ONNX file, or its contents.
+
+    Raises
+    ------
+    PackageError
+        If something else than a compiled network is there.
+    OSError
+        If it cannot be written; a network that was there is unchanged.
+    """
+    network = model if isinstance(model, bytes) else one_file(model)
+    with NETWORK_FOLDER.replacing(folder) as part:
+        package.image.save(part / IMAGE)
+        write_bytes(part / MODEL, network)
+        _save_arrangement(package, part / NETWORK)
+
+
+def _save_arrangement(package: Package, path: Path) -> None:
+    shapes = {name: list(shape) for name, shape in package.arrangement.shapes.items()}
+    names = {"inputs": list(package.arrangement.inputs), "outputs": list(package.arrangement.outputs)}
+    arrays: dict[str, npt.NDArray[Any]] = {
+        f"input_{k}": order for k, order in enumerate(package.arrangement.inputs.values())
+    }
+    arrays |= {f"output_{k}": ids for k, ids in enumerate(package.arrangement.outputs.values())}
+    arrays |= {f"weight_{k}": weight for k, weight in enumerate(package.formats.weights.values())}
+    names["weights"] = list(package.formats.weights)
+    grids = {name: asdict(grid) for name, grid in package.arrangement.grids.items()}
+    options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.centres}
+    options["formats"] = package.formats.to_dict()
+    write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
+
+
+def load_package(folder: Path) -> Package:
+    """Read a folder; :class:`PackageError` or ``ImageError`` if it is none, or damaged."""
+    return package_of(folder, NETWORK_FOLDER.read(folder))
+
+
+def package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
+    """What a folder with these files holds; errors as for :func:`load_package`."""
+    try:
+        return _package_of(folder, data)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise PackageError(
+            f"{folder / NETWORK} has contents that are not valid here; compile the network again"
+        ) from error
+
+
+def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
+    header, arrays = read_file(folder / NETWORK, NETWORK_FILE, data[NETWORK])
+    arrangement = Arrangement(
+        {name: arrays[f"input_{k}"] for k, name in enumerate(header["inputs"])},
+        {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
+        {name: tuple(shape) for name, shape in header["shapes"].items()},
+        header["batch"],
+        {name: Grid(**values) for name, values in header["grids"].items()},
+        header["centres"],
+    )
+    weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
+    host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])
+    if not arrangement.fits(image):
+        raise LookupError("ports")
+    return Package(image, arrangement, host, Formats.from_dict(header["formats"], weights))
+
+
+def recompile(folder: Path) -> Compiled:
+    """Compile the network in a folder once more, with the same options: what a folder does not hold are its layers.
+
+    Raises
+    ------
+    PackageError
+        If the folder is no compiled network, or the program or the constants differ from those in it.
+    """
+    data = NETWORK_FOLDER.read(folder)
+    package, graph = package_of(folder, data), import_model(data[MODEL])
+    try:
+        compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+    except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise PackageError(f"{folder} must hold formats that its network can have: compile it again") from error
+    image, kept = compiled.image, package.image
+    if (image.program, image.segments, image.phases) != (kept.program, kept.segments, kept.phases):
+        raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
+    if ACCUMULATOR in kept.metadata:
+        image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
+    return replace(compiled, package=replace(compiled.package, image=image))

@@ -1,0 +1,38 @@
+"""Arrays that somebody hands over, as real numbers that binary16 can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from concord.spec.formats import HALF_MAX
+
+#: Values from here on round to an infinity: half an ulp beyond the greatest binary16 number.
+_TOO_LARGE = HALF_MAX + 16
+
+
+def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return ``values`` as float64 of the same shape.
+
+    Raises
+    ------
+    TypeError
+        If they are no real numbers.
+    ValueError
+        If one is not finite, or an infinity in binary16.
+    """
+    given: NDArray[Any] = np.asarray(values)
+    if given.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of real numbers, not of {given.dtype}")
+    numbers = given.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        bad = ~(np.abs(numbers) < _TOO_LARGE)  # NaN too
+    if bad.any():
+        where = tuple(int(n) for n in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name} must hold finite numbers within ±{HALF_MAX} (binary16), not {numbers[where]} at {list(where)}"
+            f" ({int(bad.sum())} such values)"
+        )
+    return numbers
