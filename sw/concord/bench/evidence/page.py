@@ -66,8 +66,8 @@ are learned, [one made up for by the others](training.md#few-samples-and-few-bit
 *Then trained* begins with these; the rate halves after every epoch. The first rate is chosen once for a network, with
 w5a8 and calibration samples alone: two thirds of them are learned, with so many changed copies (shifted, images
 mirrored and keywords mixed, too) that there are about as many as in a fold, and the error of outputs on the last third
-decides. In the folds, where there are more samples, there are no changed copies: in one trial with the keywords they did
-not make the error of outputs on calibration samples less at the same cost.
+decides. In the folds, where there are more samples, there are no changed copies: in one trial with the keywords they
+did not make the error of outputs on calibration samples less at the same cost.
 
 Accuracy is that of all samples that were judged; difference is to w8a8, rounded, of the same folds, mean and from the
 least to the greatest. Refused, vanished and grown are as above.
