@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -60,6 +62,8 @@ class Mutant:
         Whether these tests take a few seconds at most.
     equivalent : str
         Why the change has no effect; such a mutant has no tests and is not run.
+    needs : str
+        A module that the tests need; where it is not installed, the mutant is not run.
     """
 
     area: str
@@ -69,6 +73,12 @@ class Mutant:
     tests: tuple[str, ...] = ()
     fast: bool = False
     equivalent: str = ""
+    needs: str = ""
+
+    @property
+    def possible(self) -> bool:
+        """Whether the tests can run here."""
+        return not self.needs or find_spec(self.needs) is not None
 
     def apply(self, text: str) -> str:
         """The changed text; ``ValueError`` unless ``old`` is in ``text`` exactly once."""
@@ -90,7 +100,8 @@ class Mutant:
 
     def key(self, root: Path = ROOT) -> str:
         """Hash of the change, the file it is made in and the tests' files."""
-        digest = hashlib.sha256(repr(astuple(self)).encode())
+        *change, _ = astuple(self)  # what is installed decides nothing
+        digest = hashlib.sha256(repr(tuple(change)).encode())
         for name in [self.file, *sorted({test.partition("::")[0] for test in self.tests})]:
             digest.update((root / name).read_bytes())
         return digest.hexdigest()
@@ -116,9 +127,12 @@ def load(lists: Path = LISTS) -> list[Mutant]:
 
 
 def choose(mutants: list[Mutant], only: str = "", seed: int | None = None, count: int | None = None) -> list[Mutant]:
-    """Those of a list or with a text in their path, or a sample of ``count`` of them, in the order of the lists."""
+    """Those of a list or with a text in their path, or a sample of ``count`` of them, in the order of the lists.
+
+    Without those that have no effect, and those whose tests cannot run here.
+    """
     named = only in {m.area for m in mutants}
-    chosen = [m for m in mutants if not m.equivalent and (m.area == only if named else only in m.file)]
+    chosen = [m for m in mutants if not m.equivalent and m.possible and (m.area == only if named else only in m.file)]
     if count is not None and count < len(chosen):
         places = sorted(random.Random(seed).sample(range(len(chosen)), count))
         chosen = [chosen[k] for k in places]
@@ -291,12 +305,23 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     mutants = load(args.lists)
     chosen = choose(mutants, args.only, args.seed, args.count)
+    asked = [m for m in mutants if m.area == args.only or args.only in m.file]
+    if asked and not any(m.possible for m in asked):
+        parser.error("; ".join(missing(asked)))
     if not chosen:
         parser.error(f"--only must be one of {sorted({m.area for m in mutants})} or part of a path, not {args.only!r}")
+    for line in missing(asked):
+        print(line)
     results = None if args.again else ROOT / "build" / "mutants.json"
     start = time.monotonic()
     found = run(chosen, jobs=args.jobs, results=results, say=lambda line: print(line, flush=True))
     return summarise(found, mutants, time.monotonic() - start)
+
+
+def missing(mutants: list[Mutant]) -> list[str]:
+    """What is not run for want of a module, a line each."""
+    counts = Counter(m.needs for m in mutants if not m.possible)
+    return [f"mutants not run, as tests need {name}, which is not installed: {n}" for name, n in sorted(counts.items())]
 
 
 def summarise(found: list[Result], mutants: list[Mutant], seconds: float) -> int:

@@ -2,12 +2,13 @@
 
 import ast
 import zlib
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 import mutation
-from mutation import ROOT, Mutant, Outcome, Result, choose, load, main, run, summarise
+from mutation import ROOT, Mutant, Outcome, Result, choose, load, main, missing, run, summarise
 
 MUTANTS = load()
 #: Mutants that every run of the tests tries, other ones whenever a source has changed.
@@ -39,7 +40,7 @@ def test_no_mutant_is_listed_twice():
 
 
 def test_a_sample_is_noticed():
-    fast = [mutant for mutant in MUTANTS if mutant.fast]
+    fast = [mutant for mutant in MUTANTS if mutant.fast and mutant.possible]
     seed = zlib.crc32("".join((ROOT / mutant.file).read_text() for mutant in fast).encode())
     chosen = choose(fast, seed=seed, count=SAMPLE)
     lines = []
@@ -72,6 +73,11 @@ def test_wrong():
 
 @pytest.fixture
 def project(tmp_path):
+    return project_of(tmp_path)
+
+
+def project_of(tmp_path):
+    """A folder with a source and tests."""
     for name, text in {"sw/clamps.py": SOURCE, "tests/test_clamps.py": TESTS}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -155,6 +161,17 @@ def test_a_sample_depends_on_its_seed():
     assert choose(many, count=100) == many
     assert choose(many, "some") == choose(many, "clamps") == many and choose(many, "other") == []
     assert choose([mutant("x", "y", equivalent="why not")]) == []
+
+
+def test_mutants_whose_tests_cannot_run_are_left_out(tmp_path, monkeypatch, capsys):
+    here, there, everywhere = (replace(mutant("x", "y"), needs=name) for name in ("no_such_module", "json", ""))
+    assert choose([here, there, everywhere]) == [there, everywhere]
+    assert here.key(project_of(tmp_path)) == everywhere.key(tmp_path), "what is installed does not change an outcome"
+    assert missing([here, there, here]) == ["mutants not run, as tests need no_such_module, which is not installed: 2"]
+    monkeypatch.setattr(mutation, "load", lambda lists: [replace(here, area="far"), everywhere])
+    with pytest.raises(SystemExit):
+        main(["--only", "far"])
+    assert "tests need no_such_module, which is not installed: 1" in capsys.readouterr().err
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
