@@ -9,73 +9,20 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH, NOISE_BITS, ExponentMode, Rounding
+from concord.spec.formats import HALF_WIDTH, NOISE_BITS, ExponentMode, Rounding
 
 from .arith.helpers import (
     FRACTION,
     MAGNITUDE,
     delay,
-    exponent,
-    is_nan,
     is_special,
     max_tree,
     max_tree_stages,
     register,
-    significand,
 )
+from .block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
 from .control import QUANT_CTRL
 from .noise import Noise
-from .shapes import shape_of
-
-FIELD_BITS = MAGNITUDE - FRACTION
-#: The exponent field of 1.0, and of the unit of a significand read as an integer.
-BIAS = 15
-UNIT_BIAS = BIAS + FRACTION
-#: Cycles from the exponent of a block to a mantissa.
-CONVERT = 4
-
-#: A block while it is converted. ``base`` is the exponent plus an offset that makes it positive.
-BLOCK = data.StructLayout({"base": FIELD_BITS, "static": 1, "rounding": 2, "wild": 1})
-
-
-def offset(config: NpuConfig) -> int:
-    """Exponent field of the greatest element minus exponent of the block."""
-    return BIAS + config.act.headroom
-
-
-def finite(x):
-    """Infinities count as the greatest number, NaNs as +0."""
-    limited = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])
-    return Mux(is_nan(x), 0, Cat(limited[:MAGNITUDE], x[MAGNITUDE]))
-
-
-def convert(m, config: NpuConfig, name, x, blocks, noise):
-    """Shift, round and limit one finite element: four cycles, the last one without its registers.
-
-    ``blocks`` are the blocks that the element belongs to in these cycles. Returns whether it was limited, and the code.
-    """
-    mant = config.act_mant
-    bias = UNIT_BIAS - offset(config)  # base + bias - exponent: places to shift right for the mantissa
-    exp = register(m, exponent(x) - bias, f"exp_{name}")
-    sign = delay(m, x[MAGNITUDE], CONVERT, f"sign_{name}")
-    sig = delay(m, significand(x), 2, f"sig_{name}")
-
-    right = blocks[0].base - exp
-    count = register(m, Mux(right[FIELD_BITS], (1 << FIELD_BITS) - 1, right)[:FIELD_BITS], f"count_{name}")
-    # Only normal numbers come here, and with one place to the left they exceed every mantissa.
-    large = delay(m, right < 0, 3, f"large_{name}")
-
-    fine = register(m, Cat(Const(0, NOISE_BITS), sig) >> count, f"fine_{name}")
-    stochastic = (blocks[2].rounding == Rounding.STOCHASTIC) & config.stochastic
-    away = blocks[2].rounding == Rounding.NEAREST_AWAY
-    even = ~stochastic & ~away
-    addend = Mux(stochastic, noise, Cat(even.replicate(NOISE_BITS - 1), away))
-    total = Cat(Const(1, 1), fine) + Cat(even & fine[NOISE_BITS], addend)
-    code = register(m, total[NOISE_BITS + 1 :], f"code_{name}")
-
-    outside = large | code[mant - 1 :].any()
-    magnitude = Mux(outside, config.act.q_max, code)[: mant - 1]
-    return outside, (Cat(magnitude ^ sign.replicate(mant - 1), sign) + sign)[:mant]
 
 
 class Quantizer(wiring.Component):
@@ -123,6 +70,7 @@ class Quantizer(wiring.Component):
 
     def __init__(self, config: NpuConfig):
         self.config = config
+        self.format = activations(config)
         super().__init__(
             {
                 "i": In(data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)),
@@ -130,7 +78,7 @@ class Quantizer(wiring.Component):
                 "first": In(1),
                 "ctrl": In(QUANT_CTRL),
                 "reset_noise": In(1),
-                "word": Out(shape_of(config.narrow_word)),
+                "word": Out(activations(config).word),
                 "done": Out(1),
                 "nonfinite": Out(1),
                 "saturated": Out(1),
@@ -162,7 +110,7 @@ class Quantizer(wiring.Component):
             blocks.append(data.View(BLOCK, register(m, blocks[-1], f"block_{k}")))
         noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
         lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
-        codes = [convert(m, config, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
+        codes = [self.format.convert(m, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
         begin = delay(m, last, CONVERT, "begin", reset_less=False)
         end = delay(m, last, config.beats + CONVERT - 1, "end", reset_less=False)
         self._emit(m, codes, begin, end, blocks[-1])
@@ -172,7 +120,7 @@ class Quantizer(wiring.Component):
         """What is known of a block after its last beat, held while it is converted."""
         ctrl = data.View(QUANT_CTRL, ctrl)
         best, seen = Signal(FIELD_BITS), Signal()
-        floor = self.config.act_exp_min + offset(self.config)
+        floor = self.config.act_exp_min + self.format.offset
         before = Mux(first, floor, best)
         greatest = Mux(before < peak, peak, before)
         any_wild = wild | (seen & ~first)
@@ -182,7 +130,7 @@ class Quantizer(wiring.Component):
         static = ctrl.mode == ExponentMode.STATIC
         with m.If(last):
             m.d.sync += [
-                block.base.eq(Mux(static, ctrl.exp + offset(self.config), greatest)),
+                block.base.eq(Mux(static, ctrl.exp + self.format.offset, greatest)),
                 block.static.eq(static),
                 block.rounding.eq(ctrl.rounding),
                 block.wild.eq(any_wild),
@@ -204,5 +152,5 @@ class Quantizer(wiring.Component):
         mant = self.word.mant
         m.d.sync += [mant[k].eq(mant[k + lanes]) for k in range(native - lanes)]
         m.d.sync += [mant[native - lanes + p].eq(code) for p, (_, code) in enumerate(codes)]
-        m.d.sync += [self.word.exp.eq(block.base - offset(self.config)), self.nonfinite.eq(block.wild)]
+        m.d.sync += [self.word.exp.eq(block.base - self.format.offset), self.nonfinite.eq(block.wild)]
         m.d.sync += [self.saturated.eq(outside | (self.saturated & ~begin)), self.done.eq(end)]

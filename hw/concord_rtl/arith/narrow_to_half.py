@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MIN
 
+from ..block_float import activations
 from .helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
 
 
@@ -46,7 +47,7 @@ class NarrowToHalf(wiring.Component):
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config
         self.held = held
-        super().__init__({"mant": In(signed(config.act_mant)), "exp": In(signed(config.act_exp_width)), "o": Out(16)})
+        super().__init__({"mant": In(activations(config).code), "exp": In(activations(config).exp), "o": Out(16)})
 
     def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)

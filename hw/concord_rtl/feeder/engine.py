@@ -13,6 +13,7 @@ from concord.spec.feeder import FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 
+from ..block_float import activations
 from ..bus import HostBus
 from ..shapes import shape_of, stream_of
 from .maker import VectorMaker
@@ -320,7 +321,7 @@ class FeedEngine(wiring.Component):
         high, asked = Signal(), Signal()
         double = Signal()  # elements have two bytes
         m.d.comb += [maker.narrow.eq(view.narrow), double.eq(~view.narrow | (self.config.mantissa_bytes > 1))]
-        exponent = shape_of(self.config.narrow_word)["exp"]
+        exponent = activations(self.config).word["exp"]
         word_exponent = self.bus.rsp.p[exponent.offset : exponent.offset + exponent.width]
         with m.State("LOAD"):
             m.d.sync += [source.eq(view.source), vectors.eq(view.vectors), asked.eq(0)]

@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..block_float import weights
 from ..families import primitives_of
 from ..kept_register import KeptRegister
-from ..shapes import shape_of
 from .spram import Spram
 from .vector_memory import VectorMemory
 
@@ -69,7 +69,7 @@ class MatrixMemory(wiring.Component):
             raise ValueError(f"init must have at most {config.matrix_depth * config.rows} rows, not {len(self.init)}")
         addr = range(config.matrix_depth)
         width = config.matrix_row.width
-        word = data.ArrayLayout(shape_of(config.matrix_row), config.rows)
+        word = data.ArrayLayout(weights(config).word, config.rows)
         host = {
             "sel": Out(1),
             "addr": Out(addr),

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 
+from ..block_float import weights
 from ..families import primitives_of
-from ..shapes import shape_of
 from .column_memory import ColumnMemory
 from .spram import Spram
 
@@ -61,7 +61,7 @@ class RowMemory(wiring.Component):
         }
         super().__init__(
             {
-                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(shape_of(config.matrix_row))})),
+                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(weights(config).word)})),
                 "host": In(wiring.Signature(host)),
             }
         )

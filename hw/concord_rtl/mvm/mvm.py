@@ -13,8 +13,8 @@ from concord.spec.formats import HALF_WIDTH
 
 from ..arith.acc_to_half import AccToHalf
 from ..arith.helpers import delay
+from ..block_float import activations, weights
 from ..kept_register import KeptRegister
-from ..shapes import shape_of
 from .results import ResultQueue
 from .row import Row, clear_delay, exp_delay, sum_latency
 
@@ -99,8 +99,8 @@ class Mvm(wiring.Component):
         super().__init__(
             {
                 "step": In(control_layout(config)),
-                "x": In(shape_of(config.narrow_word)),
-                "w": In(data.ArrayLayout(shape_of(config.matrix_row), config.rows)),
+                "x": In(activations(config).word),
+                "w": In(data.ArrayLayout(weights(config).word, config.rows)),
                 "ready": Out(1),
                 "launch": In(1),
                 "beat": Out(data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)),
@@ -156,7 +156,7 @@ class Mvm(wiring.Component):
     def _select(self, m):
         """Register the elements for the lanes in either mode; zeros where the vector does not count."""
         config, step = self.config, self.step
-        dense: Any = Signal(data.ArrayLayout(signed(config.act_mant), config.lanes), reset_less=True)
+        dense: Any = Signal(data.ArrayLayout(activations(config).code, config.lanes), reset_less=True)
         own = Signal.like(self.x.mant, reset_less=True)
         pick = Signal(config.lanes, reset_less=True)
         counts = step.valid & ~step.zero

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 
 from ..arith.helpers import delay
+from ..block_float import activations, weights
 from ..dsp import Multiplier
-from ..shapes import shape_of
 from .align import Align
 
 
@@ -77,10 +77,10 @@ class Row(wiring.Component):
         self.config = config
         super().__init__(
             {
-                "dense": In(data.ArrayLayout(signed(config.act_mant), config.lanes)),
-                "own": In(signed(config.act_mant)),
+                "dense": In(data.ArrayLayout(activations(config).code, config.lanes)),
+                "own": In(activations(config).code),
                 "pick": In(config.lanes),
-                "w": In(shape_of(config.matrix_row)),
+                "w": In(weights(config).word),
                 "exp": In(range(config.act.exp_max - config.act_exp_min + 1)),
                 "clear": In(1),
                 "acc": Out(signed(config.acc_bits)),
@@ -125,8 +125,8 @@ class Row(wiring.Component):
     def _products(self, m) -> list[Signal]:
         products = []
         for lane in range(self.config.lanes):
-            a = Signal(signed(self.config.act_mant), name=f"a{lane}", reset_less=True)
-            b = Signal(signed(self.config.wgt_mant), name=f"b{lane}", reset_less=True)
+            a = Signal(activations(self.config).code, name=f"a{lane}", reset_less=True)
+            b = Signal(weights(self.config).code, name=f"b{lane}", reset_less=True)
             m.d.sync += [a.eq(self.dense[lane] | Mux(self.pick[lane], self.own, 0)), b.eq(self.w.mant[lane])]
             m.submodules[f"mul{lane}"] = mul = Multiplier(self.config.act_mant, self.config.wgt_mant)
             m.d.comb += [mul.a.eq(a), mul.b.eq(b)]
@@ -138,10 +138,10 @@ class Row(wiring.Component):
         leaves = 1
         while len(terms) > 1:
             leaves *= 2
-            bits = (leaves * self.config.act.q_max * self.config.wgt.q_max).bit_length() + 1
+            shape = activations(self.config).dot(weights(self.config), leaves)
             sums = []
             for k in range(0, len(terms), 2):
-                node = Signal(signed(bits), name=f"sum{leaves}_{k}", reset_less=True)
+                node = Signal(shape, name=f"sum{leaves}_{k}", reset_less=True)
                 m.d.sync += node.eq(terms[k] + terms[k + 1])
                 sums.append(node)
             terms = sums

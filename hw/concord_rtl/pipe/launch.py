@@ -12,6 +12,7 @@ from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
 from ..arith.narrow_to_half import NarrowToHalf
+from ..block_float import activations
 from ..control import ReduceMode
 from ..shapes import stream_of
 from .layouts import OPERANDS, Reduction, launch_layout
@@ -180,7 +181,7 @@ class Launcher(wiring.Component):
         config, lanes = self.config, self.config.mfu_lanes
         wide = Signal(config.wide_word.width)
         narrow = Signal(config.act_mant * config.native)
-        exponent = Signal(signed(config.act_exp_width))
+        exponent = Signal(activations(config).exp)
         with m.If(start):
             entry = self.queue.p
             m.d.sync += [wide.eq(entry.wide), narrow.eq(entry.narrow.mant), exponent.eq(entry.narrow.exp)]

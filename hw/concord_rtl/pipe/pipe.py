@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay, register
+from ..block_float import activations, weights
 from ..control import MFU_CTRL
 from ..mfu import Mfu
 from ..mvm.mvm import Mvm
@@ -81,10 +82,10 @@ class ChainPipe(wiring.Component):
         super().__init__(
             {
                 **pipe_ports(config),
-                "narrow": Out(VectorPort(addr, shape_of(config.narrow_word))),
+                "narrow": Out(VectorPort(addr, activations(config).word)),
                 "wide": Out(VectorPort(addr, shape_of(config.wide_word))),
                 "matrix_addr": Out(matrix_addr_bits(config)),
-                "matrix_data": In(data.ArrayLayout(shape_of(config.matrix_row), config.rows)),
+                "matrix_data": In(data.ArrayLayout(weights(config).word, config.rows)),
                 "reset_noise": In(1),
             }
         )

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 
 from ..arith.helpers import delay
+from ..block_float import activations
 from ..memories.vector_memory import VectorMemory
 from ..shapes import shape_of, stream_of
 from .counters import Credits
@@ -35,7 +36,7 @@ def source_layout(config: NpuConfig) -> data.StructLayout:
             "last": 1,
             "outside": 1,
             "wide_source": 1,
-            "narrow": shape_of(config.narrow_word),
+            "narrow": activations(config).word,
             "wide": shape_of(config.wide_word),
         }
     )
@@ -101,7 +102,7 @@ class SourceReader(wiring.Component):
                 "narrow_read": Out(1),
                 "vector_addr": Out(vector_addr_bits(config)),
                 "matrix_addr": Out(matrix_addr_bits(config)),
-                "narrow_data": In(shape_of(config.narrow_word)),
+                "narrow_data": In(activations(config).word),
                 "wide_data": In(shape_of(config.wide_word)),
                 "step_valid": Out(1),
                 "step": Out(step_layout(config)),

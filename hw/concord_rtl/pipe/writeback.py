@@ -13,6 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
 from ..arith.helpers import delay
+from ..block_float import activations
 from ..kept_register import KeptRegister
 from ..ports import RetirePort
 from ..quantizer import Quantizer
@@ -81,7 +82,7 @@ class Writeback(wiring.Component):
                 "nonfinite": In(1),
                 "table_clamped": In(1),
                 "wide": Out(WritePort(addr, shape_of(config.wide_word))),
-                "narrow": Out(WritePort(addr, shape_of(config.narrow_word))),
+                "narrow": Out(WritePort(addr, activations(config).word)),
                 "wide_done": Out(1),
                 "narrow_done": Out(1),
                 "retired": Out(RetirePort(config)),

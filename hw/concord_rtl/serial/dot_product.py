@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 
+from ..block_float import activations, weights
 from ..dsp import Multiplier
 from ..mvm.align import Align
-from ..shapes import shape_of
 
 
 class DotProduct(wiring.Component):
@@ -68,9 +68,9 @@ class DotProduct(wiring.Component):
                 "depthwise": In(1),
                 "lane": In(clog2(config.lanes)),
                 "half": In(clog2(config.steps)),
-                "own": In(signed(config.act_mant)),
-                "x": In(shape_of(config.narrow_word)),
-                "w": In(shape_of(config.matrix_row)),
+                "own": In(activations(config).code),
+                "x": In(activations(config).word),
+                "w": In(weights(config).word),
                 "term_valid": In(1),
                 "term": In(term),
                 "shift": In(shift),

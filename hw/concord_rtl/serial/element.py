@@ -14,6 +14,7 @@ from concord.spec.formats import HALF_INF, HALF_NAN, HALF_WIDTH
 from ..arith.half_mul import HalfMul
 from ..arith.helpers import is_nan
 from ..arith.narrow_to_half import NarrowToHalf
+from ..block_float import activations
 from ..control import SLOT_BITS, AddOp
 from ..table import TableAccess, TableBank
 from .grid_adder import GridAdder
@@ -100,8 +101,8 @@ class ElementUnit(wiring.Component):
                 "en": In(1),
                 "take": In(Take),
                 "acc": In(signed(config.acc_bits)),
-                "mant": In(signed(config.act_mant)),
-                "exp": In(signed(config.act_exp_width)),
+                "mant": In(activations(config).code),
+                "exp": In(activations(config).exp),
                 "other": In(HALF_WIDTH),
                 "narrow": In(1),
                 "add": In(AddOp),

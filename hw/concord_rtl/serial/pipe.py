@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
+from ..block_float import activations, weights
 from ..control import AddOp
 from ..memories.column_memory import ColumnMemory
 from ..pipe.chain_walker import PORTS
@@ -125,7 +126,7 @@ class SerialPipe(wiring.Component):
         addr = vector_addr_bits(config)
         self.unit = ElementUnit(config, table_init=table_init, slot_init=slot_init)
         self.dot = DotProduct(config, term=self.unit.term.shape(), shift=self.unit.shift.shape())
-        narrow, wide = shape_of(config.narrow_word), shape_of(config.wide_word)
+        narrow, wide = activations(config).word, shape_of(config.wide_word)
         super().__init__(
             {
                 **pipe_ports(config),
@@ -133,7 +134,7 @@ class SerialPipe(wiring.Component):
                 "narrow": Out(VectorPort(addr, narrow, columns=config.native + 1)),
                 "wide": Out(VectorPort(addr, wide, columns=config.native)),
                 "matrix_addr": Out(matrix_addr_bits(config) + len(Signal(range(config.rows)))),
-                "matrix_data": In(shape_of(config.matrix_row)),
+                "matrix_data": In(weights(config).word),
             }
         )
 

@@ -12,9 +12,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH, ExponentMode
 
 from ..arith.helpers import FRACTION, MAGNITUDE, is_special, stages
+from ..block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
 from ..control import QUANT_CTRL
 from ..memories.column_memory import ColumnMemory
-from ..quantizer import BLOCK, CONVERT, FIELD_BITS, convert, finite, offset
 
 
 class VectorEnd(wiring.Component):
@@ -61,8 +61,8 @@ class VectorEnd(wiring.Component):
                 "i": In(HALF_WIDTH),
                 "ctrl": In(QUANT_CTRL),
                 "wide": Out(HALF_WIDTH),
-                "code": Out(signed(config.act_mant)),
-                "exp": Out(signed(config.act_exp_width)),
+                "code": Out(activations(config).code),
+                "exp": Out(activations(config).exp),
                 "saturated": Out(1),
                 "wild": Out(1),
             }
@@ -70,7 +70,7 @@ class VectorEnd(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = stages(held=True)
-        config = self.config
+        config, narrow = self.config, activations(self.config)
         m.submodules.elements = elements = ColumnMemory([HALF_WIDTH], config.native)
         m.d.comb += [
             elements.read.addr.eq(self.element),
@@ -80,21 +80,21 @@ class VectorEnd(wiring.Component):
             self.wide.eq(elements.read.data),
         ]
         peak, field = Signal(FIELD_BITS), finite(self.i)[FRACTION:MAGNITUDE]
-        before = Mux(self.element == 0, config.act_exp_min + offset(config), peak)
+        before = Mux(self.element == 0, config.act_exp_min + narrow.offset, peak)
         with m.If(self.en):
             m.d.sync += peak.eq(Mux(before < field, field, before))
 
         block: Any = Signal(BLOCK)
         static = self.ctrl.mode == ExponentMode.STATIC
         m.d.comb += [
-            block.base.eq(Mux(static, self.ctrl.exp + offset(config), peak)),
+            block.base.eq(Mux(static, self.ctrl.exp + narrow.offset, peak)),
             block.static.eq(static),
             block.rounding.eq(self.ctrl.rounding),
             self.wild.eq(is_special(self.wide)),
-            self.exp.eq(block.base - offset(config)),
+            self.exp.eq(block.base - narrow.offset),
         ]
         value = Signal(HALF_WIDTH)
         m.d.comb += value.eq(finite(self.wide))
-        outside, code = convert(m, config, 0, value, [block] * CONVERT, Const(0))
+        outside, code = narrow.convert(m, 0, value, [block] * CONVERT, Const(0))
         m.d.comb += [self.saturated.eq(outside & static), self.code.eq(code)]
         return m

@@ -136,12 +136,12 @@ class NpuConfig:
     @property
     def dot_bits(self) -> int:
         """Bits of the exact native dot product of mantissas, sign included."""
-        return (self.native * self.act.q_max * self.wgt.q_max).bit_length() + 1
+        return self.act.dot_bits(self.wgt, self.native)
 
     @property
     def lane_dot_bits(self) -> int:
         """Bits of the dot product over the L lanes of one step, sign included."""
-        return (self.lanes * self.act.q_max * self.wgt.q_max).bit_length() + 1
+        return self.act.dot_bits(self.wgt, self.lanes)
 
     @property
     def max_shift(self) -> int:

@@ -114,6 +114,10 @@ class BlockFormat:
         """Magnitudes must be below this: from here on a block would need an exponent above ``exp_max``."""
         return 2.0 ** (self.exp_max + self.mant - 1)
 
+    def dot_bits(self, other: BlockFormat, terms: int) -> int:
+        """Bits of the exact sum of ``terms`` products of mantissas of this format and another, sign included."""
+        return (terms * self.q_max * other.q_max).bit_length() + 1
+
     def narrowed(self, mant: int) -> BlockFormat:
         """The same range of values with ``mant`` bits, not more than here: every number of it is one of this format."""
         if not MANT_MIN <= mant <= self.mant:
