@@ -30,7 +30,9 @@ def test_a_row_per_way_of_training(monkeypatch):
     results = Results("")
     WITHOUT_RTL["graph_training"](TINY, results, lambda text: None)
     rows = results.rows[graph_training.GROUP]
-    assert list(rows) == ["float32", "8/16/32", *(f"{m}, grid of the layer" for m in ("plain", "evidence", "bound"))]
+    whole = ["float32", "8/16/32", "8/16/32, point 13"]
+    assert list(rows) == [*whole, *(f"{m}, grid of the layer" for m in ("plain", "evidence", "bound"))]
+    assert len({rows[name]["exact"] for name in whole}) == 3
     assert set(rows["float32"]) == {"exact"} and set(rows["plain, grid of the layer"]) == {"32 bits", "12 bits"}
     assert "%" not in str(rows["bound, grid of the layer"])
 

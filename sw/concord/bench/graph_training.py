@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.bench.evidence.scratch import LAZY, ROOM
 from concord.bench.overflow_training import columns_of, judged_at
 from concord.bench.results import Results
 from concord.bench.tasks import folder
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
+from concord.spec.training import TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.overflow_settings import OverflowSettings
 
@@ -64,15 +66,26 @@ def digits(data: Path) -> tuple[Samples, Samples]:
     return train, test
 
 
-def settings_of(seed: int, overflow: OverflowSettings | None = None) -> Settings:
-    """The same for all."""
+def settings_of(
+    seed: int, overflow: OverflowSettings | None = None, formats: TrainingFormats | None = None
+) -> Settings:
+    """The same for all but the seed, the accumulators of sums and the formats."""
     schedule = ((EPOCHS // 2, Fraction(1, 2)), (3 * EPOCHS // 4, Fraction(1, 2)))
-    return Settings(epochs=EPOCHS, rate=Fraction(1, 16), schedule=schedule, seed=seed, overflow=overflow)
+    return Settings(
+        epochs=EPOCHS,
+        rate=Fraction(1, 16),
+        schedule=schedule,
+        seed=seed,
+        overflow=overflow,
+        formats=formats or TrainingFormats(),
+    )
 
 
-def trained(train: Samples, seed: int, overflow: OverflowSettings | None = None) -> Trainer:
+def trained(
+    train: Samples, seed: int, overflow: OverflowSettings | None = None, formats: TrainingFormats | None = None
+) -> Trainer:
     """The network in block floating point."""
-    found = Trainer(network(), train, settings_of(seed, overflow), random=True)
+    found = Trainer(network(), train, settings_of(seed, overflow, formats), random=True)
     found.fit()
     return found
 
@@ -89,12 +102,15 @@ def measure_graph_training(config: NpuConfig, results: Results, say: Callable[[s
         f"{len(test)} others with the accumulator of the column: mean of {len(SEEDS)} seeds and the least in brackets, "
         f"and the share of sums that overflow. Terms are sums of {config.lanes} products, as on {config.name}; those "
         "of nodes of one. float32: PyTorch, from the same weights, with the same samples in each step. 8/16/32: block "
-        "floating point as always, with sums that are exact. Plain: trained with an accumulator of 32 bits."
+        "floating point as always, with sums that are exact; with point 13 an accumulator of a weight has room for "
+        "updates of up to four steps of the weight. Plain: trained with an accumulator of 32 bits."
     )
     say("float32")
     results.row(GROUP, "float32", columns_of({0: [_in_floats(train, test, seed) for seed in SEEDS]}))
-    say("8/16/32")
-    results.row(GROUP, "8/16/32", columns_of({0: [(_share(trained(train, seed), test), 0.0) for seed in SEEDS]}))
+    for name, formats in {"8/16/32": LAZY.formats, "8/16/32, point 13": ROOM.formats}.items():
+        say(name)
+        runs = [(_share(trained(train, seed, formats=formats), test), 0.0) for seed in SEEDS]
+        results.row(GROUP, name, columns_of({0: runs}))
     for grid, method in product(GRIDS, ("plain", *METHODS)):
         found: dict[int, list[tuple[float, float]]] = {}
         plain: list[Trainer] = []
