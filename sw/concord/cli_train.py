@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Exit status after an interruption, as shells have it.
 INTERRUPTED = 130
+#: Share of the updates of an epoch above which it is said that they were refused, or vanished.
+REFUSED, VANISHED = 0.05, 0.5
 #: Seconds between checkpoints.
 _PERIOD = 30.0
 
@@ -113,7 +115,7 @@ def _train(plan: Plan, config: Path, output: Path, resume: bool, engine: Engine 
     if (evidence := trainer.evidence(found)) is not None:
         write_text(evidence_path(network), evidence.to_json())
     console.print(summary(trainer.history))
-    for line in [*told(trainer.history[-1]), *saturated(trainer.history)]:
+    for line in [*told(trainer.history), *saturated(trainer.history)]:
         console.print(line, soft_wrap=True)
     if evidence is not None:
         for text in said(evidence):
@@ -264,18 +266,19 @@ def saturated(history: list[Figures]) -> list[str]:
     return [text]
 
 
-def told(figures: Figures) -> list[str]:
-    """What the counts of the last epoch ask for."""
-    counted = max(figures.counts.elements, 1)
+def told(history: list[Figures]) -> list[str]:
+    """What the counts ask for: refused updates of the epoch with most of them, vanished ones of the last."""
     found = []
-    if figures.counts.refused > counted // 20:
+    share, epoch = max((f.counts.refused / max(f.counts.elements, 1), f.epoch) for f in history)
+    if share > REFUSED:
         found.append(
-            f"{_percent(figures.counts.refused / counted)} of the updates of the last epoch were larger than "
-            "accumulators hold and were cut off (refused): a smaller rate, or a smaller accumulator.point, keeps them"
+            f"{_percent(share)} of the updates of epoch {epoch + 1} were larger than accumulators hold and were cut "
+            "off (refused): a smaller rate, or a smaller accumulator.point, keeps them"
         )
-    if figures.counts.vanished > counted // 2:
+    last = history[-1].counts
+    if (share := last.vanished / max(last.elements, 1)) > VANISHED:
         found.append(
-            f"{_percent(figures.counts.vanished / counted)} of the updates of the last epoch were too small for "
-            "accumulators and were rounded to zero (vanished): more accumulator bits, or stochastic rounding, keep them"
+            f"{_percent(share)} of the updates of the last epoch were too small for accumulators and were rounded to "
+            "zero (vanished): more accumulator bits, or stochastic rounding, keep them"
         )
     return found
