@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from concord.cli_train import run as train_with_bar
-from concord.cli_train import told
+from concord.cli_train import saturated, told
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.compare import Comparison, compare
@@ -138,7 +138,7 @@ def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for line in told(last):
+    for line in [*told(outcome.history), *saturated(outcome.history)]:
         console.print(line, soft_wrap=True)
     colour = "bold green" if outcome.comparison.passed else "bold red"
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)
