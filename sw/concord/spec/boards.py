@@ -17,8 +17,7 @@ class BoardSpec:
     preset : str
         Name of the configuration that fills the board.
     clock_hz : int
-        Clock of the bitstream that ``make bitstream`` makes of it, and the base of all rates: that of the first seed on
-        icebreaker, ulx3s-25f and ulx3s-85f, a lower bound on the others.
+        Base of all rates: at most the clock of the bitstream that ``make bitstream`` makes of it (docs/flow.md).
     aim_hz : int
         Target that place and route of the preset begins with.
     baud : int
