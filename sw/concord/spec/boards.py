@@ -33,7 +33,7 @@ class BoardSpec:
 #: Boards by name.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=96_875_000, aim_hz=97_000_000, baud=3_000_000),
+    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=96_250_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=73_750_000, aim_hz=76_000_000, baud=3_000_000),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000, aim_hz=18_000_000),
