@@ -42,6 +42,7 @@ MODELS = {
     "open sizes": (product(shape=("n", "m")), "input 'x': dimension 1 'm' must be fixed; export with fixed sizes"),
     "no elements": (product(shape=(1, 0)), "input 'x': dimension 1 must be at least 1, not 0"),
     "not a number": (product(with_one(np.nan)), "constant 'w': must be finite, it has NaN or infinities"),
+    "complex numbers": (product(WEIGHT.astype(np.complex64)), "'w' must be real, not complex64"),
     "infinity": (product(with_one(np.inf)), "constant 'w': must be finite, it has NaN or infinities"),
     "too large": (product(with_one(1e9)), "Dense 'fc': weights must be below 128 in magnitude, not 1e+09; scale them"),
     "wrong size": (product(WEIGHT[1:]), "Gemm 'fc': last axis must have 7 elements, not the shape [1, 8]"),
