@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bounded import within_bound
 from compiled_nets import graph_of
 from concord.cli import main
 from concord.frontend import import_model
@@ -21,7 +22,6 @@ from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described, export_onnx
-from concord.train.bound import norms, radius
 from concord.train.layers.base import Pass
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import Parameter
@@ -219,14 +219,7 @@ def test_a_sum_that_ends_changes_what_is_learned():
 def test_weights_stay_within_the_bound_at_every_step(grid):
     got = trainer(bits=9, lanes=4, method="bound", grid=grid, epochs=1)
 
-    def told(current):
-        for scale in current.watch.scales:
-            limit = radius(9, current.watch._limits(scale)[1])
-            assert all(norms(site.weight, site.positive).max() <= limit for site in scale.sites)
-            assert len({int(site.weight.exp[0]) for site in scale.sites}) == 1
-        return False
-
-    got.fit(told)
+    got.fit(within_bound)
     assert got.history[0].overflow.ended == 0 and got.history[0].overflow.bounded > 0
 
 
