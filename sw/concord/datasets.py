@@ -28,10 +28,10 @@ from concord.cli_base import image_of
 from concord.compiler.ir.arrangement import Arrangement
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize
+from concord.golden.real_numbers import real_numbers
 from concord.image import Image
 from concord.networks.folder import load_package
 from concord.ports import Port
-from concord.realnumbers import real_numbers
 from concord.spec.memmap import RegionId
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.functions.tables import Table, TableSet, standard_table
 from concord.image import Image, Part, Phase, Port, Segment
 from concord.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
-from concord.tables import Table, TableSet, standard_table
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import attention, graph_of, perceptron, recurrent
-from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.overflow import KINDS, Mapping, Settings, analyse_integers, kind_of

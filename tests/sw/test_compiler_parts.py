@@ -10,17 +10,17 @@ from concord.compiler.ir.activations import activation_table
 from concord.compiler.ir.parts import divided, sample, table_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.floatfunctions import evaluate
+from concord.functions.float64 import evaluate
+from concord.functions.segmented import Part
+from concord.functions.tables import standard_range
 from concord.golden import half
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.folder import load_package
-from concord.parts import Part
 from concord.report import Analysis
 from concord.spec.presets import ECP5_85F, TINY
-from concord.tables import standard_range
 from onnx_models import model as proto
 from onnx_models import node
 from reference_runs import run_reference

@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.floatfunctions import FLOAT_FUNCTIONS, evaluate
 from concord.functions import FUNCTIONS, function
+from concord.functions.float64 import FLOAT_FUNCTIONS, evaluate
 
 PARAMETERS = {
     "leaky_relu": {"alpha": 0.3},

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concord import intervals
-from concord.enclosures import ENCLOSURES, enclosure, settle
-from concord.functions import FUNCTIONS, function
-from concord.intervals import Interval, constant, exact
+from concord.functions import FUNCTIONS, function, intervals
+from concord.functions.interval_bounds import ENCLOSURES, enclosure, settle
+from concord.functions.intervals import Interval, constant, exact
 
 SIZES = [0.0, 5e-324, 1e-300, 1e-9, 0.5, 1.0, 2.5, 3.0, 5.999, 6.0, 6.001, 12.5, 36.0, 59.9, 60.0, 60.1, 88.0, 500.0]
 SIZES += [707.9, 708.0, 709.0, 800.0, 1001.0, 65504.0, 1e300]

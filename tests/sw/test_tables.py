@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import naive
-from concord.floatfunctions import evaluate
 from concord.functions import FUNCTIONS, function
+from concord.functions.float64 import evaluate
+from concord.functions.tables import Table, TableSet, build_table, round_to_half, standard_table
 from concord.golden import half
 from concord.golden.table import lookup
 from concord.spec.presets import PRESETS, TINY, UP5K
-from concord.tables import Table, TableSet, build_table, round_to_half, standard_table
 
 LARGE = TINY.replace(table_depth=4096)
 ALL = np.arange(1 << 16, dtype=np.uint16)

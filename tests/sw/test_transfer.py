@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import naive
 from concord.functions import FUNCTIONS, function
+from concord.functions.tables import build_table, standard_table
 from concord.golden import half
 from concord.spec.presets import TINY
-from concord.tables import build_table, standard_table
 from concord.transfer import (
     Binary16,
     CodeRange,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
-from concord.floatfunctions import sigmoid
+from concord.functions.float64 import sigmoid
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
 from concord.functions import Number, function
+from concord.functions.tables import build_table
 from concord.sheet import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
-from concord.tables import build_table
 
 #: Values whose exponential counts as zero lie this far below the maximum.
 DEPTH = 16

@@ -8,6 +8,8 @@ accumulate
     Sums on the accumulator grid, and their one rounding to binary16.
 table
     Table index and look-up.
+real_numbers
+    Arrays of others, as numbers that binary16 can hold.
 rounding
     Shifts that round.
 training, lazy_update

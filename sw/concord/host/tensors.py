@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.golden.real_numbers import real_numbers
+
 from ..image import Port
-from ..realnumbers import real_numbers
 
 Batch = dict[str, NDArray[np.float64]]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import OPS

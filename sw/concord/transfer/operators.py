@@ -9,9 +9,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ..enclosures import Enclosure, enclosure
-from ..functions import FUNCTIONS, Function, Number, function
-from ..intervals import Interval, clip, constant
+from concord.functions import FUNCTIONS, Function, Number, function
+from concord.functions.interval_bounds import Enclosure, enclosure
+from concord.functions.intervals import Interval, clip, constant
+
 from .scheme import require_finite
 
 Parameters = Mapping[str, float | Fraction]

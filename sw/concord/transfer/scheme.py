@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..enclosures import Codes
-from ..functions import Number
+from concord.functions import Number
+from concord.functions.interval_bounds import Codes
+from concord.functions.intervals import Floats, Interval, constant, exact
+from concord.functions.tables import halves, round_to_half
+
 from ..golden import half
-from ..intervals import Floats, Interval, constant, exact
 from ..spec.formats import Rounding
-from ..tables import halves, round_to_half
 
 MAX_BITS = 16
 _LIMIT = float(1 << 20)  # beyond all codes and zero points

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from concord.functions.tables import SCALES
+
 from ..spec.formats import Rounding
-from ..tables import SCALES
 from .scheme import MAX_BITS, CodeRange, Scheme, require_finite, require_integer
 
 #: Exponents of float64: no Qm.n beyond them is of use.
@@ -187,7 +188,7 @@ class FixedPoint(_Ranged):
 
 @dataclass(frozen=True)
 class TableIndex(Scheme):
-    """The index of the NPU's tables: ``clamp(rne(x * 2**scale), first, last)``, see :class:`concord.tables.Table`.
+    """The index of the NPU's tables: ``clamp(rne(x * 2**scale), first, last)``, see :class:`concord.functions.Table`.
 
     Parameters
     ----------

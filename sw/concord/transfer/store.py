@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from concord.functions import Function
+
 from ..container import FileKind, read_file, write_file
-from ..functions import Function
 from .operators import Operator
 from .records import operator_of, operator_record, target_of, target_record
 from .scheme import Scheme, Target

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..enclosures import settle
-from ..intervals import Floats
-from ..settled import POLES, everywhere, settled_ends
-from ..tables import Table
+from concord.functions.interval_bounds import settle
+from concord.functions.intervals import Floats
+from concord.functions.table_ends import POLES, everywhere, settled_ends
+from concord.functions.tables import Table
+
 from .operators import Chain, Given, Operator
 from .scheme import Binary16, Scheme, Target
 from .schemes import TableIndex
@@ -71,7 +72,7 @@ class TransferTable:
     def npu_table(self, name: str = "") -> Table:
         """The same as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
 
-        Ends are settled as :mod:`concord.settled` says; with an operator of the caller's none is.
+        Ends are settled as :mod:`concord.functions.table_ends` says; with an operator of the caller's none is.
         """
         if not isinstance(self.source, TableIndex) or not isinstance(self.target, Binary16):
             kinds = f"{type(self.source).__name__} to {type(self.target).__name__}"

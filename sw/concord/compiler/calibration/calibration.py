@@ -20,11 +20,11 @@ from concord.compiler.lowering.moments import moments
 from concord.compiler.lowering.scaled import good_enough
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled, compile_graph
-from concord.floatfunctions import sigmoid
+from concord.functions.float64 import sigmoid
+from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.raised import Raised
-from concord.realnumbers import real_numbers
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 

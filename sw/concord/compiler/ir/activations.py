@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 
 from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
-from concord.parts import LEAST, Part
+from concord.functions.segmented import LEAST, Part
+from concord.functions.tables import Table, round_to_half, standard_range
 from concord.spec.config import NpuConfig
-from concord.tables import Table, round_to_half, standard_range
 from concord.transfer import Binary16, TableIndex, transfer_table
 
 #: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.

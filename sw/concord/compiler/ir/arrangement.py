@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.ir.layout import BORDER, Ids
+from concord.golden.real_numbers import real_numbers
 from concord.graph.ir import Floats, Shape
 from concord.image import Image
-from concord.realnumbers import real_numbers
 
 
 @dataclass(frozen=True)

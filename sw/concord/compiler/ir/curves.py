@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.parts import Part
+from concord.functions.segmented import Part
 
 Floats = npt.NDArray[np.float64]
 #: Functions of :mod:`concord.functions` by name, each with its parameters.

@@ -11,12 +11,12 @@ import numpy as np
 from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
 from concord.compiler.ir.curves import RELU, Curve, Floats, Functions
 from concord.compiler.ir.layers import AnyLayer
-from concord.floatfunctions import evaluate
+from concord.functions.float64 import evaluate
+from concord.functions.segmented import Part
+from concord.functions.tables import SCALES
 from concord.golden import half
-from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
-from concord.tables import SCALES
 
 #: Values of a tensor that decide; more of them change nothing.
 _SAMPLE = 4096

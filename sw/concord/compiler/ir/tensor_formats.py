@@ -8,7 +8,7 @@ from typing import Any
 
 from concord.compiler.ir.curves import Domain, Floats
 from concord.compiler.ir.layers import AnyLayer
-from concord.parts import Part
+from concord.functions.segmented import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 

@@ -14,10 +14,10 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import assumed
 from concord.compiler.lowering.lower import Lowered, Norms
 from concord.compiler.lowering.normalisations import assumed_variances
+from concord.functions.segmented import Part
+from concord.functions.tables import domain_by_default
 from concord.graph.ir import Graph
-from concord.parts import Part
 from concord.spec.config import NpuConfig
-from concord.tables import domain_by_default
 
 #: Why a normalisation is not for numbers of any size.
 _NO_ROOM = "from the inputs, as memories have no room for instructions and tables for any"

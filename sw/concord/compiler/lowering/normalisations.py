@@ -16,8 +16,8 @@ from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowering, Norms
 from concord.compiler.lowering.reductions import form
+from concord.functions.segmented import Part
 from concord.graph.ir import Node
-from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
 

@@ -30,13 +30,13 @@ from concord.compiler.ir.curves import Domain, Span
 from concord.compiler.ir.parts import MARGIN, divided
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.tail import split
-from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.functions.float64 import FLOAT_FUNCTIONS
+from concord.functions.segmented import Part
+from concord.functions.tables import standard_range
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.rewriting import Emit, rewrite
-from concord.parts import Part
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
-from concord.tables import standard_range
 
 #: Where gates come to rest: logistic ones, and steeper ones.
 _LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from concord import floatfunctions
+from concord.functions import float64
+from concord.functions.segmented import Part
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, broadcast, present, present_shape
 from concord.hostmath import host_log_softmax, host_mean, host_softmax
-from concord.parts import Part
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -104,7 +104,7 @@ def _clip(node: Node, x: Floats) -> Floats:
 def _function(node: Node, x: Floats) -> Floats:
     part: Part | None = node.attrs.get("part")
     functions = node.attrs["functions"]
-    return floatfunctions.evaluate(functions, x) if part is None else part.evaluate(functions, x)
+    return float64.evaluate(functions, x) if part is None else part.evaluate(functions, x)
 
 
 _BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}

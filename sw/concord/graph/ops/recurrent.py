@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from concord.floatfunctions import FLOAT_FUNCTIONS
+from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Kind, Operator, present, present_shape
 

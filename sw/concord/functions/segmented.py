@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.floatfunctions import evaluate
+from concord.functions.float64 import evaluate
 from concord.spec.formats import HALF_MAX
 
 Floats = npt.NDArray[np.float64]

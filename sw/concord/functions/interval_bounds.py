@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .intervals import PI, Interval, choose, clip, constant, erf, exp, log, sqrt
+from concord.functions.intervals import PI, Interval, choose, clip, constant, erf, exp, log, sqrt
 
 Enclosure = Callable[[Interval], Interval]
 Codes = NDArray[np.int64]

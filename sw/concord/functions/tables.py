@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .enclosures import Codes, enclosure, settle
-from .functions import Function, Number, function
-from .golden import half
-from .golden.table import Found, clamped, index
-from .intervals import Floats, exact
-from .settled import POLES, everywhere, settled_ends
-from .spec.config import NpuConfig
-from .spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
+from concord.functions.exact import Function, Number, function
+from concord.functions.interval_bounds import Codes, enclosure, settle
+from concord.functions.intervals import Floats, exact
+from concord.functions.table_ends import POLES, everywhere, settled_ends
+from concord.golden import half
+from concord.golden.table import Found, clamped, index
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
 
 #: Range of inputs a table covers unless told otherwise: [low, high). Outside, the nearest entry is used.
 DOMAINS: dict[str, tuple[float, float]] = {
@@ -141,7 +141,7 @@ def build_table(
         For reports; the name of the function if left out.
     settled : pair of bool
         Whether the first and the last entry stand for all numbers beyond them. Left out, it is computed for a function
-        by name as :mod:`concord.settled` says, and no end of the caller's function is settled.
+        by name as :mod:`concord.functions.table_ends` says, and no end of the caller's function is settled.
     parameters
         Of a function given by name.
     """

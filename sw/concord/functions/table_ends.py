@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .enclosures import Enclosure
-from .golden import half
-from .intervals import Floats, exact
-from .spec.formats import HALF_MAX, HALF_MAX_BITS, HALF_PRECISION
+from concord.functions.interval_bounds import Enclosure
+from concord.functions.intervals import Floats, exact
+from concord.golden import half
+from concord.spec.formats import HALF_MAX, HALF_MAX_BITS, HALF_PRECISION
 
 #: Functions with a pole at 0.
 POLES = ("reciprocal", "rsqrt", "log")
