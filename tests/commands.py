@@ -3,7 +3,7 @@
 import numpy as np
 from click.testing import CliRunner
 
-from concord.cli import main
+from concord.cli.main import main
 from onnx_models import model, node
 
 #: Samples that :func:`two_products` writes.

@@ -5,9 +5,9 @@ Memories before them are those of :func:`contract_memories`.
 
 from __future__ import annotations
 
-from concord.asm import assemble
 from concord.emulator import Memories
 from concord.golden import half
+from concord.program.assembler import assemble
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode

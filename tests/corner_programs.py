@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.builder import ProgramBuilder
+from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem, MvMode, Op
 from concord.spec.memmap import RegionId
 from program_gen import random_codes, random_memories

@@ -13,7 +13,7 @@ from concord.derive.backends.torch_file import write_torch
 from concord.derive.flags import by_layer
 from concord.derive.model import derive_package
 from concord.host import connect
-from concord.raised import raised
+from concord.program.flags import raised
 from concord.spec.presets import TINY
 from derived_twins import NO_TORCH, same, twin
 

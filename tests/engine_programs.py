@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from concord.asm import assemble
 from concord.emulator import Memories
+from concord.program.assembler import assemble
 from concord.spec.config import NpuConfig
 
 #: Row 0 overwrites the source of both rows.

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from concord import folders
+from concord.utils import folders
 
 #: Calls that change or open files.
 CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "close")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.asm import assemble
 from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 
 INPUTS, OUTPUTS = 7, 6

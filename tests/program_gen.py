@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.builder import ProgramBuilder
 from concord.emulator import Memories
 from concord.program import Address, Chain, Destination, Pad, Quant, Window
+from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 from concord.spec.memmap import RegionId

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import pair_units
-from concord.files import write_text
+from concord.utils.files import write_text
 from pair_units import OPERATIONS, UNITS, wrong
 
 ROOT = Path(__file__).parent.parent

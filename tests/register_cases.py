@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.asm import assemble
 from concord.emulator import Memories
+from concord.program.assembler import assemble
 
 #: Terms as (sign, exponent less the register's bits), exponent None for one unit; and the side where the sum ends.
 CASES = {

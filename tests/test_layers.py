@@ -113,7 +113,7 @@ def test_the_compiler_has_no_circle():
 @pytest.mark.parametrize(("path", "package"), sources("sw/concord/compiler"))
 def test_the_compiler_needs_nothing_above_it(path, package):
     names = {name for name in imported(path, ("concord", "compiler", *package)) if name.startswith("concord.")}
-    assert not {name for name in names if name.split(".")[1] in ABOVE or name.split(".")[1].startswith("cli_")}
+    assert not {name for name in names if name.split(".")[1] in ABOVE}
 
 
 def test_circles_and_wrong_directions_are_found(tmp_path):

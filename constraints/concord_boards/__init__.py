@@ -1,8 +1,8 @@
 """Boards the bitstreams are built for: data only."""
 
-from .board import Board
-from .icebreaker import ICEBREAKER
-from .ulx3s import ULX3S
+from concord_boards.board import Board
+from concord_boards.icebreaker import ICEBREAKER
+from concord_boards.ulx3s import ULX3S
 
 __all__ = ["BOARDS", "Board", "board_named"]
 

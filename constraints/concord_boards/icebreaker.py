@@ -3,8 +3,7 @@
 from amaranth_boards.icebreaker import ICEBreakerPlatform
 
 from concord.spec.boards import BOARD_PRESETS
-
-from .board import Board
+from concord_boards.board import Board
 
 NAME = "icebreaker"
 

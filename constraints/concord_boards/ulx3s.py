@@ -3,8 +3,7 @@
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
 from concord.spec.boards import BOARD_PRESETS
-
-from .board import Board
+from concord_boards.board import Board
 
 #: For a congested device. Wider boxes around nets, and a search that does not hurry to the goal, find ways with fewer
 #: wires. The cost of a wire that is used twice grows slowly from round to round, so nets do not just change places.

@@ -12,8 +12,7 @@ from amaranth.lib import data
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Layout
 from concord.spec.formats import HALF_MAX_BITS, NOISE_BITS, BlockFormat, Rounding
-
-from .arith.helpers import (
+from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
     delay,
@@ -23,7 +22,7 @@ from .arith.helpers import (
     register,
     significand,
 )
-from .shapes import shape_of
+from concord_rtl.shapes import shape_of
 
 FIELD_BITS = MAGNITUDE - FRACTION
 #: The exponent field of 1.0, and of the unit of a significand read as an integer.

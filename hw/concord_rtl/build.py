@@ -14,14 +14,13 @@ import concord_boards
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, preset
-
-from .families import family_named
-from .flow import area as areas
-from .flow import report
-from .flow.bitstream import Flow, Goal
-from .flow.board_top import reachable
-from .flow.cache import Stage, digest
-from .flow.plan import (
+from concord_rtl.families import family_named
+from concord_rtl.flow import area as areas
+from concord_rtl.flow import report
+from concord_rtl.flow.bitstream import Flow, Goal
+from concord_rtl.flow.board_top import reachable
+from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.plan import (
     Plan,
     baud_option,
     board_option,
@@ -31,10 +30,10 @@ from .flow.plan import (
     preset_option,
     source_key,
 )
-from .flow.tools import ToolError
-from .gates.command import gates
-from .lazy.command import lazy
-from .top import NpuTop
+from concord_rtl.flow.tools import ToolError
+from concord_rtl.gates.command import gates
+from concord_rtl.lazy.command import lazy
+from concord_rtl.top import NpuTop
 
 CONSOLE = Console()
 

@@ -5,8 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.memmap import RegionId, regions
-
-from .shapes import stream_of
+from concord_rtl.shapes import stream_of
 
 ADDR_BITS = 24
 

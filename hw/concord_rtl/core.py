@@ -10,13 +10,12 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId
-
-from .bus import HostBus
-from .flags import FlagMemory
-from .host_port import HostPort
-from .implementation import Contents, implementation_of
-from .registers import Registers
-from .table import TableBank
+from concord_rtl.bus import HostBus
+from concord_rtl.flags import FlagMemory
+from concord_rtl.host_port import HostPort
+from concord_rtl.implementation import Contents, implementation_of
+from concord_rtl.registers import Registers
+from concord_rtl.table import TableBank
 
 
 class CorePort(wiring.Signature):

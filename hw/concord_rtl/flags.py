@@ -10,11 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-
-from .arith.helpers import delay, register, stages
-from .memories.vector_memory import VectorMemory
-from .pipe.layouts import program_addr_bits
-from .ports import RetirePort
+from concord_rtl.arith.helpers import delay, register, stages
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.pipe.layouts import program_addr_bits
+from concord_rtl.ports import RetirePort
 
 
 class FlagMemory(wiring.Component):

@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId, regions
-
-from .bus import ADDR_BITS, HostBus, word_bits
+from concord_rtl.bus import ADDR_BITS, HostBus, word_bits
 
 
 class HostPort(wiring.Component):

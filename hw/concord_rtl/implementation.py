@@ -12,15 +12,14 @@ from amaranth.lib import wiring
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH
 from concord.spec.isa import WORD_BITS
-
-from .memories.column_memory import ColumnMemory
-from .memories.matrix_memory import MatrixMemory
-from .memories.row_memory import RowMemory
-from .memories.vector_memory import VectorMemory
-from .pipe.pipe import ChainPipe
-from .sequencer.sequencer import Sequencer
-from .serial.pipe import SerialPipe
-from .serial.sequencer import SerialSequencer
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.memories.row_memory import RowMemory
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.pipe.pipe import ChainPipe
+from concord_rtl.sequencer.sequencer import Sequencer
+from concord_rtl.serial.pipe import SerialPipe
+from concord_rtl.serial.sequencer import SerialSequencer
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .families import primitives_of
+from concord_rtl.families import primitives_of
 
 
 class KeptRegister(wiring.Component):

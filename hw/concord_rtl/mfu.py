@@ -10,12 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_NAN, HALF_WIDTH
-
-from .arith.half_add import HalfAdd
-from .arith.half_mul import HalfMul
-from .arith.helpers import delay, is_nan
-from .control import MFU_CTRL, Act, AddOp
-from .table import TableAccess, TableBank
+from concord_rtl.arith.half_add import HalfAdd
+from concord_rtl.arith.half_mul import HalfMul
+from concord_rtl.arith.helpers import delay, is_nan
+from concord_rtl.control import MFU_CTRL, Act, AddOp
+from concord_rtl.table import TableAccess, TableBank
 
 UNITS = 2
 

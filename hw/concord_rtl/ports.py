@@ -6,8 +6,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
-
-from .pipe.layouts import program_addr_bits
+from concord_rtl.pipe.layouts import program_addr_bits
 
 
 class RunPort(wiring.Signature):

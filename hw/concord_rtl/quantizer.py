@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH, NOISE_BITS, ExponentMode, Rounding
-
-from .arith.helpers import (
+from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
     delay,
@@ -20,9 +19,9 @@ from .arith.helpers import (
     max_tree_stages,
     register,
 )
-from .block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
-from .control import QUANT_CTRL
-from .noise import Noise
+from concord_rtl.block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
+from concord_rtl.control import QUANT_CTRL
+from concord_rtl.noise import Noise
 
 
 class Quantizer(wiring.Component):

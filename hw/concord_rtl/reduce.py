@@ -10,9 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_INF, HALF_WIDTH
-
-from .arith.helpers import delay, from_order_key, max_tree, max_tree_stages, order_key, quiet, register
-from .control import REDUCE_CTRL, ReduceMode
+from concord_rtl.arith.helpers import delay, from_order_key, max_tree, max_tree_stages, order_key, quiet, register
+from concord_rtl.control import REDUCE_CTRL, ReduceMode
 
 #: The order key of -inf: no canonical number has a lesser one.
 LEAST = HALF_INF ^ ((1 << HALF_WIDTH - 1) - 1)

@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH
-
-from .arith.helpers import (
+from concord_rtl.arith.helpers import (
     MAGNITUDE,
     below,
     delay,
@@ -23,10 +22,10 @@ from .arith.helpers import (
     significand,
     stages,
 )
-from .control import SLOT_BITS
-from .memories.column_memory import ColumnMemory
-from .memories.vector_memory import VectorMemory
-from .shapes import shape_of
+from concord_rtl.control import SLOT_BITS
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.shapes import shape_of
 
 #: Fraction bits that are kept before rounding: a significand shifted by none is below one half.
 FINE_BITS = 12

@@ -10,12 +10,11 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from .core import NpuCore
-from .feeder.feeder import Feeder
-from .implementation import Contents, implementation_of
-from .link.message_processor import MessageProcessor
-from .shapes import stream_of
+from concord_rtl.core import NpuCore
+from concord_rtl.feeder.feeder import Feeder
+from concord_rtl.implementation import Contents, implementation_of
+from concord_rtl.link.message_processor import MessageProcessor
+from concord_rtl.shapes import stream_of
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
 REPLY_BYTES = 4

@@ -35,8 +35,7 @@ import concord.spec
 import concord_rtl
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, preset
-
-from .flow.cache import digest, sources
+from concord_rtl.flow.cache import digest, sources
 
 fcntl: ModuleType | None
 try:
@@ -222,7 +221,7 @@ def build(top: wiring.Component, name: str, *, trace: bool = False) -> Path:
 
 def npu_library(config: NpuConfig, *, trace: bool = False) -> Path:
     """Return the library of the whole NPU, without generating Verilog when nothing has changed since the last time."""
-    from .top import NpuTop
+    from concord_rtl.top import NpuTop
 
     origin = digest(*sources(concord_rtl, concord.spec), amaranth.__version__, config.to_dict(), trace)[:24]
     note = build_folder() / f"{origin}.path"

@@ -23,7 +23,7 @@ def main() -> None:
     try:
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in jobs that go on in the background
             signal.signal(signal.SIGINT, _interrupt)
-        from concord.cli import main as command
+        from concord.cli.main import main as command
 
         command(prog_name="concord")
     except (Interruption, KeyboardInterrupt):

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 import compiled_nets
 from compiled_nets import ROOMY
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive.model import derive_image
 from concord.frontend import import_model

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.derive import ir
 from concord.derive.backends import numpy_prelude as prelude
 from concord.derive.model import derive_image
 from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin

@@ -6,14 +6,14 @@ from click.testing import CliRunner
 
 import compiled_nets
 from compiled_nets import ROOMY
-from concord.asm import assemble
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate, ir
 from concord.derive.backends import numpy_prelude
 from concord.derive.flags import by_layer, raisable
 from concord.derive.model import derive_image, derive_package
 from concord.image import Image, Port
+from concord.program.assembler import assemble
 from concord.spec.formats import HALF_MAX, NOISE_BITS, ExponentMode, Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY

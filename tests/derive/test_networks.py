@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import compiled_nets
 from compiled_nets import ROOMY
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
 from concord.derive.model import derive_package

@@ -11,7 +11,7 @@ from onnx import helper
 from concord.derive.backends import onnx_functions
 from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
 from concord.derive.backends.onnx_host_functions import POWERS
-from concord.hostmath import host_exp, host_log
+from concord.golden.host_math import host_exp, host_log
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 

@@ -10,7 +10,6 @@ import pytest
 
 import compiled_nets
 from compiled_nets import ROOMY, graph_of
-from concord import hostmath
 from concord.compiler.ir.arrangement import Grid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
@@ -18,6 +17,7 @@ from concord.derive.backends import numpy_prelude
 from concord.derive.model import derive_package
 from concord.derive.names import RESERVED
 from concord.derive.tail import steps
+from concord.golden import host_math
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
 from concord.host import connect
@@ -141,7 +141,7 @@ def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_pa
     rng = np.random.default_rng(8)
     backends = Path(numpy_prelude.__file__).parent
     of_torch = [backends / f"torch_{part}.py" for part in ("functions", "flags", "host")]  # PyTorch may be absent
-    texts = [*map(inspect.getsource, (hostmath, numpy_prelude)), *(path.read_text() for path in of_torch)]
+    texts = [*map(inspect.getsource, (host_math, numpy_prelude)), *(path.read_text() for path in of_torch)]
     own = {
         "behind",
         "compute",

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from concord import hostmath
+from concord.golden import host_math
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 from derived_twins import NO_TORCH
@@ -78,6 +78,6 @@ def test_functions_of_the_host(name):
     from concord.derive.backends import torch_host
 
     x = of_all_sizes()
-    want = {"host_root": np.sqrt, "host_log": hostmath.host_log}[name](x)
+    want = {"host_root": np.sqrt, "host_log": host_math.host_log}[name](x)
     found = getattr(torch_host, name)(torch.from_numpy(x)).numpy()
     np.testing.assert_array_equal(found, want)

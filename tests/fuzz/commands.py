@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from click.testing import CliRunner
 
-from concord.cli import main
+from concord.cli.main import main
 from fuzz.ends import End, of_command
 
 _WORDS = (

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.container import IMAGE as IMAGE_FILE
-from concord.container import read_file, write_file
-from concord.folders import MANIFEST
+from concord.image.container import IMAGE as IMAGE_FILE
+from concord.image.container import read_file, write_file
 from concord.networks.folder import IMAGE, MODEL, NETWORK, NETWORK_FILE, NETWORK_FOLDER
+from concord.utils.folders import MANIFEST
 from fuzz.commands import call, damaged
 from fuzz.ends import End, of_command
 

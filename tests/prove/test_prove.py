@@ -9,13 +9,13 @@ from click.testing import CliRunner
 
 import compiled_nets
 from compiled_nets import ROOMY
-from concord.builder import ProgramBuilder
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
 from concord.emulator import Memories, ReferenceMachine, kernels
 from concord.golden import half
 from concord.host import connect
+from concord.program.builder import ProgramBuilder
 from concord.prove import Subject, machines, prove, twins
 from concord.prove.page import render
 from concord.spec.isa import Mem

@@ -47,7 +47,7 @@ def test_numbers_for_people():
 
 def test_overwritten_words():
     """Of vectors that a chain writes to one word the last one is compared."""
-    from concord.asm import assemble
+    from concord.program.assembler import assemble
 
     lines = "set_shape rows=3", "set_iters inner=2", "v_rd wide, 0, row=1, inner=3", "vv_add 0, row=1"
     text = "\n".join([*lines, "v_wr wide, 8, row=1, inner=2", "halt"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bench import simulate
-from concord.asm import assemble
 from concord.emulator import Memories, ReferenceMachine
 from concord.golden import half
+from concord.program.assembler import assemble
 from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore

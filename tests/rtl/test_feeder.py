@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from bench import get, put, simulate
-from concord import fills
-from concord.feeding import Feed, Feeding
-from concord.fills import stream
 from concord.golden.feeder import Feeder as Model
-from concord.phases import Part, Phase
-from concord.ports import Port
+from concord.image import feeder_scripts
+from concord.image.feeder_layout import Feed, Feeding
+from concord.image.feeder_scripts import stream
+from concord.image.phases import Part, Phase
+from concord.image.ports import Port
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord.spec.presets import TINY
 from concord_rtl.feeder.feeder import Feeder
@@ -152,7 +152,7 @@ def image_of(rng, feeds):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_layout_run_and_results(seed, monkeypatch):
-    monkeypatch.setattr(fills, "CODES_DEPTH", 24)  # so that many values do not need many samples
+    monkeypatch.setattr(feeder_scripts, "CODES_DEPTH", 24)  # so that many values do not need many samples
     rng = random.Random(seed)
     stall = (0.0, 0.3)[seed % 2]
     feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]

@@ -6,11 +6,11 @@ import pytest
 from concord.bench.hardware import CountingTransport
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.fills import route
 from concord.host import Link, LinkedDevice, TrapError, connect
 from concord.host.paced import PacedTransport
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
+from concord.image.feeder_scripts import route
 from concord.program.cycles import cycles
 from fed_nets import NETWORKS, batch_of
 from rtl_configs import FED

@@ -3,8 +3,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from concord.builder import ProgramBuilder
 from concord.image import Image, Segment
+from concord.program.builder import ProgramBuilder
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.lowering import pointwise as lowerings
 from concord.compiler.lowering import table
 from concord.compiler.model import compile_graph

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from concord.host import MismatchError, connect, rtl
 from concord.host.rtl import CYCLES_PER_SECOND, RtlTransport
+from concord.image.words import to_bytes
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY, UP5K
-from concord.words import to_bytes
 from concord_rtl import verilate
 from memory_top import MemoryTop
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from concord.asm import AssemblyError, assemble, disassemble
-from concord.builder import ProgramBuilder
+from concord.program.assembler import AssemblyError, assemble, disassemble
+from concord.program.builder import ProgramBuilder
 from concord.spec import isa
 from concord.spec.isa import Mem, MvMode, Op
 

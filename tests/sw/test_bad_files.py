@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from commands import run as command
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model

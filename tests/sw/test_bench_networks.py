@@ -8,7 +8,7 @@ from concord.bench import Results
 from concord.bench import networks as bench
 from concord.bench.networks import measure_networks, measure_widths
 from concord.bench.tasks import TASKS, area_under_curve, calibration, decided, folder, load, run, top_one
-from concord.cli_base import wide_console
+from concord.cli.common import wide_console
 from concord.graph.cost import macs
 from concord.host import connect
 from concord.spec.presets import ECP5_85F

@@ -8,7 +8,7 @@ from concord.bench import Results
 from concord.bench import rates as bench
 from concord.bench.tasks import TASKS, Task, top_one
 from concord.compiler.model import compile_graph, expecting
-from concord.rates import Rates, rates
+from concord.host.rates import Rates, rates
 from concord.spec.presets import ECP5_85F, TINY
 from trained import needs_data
 

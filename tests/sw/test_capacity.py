@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from banded_nets import conv, separable, window
 from compiled_nets import graph_of, perceptron
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.calibration.remedies import remedies
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
-from concord.sheet import CapacityError
+from concord.image.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from onnx_models import floats, model, node

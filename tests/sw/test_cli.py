@@ -126,7 +126,7 @@ def test_run_on_the_emulator(image, tmp_path):
     ],
 )
 def test_where_results_go_is_checked_before_the_run(image, tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr("concord.cli.connect", lambda *_: pytest.fail("must not run"))
+    monkeypatch.setattr("concord.cli.main.connect", lambda *_: pytest.fail("must not run"))
     np.savez(tmp_path / "x.npz", x=softmax(TINY).samples(1))
     before = sorted(tmp_path.iterdir())
     code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / name)

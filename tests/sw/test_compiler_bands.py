@@ -20,9 +20,9 @@ from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.image.allocator import CapacityError
 from concord.networks.calibrated import emulate
 from concord.report.prefixes import ends, halt
-from concord.sheet import CapacityError
 from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY

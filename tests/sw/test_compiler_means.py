@@ -7,8 +7,8 @@ from concord.compiler.calibration.calibration import ALL, Follow, product_means
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
+from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.networks.calibrated import calibration_of, choose_formats
-from concord.packing import rounded_depthwise, rounded_matrix
 from concord.spec.presets import TINY
 from product_nets import PRODUCTS, behind, dense, twice, unfolded
 

@@ -10,9 +10,9 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
+from concord.image.allocator import CapacityError
 from concord.networks.calibrated import emulate
 from concord.report.prefixes import prefixes, results
-from concord.sheet import CapacityError
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
 from onnx_models import floats, ints, model, node

@@ -14,7 +14,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
-from concord.packing import depthwise_units, matrix_units, rounded_depthwise, rounded_matrix
+from concord.image.packing import depthwise_units, matrix_units, rounded_depthwise, rounded_matrix
 from concord.spec.presets import PRESETS
 from product_nets import PRODUCTS
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from concord.contents import ContentError, check_contents
 from concord.host.emulated import EmulatedDevice
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
 from concord.image import Image, ImageError, Segment, hex_files
+from concord.image.validation import ContentError, check_contents
+from concord.image.words import pack_words, to_bytes
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY, UP5K
-from concord.words import pack_words, to_bytes
 from link_model import DeviceModel
 from noisy_line import Line
 

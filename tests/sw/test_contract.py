@@ -7,10 +7,10 @@ The same programs run on the RTL in ``tests/rtl/test_contract_rtl.py``. Contents
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.emulator import Emulator, ReferenceMachine
 from concord.golden import blocks
 from concord.program import trace, verify
+from concord.program.assembler import assemble
 from concord.spec import isa
 from concord.spec.formats import NOISE_SEED, NOISE_SHIFTS
 from concord.spec.isa import Op, Trap

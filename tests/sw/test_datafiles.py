@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.datafiles import FileConverter
-from concord.datasets import HEADER, Converter
+from concord.datasets.convert import HEADER, Converter
+from concord.datasets.files import FileConverter
 from concord.image import Image
-from concord.npz import NpzReader
-from concord.ports import Port
+from concord.image.ports import Port
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from concord.utils.npz import NpzReader
 from onnx_models import model, node
 
 RNG = np.random.default_rng(7)

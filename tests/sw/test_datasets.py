@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.datasets import HEADER, Converter, DataError
+from concord.datasets.convert import HEADER, Converter, DataError
 from concord.host import connect
 from concord.image import Image, Port
+from concord.image.words import to_bytes, unpack_words
 from concord.networks.folder import load_package
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from concord.words import to_bytes, unpack_words
 from onnx_models import model, node
 
 RNG = np.random.default_rng(3)

@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.emulator import Emulator, Memories, ReferenceMachine, Run, product
 from concord.golden import half
 from concord.program import Span, trace, verify
+from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId

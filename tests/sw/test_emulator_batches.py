@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from concord.asm import assemble
 from concord.emulator import Emulator, Memories, machine, workers
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
@@ -17,6 +16,7 @@ from concord.golden import blocks, half
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image, Port
 from concord.program import Span
+from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId

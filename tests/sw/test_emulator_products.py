@@ -6,10 +6,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.emulator import Emulator, Memories, ReferenceMachine, product
 from concord.golden import half
 from concord.program import Span
+from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, attention, gru, residual
-from concord.asm import assemble
 from concord.compiler.model import compile_graph
 from concord.emulator import Emulator, ReferenceMachine
 from concord.golden import half
 from concord.host import connect
 from concord.program import Span, trace, verify
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories

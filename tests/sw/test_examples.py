@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from concord.asm import assemble
 from concord.examples import EXAMPLES, lstm, render, softmax
 from concord.host import connect
-from concord.sheet import CapacityError
+from concord.image.allocator import CapacityError
+from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, preset
 from reference_runs import run_reference

@@ -8,12 +8,12 @@ import pytest
 
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.feeding import BORDER, Feed, Feeding
 from concord.golden.blocks import dequantize, quantize
 from concord.host import Link, LinkedDevice, connect
 from concord.host.emulated import EmulatedDevice
 from concord.host.errors import BusyError
 from concord.image import Image, ImageError
+from concord.image.feeder_layout import BORDER, Feed, Feeding
 from concord.spec.feeder import FeedOp, feed_word
 from concord.spec.memmap import CORE_REGIONS, RegionId
 from concord.spec.presets import TINY

@@ -7,8 +7,8 @@ import stat
 import numpy as np
 import pytest
 
-from concord.container import FileKind, read_file, write_file
-from concord.files import check_place, replacing, write_bytes, write_text
+from concord.image.container import FileKind, read_file, write_file
+from concord.utils.files import check_place, replacing, write_bytes, write_text
 from faults import FAULTS, every
 
 KIND = FileKind("test", "a test", 1, ValueError)

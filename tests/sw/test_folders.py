@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from commands import run
-from concord import folders
 from concord.compiler.model import compile_graph
-from concord.folders import MANIFEST, FolderKind
 from concord.frontend import import_model
 from concord.networks.folder import IMAGE, MODEL, NETWORK, PackageError, load_package, recompile, save_package
 from concord.spec.presets import TINY
+from concord.utils import folders
+from concord.utils.folders import MANIFEST, FolderKind
 from faults import FAULTS, Faults, every, no_space
 from onnx_models import floats, model, node
 
@@ -162,7 +162,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_folder(networks, tmp_path):
 
 WRITER = """
 import sys
-from concord.folders import FolderKind
+from concord.utils.folders import FolderKind
 kind = FolderKind("test", "a test", ("one", "two"), ("page",), "write it again", ValueError)
 print("ready", flush=True)
 for k in range(int(sys.argv[3])):

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.host import MismatchError, RunTimeout, TrapError, connect
 from concord.host.rtl import RtlTransport, find_library
 from concord.image import Image
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
 from host_samples import INPUTS, layer_image

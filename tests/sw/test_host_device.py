@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.golden import half
 from concord.host import DeviceError, TrapError, connect
 from concord.host.errors import BadRegionError
 from concord.host.tensors import check_batch
 from concord.image import Image, ImageError, Port, pack_vectors
+from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
 from concord.spec.memmap import MAGIC, Reg, RegionId

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.hostmath import (
+from concord.golden.host_math import (
     EXP_COEFFICIENTS,
     LN2_HIGH,
     LN2_LOW,

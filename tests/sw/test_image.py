@@ -7,7 +7,6 @@ import zipfile
 import numpy as np
 import pytest
 
-from concord.container import read_file, write_file
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize
 from concord.image import (
@@ -19,6 +18,7 @@ from concord.image import (
     pack_matrix,
     pack_vectors,
 )
+from concord.image.container import read_file, write_file
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY, UP5K
 

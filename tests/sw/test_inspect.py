@@ -8,10 +8,10 @@ import pytest
 from banded_nets import separable
 from commands import run
 from compiled_nets import attention, gru, residual
-from concord.asm import assemble, disassemble
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.examples import softmax
+from concord.program.assembler import assemble, disassemble
 from concord.report.prefixes import layer_at
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY

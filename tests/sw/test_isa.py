@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from concord.asm import assemble
-from concord.builder import ProgramBuilder
 from concord.program import Address, Pad, Window, trace
+from concord.program.assembler import assemble
+from concord.program.builder import ProgramBuilder
 from concord.spec import isa
 from concord.spec.isa import Mem, MvMode, Op, Trap
 from concord.spec.presets import TINY, UP5K

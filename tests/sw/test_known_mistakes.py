@@ -9,7 +9,7 @@ from concord.golden.accumulate import acc_to_half
 from concord.golden.blocks import dequantize, noise, quantize, quantize_float, to_half
 from concord.golden.table import index
 from concord.image import Image, ImageError, Segment, pack_matrix, pack_vectors
-from concord.packing import quantize_matrix
+from concord.image.packing import quantize_matrix
 from concord.spec.formats import MXINT8, ExponentMode, Rounding
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, TINY

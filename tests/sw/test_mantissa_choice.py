@@ -5,7 +5,7 @@ import pytest
 
 from commands import run, two_products
 from compiled_nets import graph_of, perceptron, recurrent, residual
-from concord.cli_compile import budget_of, labels_of
+from concord.cli.compile import budget_of, labels_of
 from concord.compiler.calibration.calibration import before_sigmoids
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas, classifies
 from concord.compiler.memory.footprint import weight_bits

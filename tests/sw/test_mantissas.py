@@ -12,9 +12,9 @@ from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import compile_graph
 from concord.golden.blocks import dequantize, quantize_float
 from concord.graph.ir import Node
+from concord.image.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.networks.calibrated import emulate
 from concord.networks.folder import load_package, recompile
-from concord.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.report import analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 

@@ -6,10 +6,10 @@ import pytest
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize_float
 from concord.image import Port, pack_depthwise, pack_matrix, pack_vectors
-from concord.packing import depthwise_words, matrix_words
+from concord.image.packing import depthwise_words, matrix_words
+from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, PRESETS, TINY
-from concord.words import pack_words, to_bytes, to_integers, unpack_words
 
 TWO_ENGINES = TINY.replace(engines=2, matrix_depth=128)
 CONFIGS = [*PRESETS.values(), TWO_ENGINES]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.asm import assemble
 from concord.host import TrapError, connect
 from concord.image import Image, ImageError, Part, Phase, Port
 from concord.program import Span, verify_phases
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 

@@ -7,7 +7,7 @@ from commands import run
 from concord.examples.softmax import softmax
 from concord.host import connect
 from concord.networks.folder import load_package
-from concord.raised import not_finite, raised
+from concord.program.flags import not_finite, raised
 from concord.spec.formats import Flag
 from concord.spec.isa import Op, decode
 from concord.spec.presets import TINY

@@ -13,9 +13,9 @@ from compiled_nets import perceptron, residual
 from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import LinkTimeout
+from concord.host.rates import Rates, rates
 from concord.host.traffic import traffic
 from concord.program.cycles import cycles
-from concord.rates import Rates, rates
 from concord.spec.boards import BOARD_SPECS, baud_of
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.presets import ECP5_85F, TINY, with_accumulator, with_mantissas

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from concord.asm import assemble
 from concord.emulator import Emulator
+from concord.program.assembler import assemble
 from concord.spec.presets import TINY
 from program_gen import random_memories
 from reference_runs import assert_machines_agree

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from commands import run, two_products
-from concord.container import read_file, write_file
 from concord.frontend import import_model
 from concord.graph import execute
+from concord.image.container import read_file, write_file
 from concord.networks.folder import NETWORK_FILE, NETWORK_FOLDER, PackageError, load_package, recompile
 from concord.report import Analysis
 from concord.report.prefixes import layer_at

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from concord.container import ImageError, read_file, write_file
 from concord.image import Image
+from concord.image.container import ImageError, read_file, write_file
 from concord.spec.formats import Rounding
 from concord.transfer import (
     Binary16,

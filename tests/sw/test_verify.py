@@ -2,8 +2,8 @@
 
 import pytest
 
-from concord.asm import assemble
 from concord.program import Span, verify
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 

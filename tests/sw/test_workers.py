@@ -11,7 +11,6 @@ pytest.importorskip("distributed")
 
 from commands import run, two_products
 from compiled_nets import ROOMY, attention, perceptron, recurrent, residual
-from concord import parallel
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.model import compile_graph
 from concord.host import connect
@@ -19,8 +18,9 @@ from concord.host.shared import emulator
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.overflow import analyse_integers, analyse_machine
 from concord.overflow.accumulator import choose_accumulator
-from concord.parallel import Engine, parts
 from concord.spec.memmap import RegionId
+from concord.utils import parallel
+from concord.utils.parallel import Engine, parts
 
 WORKERS = (1, 2, 4)
 NETS = {

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from concord.bench.evidence.finetune import widths
-from concord.cli import main
+from concord.cli.main import main
 from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, augmented, described, export_onnx, fitted, taught

@@ -244,7 +244,7 @@ def test_a_checkpoint_belongs_to_its_adjacency(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_one_two_and_four_workers_leave_the_same_numbers():
     pytest.importorskip("distributed")
-    from concord.parallel import Engine
+    from concord.utils.parallel import Engine
 
     def steps(one):
         found = []

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from concord.cli import main
+from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.golden.normalise import nearest, reciprocal_root
 from concord.graph.ir import Graph, Node
-from concord.packing import rounded_matrix
+from concord.image.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import TrainingFormat, TrainingFormats

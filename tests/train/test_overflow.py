@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from bounded import within_bound
 from compiled_nets import graph_of
-from concord.cli import main
+from concord.cli.main import main
 from concord.frontend import import_model
 from concord.golden import blocks, half
 from concord.graph.ir import Node

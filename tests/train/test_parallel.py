@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("distributed")
 
 from commands import run
-from concord.cli_parallel import several
+from concord.cli.workers import several
 from concord.golden.training import quantize
-from concord.parallel import Engine
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.shards import split, together
+from concord.utils.parallel import Engine
 
 LAYERS = [
     {"op": "conv", "channels": 4, "pad": 1}, {"op": "batch_norm"}, {"op": "relu"}, {"op": "max_pool"},

@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 import onnx_models as onnx
-from concord.cli import main
-from concord.cli_train import told, trainer_of
+from concord.cli.main import main
+from concord.cli.train import told, trainer_of
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
-from concord.packing import rounded_matrix
+from concord.image.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats

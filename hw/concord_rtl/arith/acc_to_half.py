@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_INF, HALF_PRECISION
-
-from .helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
+from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
 LOWEST = HALF_EXP_MIN - HALF_PRECISION

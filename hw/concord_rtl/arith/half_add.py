@@ -9,9 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.formats import HALF_EXP_MAX, HALF_INF, HALF_NAN, HALF_PRECISION
-
-from ..control import AddOp
-from .helpers import (
+from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
     below,
@@ -23,6 +21,7 @@ from .helpers import (
     round_up,
     significand,
 )
+from concord_rtl.control import AddOp
 
 #: Greatest exponent field of a finite number.
 TOP_FIELD = 2 * HALF_EXP_MAX

@@ -9,9 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.formats import HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
-
-from ..dsp import Multiplier
-from .helpers import (
+from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
     below,
@@ -23,7 +21,8 @@ from .helpers import (
     round_up,
     stages,
 )
-from .helpers import significand as significand_of
+from concord_rtl.arith.helpers import significand as significand_of
+from concord_rtl.dsp import Multiplier
 
 #: Bits of the exact product of two significands.
 PRODUCT = 2 * HALF_PRECISION

@@ -10,9 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MIN
-
-from ..block_float import activations
-from .helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
+from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
+from concord_rtl.block_float import activations
 
 
 class NarrowToHalf(wiring.Component):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .ecp5.family import ECP5
-from .family import Family, Target
-from .ice40.family import ICE40
-from .primitives import Primitives
+from concord_rtl.families.ecp5.family import ECP5
+from concord_rtl.families.family import Family, Target
+from concord_rtl.families.ice40.family import ICE40
+from concord_rtl.families.primitives import Primitives
 
 __all__ = ["ECP5", "FAMILIES", "ICE40", "Family", "Primitives", "Target", "family_named", "primitives_of"]
 

@@ -12,11 +12,10 @@ from typing import Any, ClassVar, TypeVar
 from amaranth import Module, Value
 
 from concord.spec.memmap import RegionId
-
-from ..netlists.lowering import Passing, Rule
-from ..netlists.netlist import Bit, Netlist
-from .geometry import Geometry
-from .primitives import Primitives
+from concord_rtl.families.geometry import Geometry
+from concord_rtl.families.primitives import Primitives
+from concord_rtl.netlists.lowering import Passing, Rule
+from concord_rtl.netlists.netlist import Bit, Netlist
 
 #: Greatest part of the wanted frequency that may be missing.
 TOLERANCE = 0.05

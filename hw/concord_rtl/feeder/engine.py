@@ -12,12 +12,11 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
-
-from ..block_float import activations
-from ..bus import HostBus
-from ..shapes import shape_of, stream_of
-from .maker import VectorMaker
-from .walker import FeedWalker, pointer_bits
+from concord_rtl.block_float import activations
+from concord_rtl.bus import HostBus
+from concord_rtl.feeder.maker import VectorMaker
+from concord_rtl.feeder.walker import FeedWalker, pointer_bits
+from concord_rtl.shapes import shape_of, stream_of
 
 #: Cycles from the write that starts a run until the core is surely busy.
 SETTLE = 8

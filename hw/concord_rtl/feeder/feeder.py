@@ -11,12 +11,11 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.memmap import RegionId
-
-from ..bus import HostBus
-from ..memories.block_ram import BlockRam
-from ..shapes import stream_of
-from .engine import FeedEngine
-from .walker import pointer_bits, result_bits
+from concord_rtl.bus import HostBus
+from concord_rtl.feeder.engine import FeedEngine
+from concord_rtl.feeder.walker import pointer_bits, result_bits
+from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.shapes import stream_of
 
 
 class Feeder(wiring.Component):

@@ -11,10 +11,9 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
-
-from ..bus import word_bits
-from ..quantizer import Quantizer
-from ..shapes import stream_of
+from concord_rtl.bus import word_bits
+from concord_rtl.quantizer import Quantizer
+from concord_rtl.shapes import stream_of
 
 
 def store_layout(config: NpuConfig) -> data.StructLayout:

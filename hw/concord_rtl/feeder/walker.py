@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.feeder import FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
-
-from ..shapes import shape_of
+from concord_rtl.shapes import shape_of
 
 #: Words of a script that describe the loops.
 DESCRIBING = (FeedOp.WINDOW, FeedOp.SLIDE, FeedOp.IMAGE, FeedOp.SIZE, FeedOp.TAPS, FeedOp.MOVES, FeedOp.START)

@@ -17,15 +17,14 @@ from rich.table import Table
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord_boards import Board
-
-from ..arith.acc_to_half import AccToHalf
-from ..families import Family
-from ..mvm.mvm import usual_slots
-from ..mvm.results import ResultQueue
-from ..mvm.row import Row
-from .bitstream import PREPARE
-from .tools import Job, run_jobs
-from .unit import clock_of_unit
+from concord_rtl.arith.acc_to_half import AccToHalf
+from concord_rtl.families import Family
+from concord_rtl.flow.bitstream import PREPARE
+from concord_rtl.flow.tools import Job, run_jobs
+from concord_rtl.flow.unit import clock_of_unit
+from concord_rtl.mvm.mvm import usual_slots
+from concord_rtl.mvm.results import ResultQueue
+from concord_rtl.mvm.row import Row
 
 
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:

@@ -13,12 +13,12 @@ from typing import Any
 
 from rich.console import Console
 
-from ..families import family_named
-from ..families.family import Blockages
-from .cache import Stage, digest
-from .clocking import NET
-from .report import MHZ, score
-from .tools import Job, ToolError, run_jobs, tool_version
+from concord_rtl.families import family_named
+from concord_rtl.families.family import Blockages
+from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.clocking import NET
+from concord_rtl.flow.report import MHZ, score
+from concord_rtl.flow.tools import Job, ToolError, run_jobs, tool_version
 
 #: Names and values of settings of nextpnr.
 Settings = tuple[tuple[str, str], ...]

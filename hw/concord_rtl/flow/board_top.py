@@ -6,11 +6,10 @@ from amaranth import *
 from amaranth.lib import io, wiring
 
 from concord_boards import Board
-
-from ..families.family import Pll
-from ..link.uart import Uart
-from .clocking import Clocking, clock_of, tuning_of
-from .meter import BitMeter
+from concord_rtl.families.family import Pll
+from concord_rtl.flow.clocking import Clocking, clock_of, tuning_of
+from concord_rtl.flow.meter import BitMeter
+from concord_rtl.link.uart import Uart
 
 #: Greatest relative error of the bit rate: half of what a receiver tolerates, the other end has an error of its own.
 BAUD_ERROR = 0.02

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..families.geometry import Geometry
+from concord_rtl.families.geometry import Geometry
 
 #: Words a slice must have, so that its bits are not there by chance; the last slice of a memory may be a short one.
 LEAST_WORDS = 32

@@ -9,9 +9,8 @@ from amaranth.lib import cdc, io, wiring
 from amaranth.lib.wiring import Out
 
 from concord_boards import Board
-
-from ..families import family_named
-from ..families.family import Pll, Tuning
+from concord_rtl.families import family_named
+from concord_rtl.families.family import Pll, Tuning
 
 #: Net of the clock in the netlist where settings of the PLL can be replaced after routing.
 NET = "clocking.clk"

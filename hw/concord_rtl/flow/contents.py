@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
-
-from ..families import Family
-from ..implementation import Contents
-from ..memories.block_ram import BlockRam
-from .bram import Store
+from concord_rtl.families import Family
+from concord_rtl.flow.bram import Store
+from concord_rtl.implementation import Contents
+from concord_rtl.memories.block_ram import BlockRam
 
 #: Regions with contents of their own; registers and flags have none.
 REGIONS = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)
@@ -75,7 +74,7 @@ def _hex_files(image: Path, folder: Path) -> Path:
     """The folder with the hex files of an image: written to ``folder`` by the software, or the image itself."""
     if image.is_dir():
         return image
-    command = [sys.executable, "-m", "concord.hexfiles", str(image), str(folder)]
+    command = [sys.executable, "-m", "concord.image.hexfiles", str(image), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(done.stderr.strip().removeprefix("Error: "))

@@ -17,16 +17,15 @@ from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
-
-from ..implementation import Contents
-from ..top import NpuTop
-from . import contents as memories
-from .bitstream import Flow
-from .board_top import BoardTop, divisor_of
-from .bram import BlockRams, Layout, Store
-from .cache import digest, sources
-from .clocking import clock_of, tunable
-from .report import MHZ
+from concord_rtl.flow import contents as memories
+from concord_rtl.flow.bitstream import Flow
+from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.bram import BlockRams, Layout, Store
+from concord_rtl.flow.cache import digest, sources
+from concord_rtl.flow.clocking import clock_of, tunable
+from concord_rtl.flow.report import MHZ
+from concord_rtl.implementation import Contents
+from concord_rtl.top import NpuTop
 
 board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
 preset_option = click.option(

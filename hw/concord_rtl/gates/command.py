@@ -7,10 +7,18 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from ..flow.bitstream import Goal
-from ..flow.plan import Plan, baud_option, board_option, build_option, clock_option, image_option, preset_option
-from ..netlists.netlist import NetlistError
-from .simulate import Stage, contents_text, fill, library_of, netlist_of
+from concord_rtl.flow.bitstream import Goal
+from concord_rtl.flow.plan import (
+    Plan,
+    baud_option,
+    board_option,
+    build_option,
+    clock_option,
+    image_option,
+    preset_option,
+)
+from concord_rtl.gates.simulate import Stage, contents_text, fill, library_of, netlist_of
+from concord_rtl.netlists.netlist import NetlistError
 
 #: Seed of place and route where there is no placed design yet.
 SEED = 1

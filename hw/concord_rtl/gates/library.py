@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..flow.cache import digest
-from ..verilate import LIBRARY, WRAPPER, _call, _scratch, announced, build_folder, find_compiler
+from concord_rtl.flow.cache import digest
+from concord_rtl.verilate import LIBRARY, WRAPPER, _call, _scratch, announced, build_folder, find_compiler
 
 ENGINE = Path(__file__).parent / "engine"
 #: Characters of one literal: compilers limit them.

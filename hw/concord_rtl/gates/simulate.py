@@ -6,17 +6,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ..families import Family, family_named
-from ..families.family import GateModels
-from ..flow.bitstream import NAME, Flow
-from ..flow.bram import BlockRams
-from ..flow.clocking import RESET_CYCLES
-from ..flow.meter import LEAST_WINDOW
-from ..link.uart import Uart
-from ..netlists.circuit import Line
-from ..netlists.lowering import Lowering
-from ..netlists.netlist import Netlist, NetlistError
-from .library import compile_circuit
+from concord_rtl.families import Family, family_named
+from concord_rtl.families.family import GateModels
+from concord_rtl.flow.bitstream import NAME, Flow
+from concord_rtl.flow.bram import BlockRams
+from concord_rtl.flow.clocking import RESET_CYCLES
+from concord_rtl.flow.meter import LEAST_WINDOW
+from concord_rtl.gates.library import compile_circuit
+from concord_rtl.link.uart import Uart
+from concord_rtl.netlists.circuit import Line
+from concord_rtl.netlists.lowering import Lowering
+from concord_rtl.netlists.netlist import Netlist, NetlistError
 
 #: Cycles of the oscillator in one of the design's clock, at most, where the PLL can be set to anything.
 MOST_RATIO = 6

@@ -11,17 +11,16 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import clog2
 from concord.spec.training import TRAIN_EXP_MAX
-
-from ..arith.helpers import register
-from ..memories.vector_memory import VectorMemory
-from ..shapes import stream_of
-from .block_tally import BlockTally
-from .first_pass import FirstPass
-from .lazy_update import check_lanes
-from .ports import lanes_in_use, ports
-from .second_pass import SecondPass
-from .steps import raw_places
-from .widths import EXPONENT, LazyWidths
+from concord_rtl.arith.helpers import register
+from concord_rtl.lazy.block_tally import BlockTally
+from concord_rtl.lazy.first_pass import FirstPass
+from concord_rtl.lazy.lazy_update import check_lanes
+from concord_rtl.lazy.ports import lanes_in_use, ports
+from concord_rtl.lazy.second_pass import SecondPass
+from concord_rtl.lazy.steps import raw_places
+from concord_rtl.lazy.widths import EXPONENT, LazyWidths
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.shapes import stream_of
 
 
 class BlockUpdater(wiring.Component):

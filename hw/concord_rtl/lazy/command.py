@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 import concord_boards
-
-from ..families import family_named
-from ..flow.area import unit_cells
-from ..flow.unit import clock_of_unit
-from .block_updater import BlockUpdater
-from .updated_memory import UpdatedMemory
-from .widths import LazyWidths
+from concord_rtl.families import family_named
+from concord_rtl.flow.area import unit_cells
+from concord_rtl.flow.unit import clock_of_unit
+from concord_rtl.lazy.block_updater import BlockUpdater
+from concord_rtl.lazy.updated_memory import UpdatedMemory
+from concord_rtl.lazy.widths import LazyWidths
 
 CONSOLE = Console()
 

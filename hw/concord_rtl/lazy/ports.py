@@ -3,7 +3,7 @@
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from .widths import EXPONENT, LazyWidths
+from concord_rtl.lazy.widths import EXPONENT, LazyWidths
 
 
 def word(widths: LazyWidths, lanes: int) -> data.ArrayLayout:

@@ -3,8 +3,7 @@
 from amaranth import *
 
 from concord.spec.training import TRAIN_EXP_MAX
-
-from .widths import LazyWidths
+from concord_rtl.lazy.widths import LazyWidths
 
 
 def split(value, shift):

@@ -8,10 +8,10 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..memories.vector_memory import VectorMemory
-from .block_updater import BlockUpdater
-from .ports import word
-from .widths import LazyWidths
+from concord_rtl.lazy.block_updater import BlockUpdater
+from concord_rtl.lazy.ports import word
+from concord_rtl.lazy.widths import LazyWidths
+from concord_rtl.memories.vector_memory import VectorMemory
 
 
 class UpdatedMemory(wiring.Component):

@@ -11,11 +11,10 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.link import COUNT, CRC_BYTES, HEADER, TARGET
 from concord.spec.memmap import regions
-
-from ..shapes import shape_of, stream_of
-from .buffer import PayloadBuffer
-from .crc import Crc32
-from .deframer import CHUNK
+from concord_rtl.link.buffer import PayloadBuffer
+from concord_rtl.link.crc import Crc32
+from concord_rtl.link.deframer import CHUNK
+from concord_rtl.shapes import shape_of, stream_of
 
 
 class Part(enum.Enum):

@@ -10,10 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.link import CRC_BYTES, HEADER
-
-from ..shapes import shape_of, stream_of
-from .crc import Crc32
-from .framer import PIECE
+from concord_rtl.link.crc import Crc32
+from concord_rtl.link.framer import PIECE
+from concord_rtl.shapes import shape_of, stream_of
 
 
 class Replier(wiring.Component):

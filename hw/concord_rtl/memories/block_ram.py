@@ -8,8 +8,8 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..families import primitives_of
-from ..families.primitives import RamPorts
+from concord_rtl.families import primitives_of
+from concord_rtl.families.primitives import RamPorts
 
 
 class BlockRam(wiring.Component):

@@ -11,12 +11,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..block_float import weights
-from ..families import primitives_of
-from ..kept_register import KeptRegister
-from .spram import Spram
-from .vector_memory import VectorMemory
+from concord_rtl.block_float import weights
+from concord_rtl.families import primitives_of
+from concord_rtl.kept_register import KeptRegister
+from concord_rtl.memories.spram import Spram
+from concord_rtl.memories.vector_memory import VectorMemory
 
 
 class MatrixMemory(wiring.Component):

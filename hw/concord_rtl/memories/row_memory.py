@@ -9,11 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..block_float import weights
-from ..families import primitives_of
-from .column_memory import ColumnMemory
-from .spram import Spram
+from concord_rtl.block_float import weights
+from concord_rtl.families import primitives_of
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.memories.spram import Spram
 
 
 class RowMemory(wiring.Component):

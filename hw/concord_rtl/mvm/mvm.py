@@ -10,13 +10,12 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import HALF_WIDTH
-
-from ..arith.acc_to_half import AccToHalf
-from ..arith.helpers import delay
-from ..block_float import activations, weights
-from ..kept_register import KeptRegister
-from .results import ResultQueue
-from .row import Row, clear_delay, exp_delay, sum_latency
+from concord_rtl.arith.acc_to_half import AccToHalf
+from concord_rtl.arith.helpers import delay
+from concord_rtl.block_float import activations, weights
+from concord_rtl.kept_register import KeptRegister
+from concord_rtl.mvm.results import ResultQueue
+from concord_rtl.mvm.row import Row, clear_delay, exp_delay, sum_latency
 
 
 def control_layout(config: NpuConfig) -> data.StructLayout:

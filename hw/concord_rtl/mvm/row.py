@@ -9,11 +9,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-
-from ..arith.helpers import delay
-from ..block_float import activations, weights
-from ..dsp import Multiplier
-from .align import Align
+from concord_rtl.arith.helpers import delay
+from concord_rtl.block_float import activations, weights
+from concord_rtl.dsp import Multiplier
+from concord_rtl.mvm.align import Align
 
 
 def product_latency(config: NpuConfig) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from .circuit import ONE, ZERO, Circuit, Clock
-from .netlist import Bit, Cell, Netlist, NetlistError, bits_of, text_of
+from concord_rtl.netlists.circuit import ONE, ZERO, Circuit, Clock
+from concord_rtl.netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of, text_of
 
 
 class Part:

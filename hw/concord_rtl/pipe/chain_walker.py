@@ -9,11 +9,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-
-from ..control import AddOp
-from ..shapes import stream_of
-from .counters import Countdown
-from .layouts import (
+from concord_rtl.control import AddOp
+from concord_rtl.pipe.counters import Countdown
+from concord_rtl.pipe.layouts import (
     OPERANDS,
     Reduction,
     chain_layout,
@@ -25,6 +23,7 @@ from .layouts import (
     retire_layout,
     vector_addr_bits,
 )
+from concord_rtl.shapes import stream_of
 
 #: Addresses that follow the outer loops.
 PORTS = ("source", *OPERANDS, "wide", "narrow")

@@ -9,9 +9,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..shapes import stream_of
-from .layouts import count_shape, vector_addr_bits
+from concord_rtl.pipe.layouts import count_shape, vector_addr_bits
+from concord_rtl.shapes import stream_of
 
 
 class HazardTracker(wiring.Component):

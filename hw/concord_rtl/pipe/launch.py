@@ -9,14 +9,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..arith.helpers import delay
-from ..arith.narrow_to_half import NarrowToHalf
-from ..block_float import activations
-from ..control import ReduceMode
-from ..shapes import stream_of
-from .layouts import OPERANDS, Reduction, launch_layout
-from .source import source_layout
+from concord_rtl.arith.helpers import delay
+from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.block_float import activations
+from concord_rtl.control import ReduceMode
+from concord_rtl.pipe.layouts import OPERANDS, Reduction, launch_layout
+from concord_rtl.pipe.source import source_layout
+from concord_rtl.shapes import stream_of
 
 
 def beat_layout() -> data.StructLayout:

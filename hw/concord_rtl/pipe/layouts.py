@@ -5,8 +5,7 @@ from amaranth.lib import data, enum
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
-
-from ..control import MFU_CTRL, QUANT_CTRL
+from concord_rtl.control import MFU_CTRL, QUANT_CTRL
 
 
 class Reduction(enum.Enum, shape=2):

@@ -10,14 +10,13 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..arith.helpers import delay
-from ..register_slice import RegisterSlice
-from ..shapes import shape_of
-from .counters import Credits
-from .hazard import HazardGate
-from .layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
-from .source import READ_LATENCY
+from concord_rtl.arith.helpers import delay
+from concord_rtl.pipe.counters import Credits
+from concord_rtl.pipe.hazard import HazardGate
+from concord_rtl.pipe.layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
+from concord_rtl.pipe.source import READ_LATENCY
+from concord_rtl.register_slice import RegisterSlice
+from concord_rtl.shapes import shape_of
 
 
 def port_depth(config: NpuConfig) -> int:

@@ -10,24 +10,23 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..arith.helpers import delay, register
-from ..block_float import activations, weights
-from ..control import MFU_CTRL
-from ..mfu import Mfu
-from ..mvm.mvm import Mvm
-from ..reduce import Reduce
-from ..register_slice import RegisterSlice
-from ..shapes import shape_of
-from .chain_walker import ChainWalker
-from .hazard import HazardGate, HazardTracker
-from .launch import Launcher
-from .layouts import matrix_addr_bits, vector_addr_bits
-from .operands import OperandFetch
-from .ports import VectorPort, pipe_ports
-from .source import SourceReader
-from .tap_walker import TapWalker, step_layout
-from .writeback import Writeback
+from concord_rtl.arith.helpers import delay, register
+from concord_rtl.block_float import activations, weights
+from concord_rtl.control import MFU_CTRL
+from concord_rtl.mfu import Mfu
+from concord_rtl.mvm.mvm import Mvm
+from concord_rtl.pipe.chain_walker import ChainWalker
+from concord_rtl.pipe.hazard import HazardGate, HazardTracker
+from concord_rtl.pipe.launch import Launcher
+from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
+from concord_rtl.pipe.operands import OperandFetch
+from concord_rtl.pipe.ports import VectorPort, pipe_ports
+from concord_rtl.pipe.source import SourceReader
+from concord_rtl.pipe.tap_walker import TapWalker, step_layout
+from concord_rtl.pipe.writeback import Writeback
+from concord_rtl.reduce import Reduce
+from concord_rtl.register_slice import RegisterSlice
+from concord_rtl.shapes import shape_of
 
 #: Source reads that wait between tap walker and hazard gate, whose handshakes pass through registers.
 TAPS = 4

@@ -4,11 +4,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..ports import EventPort, RetirePort
-from ..shapes import stream_of
-from ..table import TableAccess
-from .layouts import chain_layout
+from concord_rtl.pipe.layouts import chain_layout
+from concord_rtl.ports import EventPort, RetirePort
+from concord_rtl.shapes import stream_of
+from concord_rtl.table import TableAccess
 
 
 class WritePort(wiring.Signature):

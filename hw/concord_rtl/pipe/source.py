@@ -10,14 +10,13 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..arith.helpers import delay
-from ..block_float import activations
-from ..memories.vector_memory import VectorMemory
-from ..shapes import shape_of, stream_of
-from .counters import Credits
-from .layouts import Reduction, matrix_addr_bits, vector_addr_bits
-from .tap_walker import step_layout
+from concord_rtl.arith.helpers import delay
+from concord_rtl.block_float import activations
+from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.pipe.counters import Credits
+from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
+from concord_rtl.pipe.tap_walker import step_layout
+from concord_rtl.shapes import shape_of, stream_of
 
 #: Cycles from a read to its data: the pipe registers addresses on their way to the memories.
 READ_LATENCY = 1 + VectorMemory.LATENCY

@@ -11,15 +11,14 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-
-from ..arith.helpers import delay
-from ..block_float import activations
-from ..kept_register import KeptRegister
-from ..ports import RetirePort
-from ..quantizer import Quantizer
-from ..shapes import shape_of, stream_of
-from .layouts import program_addr_bits, retire_layout, vector_addr_bits
-from .ports import WritePort
+from concord_rtl.arith.helpers import delay
+from concord_rtl.block_float import activations
+from concord_rtl.kept_register import KeptRegister
+from concord_rtl.pipe.layouts import program_addr_bits, retire_layout, vector_addr_bits
+from concord_rtl.pipe.ports import WritePort
+from concord_rtl.ports import RetirePort
+from concord_rtl.quantizer import Quantizer
+from concord_rtl.shapes import shape_of, stream_of
 
 
 class Writeback(wiring.Component):

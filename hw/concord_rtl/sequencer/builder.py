@@ -11,11 +11,10 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Stage
-
-from ..control import Act, AddOp
-from ..pipe.layouts import Reduction, chain_layout
-from ..shapes import stream_of
-from .decode import decoded_layout, view
+from concord_rtl.control import Act, AddOp
+from concord_rtl.pipe.layouts import Reduction, chain_layout
+from concord_rtl.sequencer.decode import decoded_layout, view
+from concord_rtl.shapes import stream_of
 
 #: Operation of the add station that an instruction stands for.
 ADD_OPS = {

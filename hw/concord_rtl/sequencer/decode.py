@@ -12,9 +12,8 @@ from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, Stage, Trap
-
-from ..arith.helpers import register
-from ..shapes import shape_of
+from concord_rtl.arith.helpers import register
+from concord_rtl.shapes import shape_of
 
 #: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
 GROUPS = {

@@ -9,11 +9,10 @@ from amaranth.lib import stream, wiring
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
-
-from .builder import ChainBuilder
-from .fetch import Fetch
-from .interface import connect_units, sequencer_ports
-from .loops import LoopStack
+from concord_rtl.sequencer.builder import ChainBuilder
+from concord_rtl.sequencer.fetch import Fetch
+from concord_rtl.sequencer.interface import connect_units, sequencer_ports
+from concord_rtl.sequencer.loops import LoopStack
 
 
 class Sequencer(wiring.Component):

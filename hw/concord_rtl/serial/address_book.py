@@ -9,10 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..memories.column_memory import ColumnMemory
-from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import vector_addr_bits
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.pipe.chain_walker import PORTS
+from concord_rtl.pipe.layouts import vector_addr_bits
 
 
 def book_port(config: NpuConfig) -> wiring.Signature:

@@ -9,10 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-
-from ..block_float import activations, weights
-from ..dsp import Multiplier
-from ..mvm.align import Align
+from concord_rtl.block_float import activations, weights
+from concord_rtl.dsp import Multiplier
+from concord_rtl.mvm.align import Align
 
 
 class DotProduct(wiring.Component):

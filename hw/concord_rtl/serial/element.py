@@ -10,14 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_INF, HALF_NAN, HALF_WIDTH
-
-from ..arith.half_mul import HalfMul
-from ..arith.helpers import is_nan
-from ..arith.narrow_to_half import NarrowToHalf
-from ..block_float import activations
-from ..control import SLOT_BITS, AddOp
-from ..table import TableAccess, TableBank
-from .grid_adder import GridAdder
+from concord_rtl.arith.half_mul import HalfMul
+from concord_rtl.arith.helpers import is_nan
+from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.block_float import activations
+from concord_rtl.control import SLOT_BITS, AddOp
+from concord_rtl.serial.grid_adder import GridAdder
+from concord_rtl.table import TableAccess, TableBank
 
 #: binary16 pattern of -inf, where maxima start.
 LOWEST = 1 << HALF_WIDTH - 1 | HALF_INF

@@ -10,10 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_FRAC, HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
-
-from ..arith.acc_to_half import AccToHalf
-from ..arith.helpers import MAGNITUDE, exponent, is_nan, is_special, significand
-from ..control import AddOp
+from concord_rtl.arith.acc_to_half import AccToHalf
+from concord_rtl.arith.helpers import MAGNITUDE, exponent, is_nan, is_special, significand
+from concord_rtl.control import AddOp
 
 
 class GridAdder(wiring.Component):

@@ -10,8 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-
-from ..pipe.layouts import chain_layout
+from concord_rtl.pipe.layouts import chain_layout
 
 #: Bits of a coordinate of an image, and of the positions that are told apart: none further out ever comes back.
 IMAGE_BITS = isa.FORMS[isa.Op.SET_PAD].fields["height"].width

@@ -10,21 +10,20 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-
-from ..block_float import activations, weights
-from ..control import AddOp
-from ..memories.column_memory import ColumnMemory
-from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
-from ..pipe.ports import VectorPort, pipe_ports
-from ..shapes import shape_of
-from .address_book import AddressBook, book_port
-from .dot_product import DotProduct
-from .element import ElementUnit, Take
-from .loops import VectorLoops
-from .stations import Stations
-from .taps import TapLoops
-from .vector_end import VectorEnd
+from concord_rtl.block_float import activations, weights
+from concord_rtl.control import AddOp
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.pipe.chain_walker import PORTS
+from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
+from concord_rtl.pipe.ports import VectorPort, pipe_ports
+from concord_rtl.serial.address_book import AddressBook, book_port
+from concord_rtl.serial.dot_product import DotProduct
+from concord_rtl.serial.element import ElementUnit, Take
+from concord_rtl.serial.loops import VectorLoops
+from concord_rtl.serial.stations import Stations
+from concord_rtl.serial.taps import TapLoops
+from concord_rtl.serial.vector_end import VectorEnd
+from concord_rtl.shapes import shape_of
 
 #: Cycles from an address at a memory to its data.
 MEMORY_LATENCY = 1

@@ -11,14 +11,13 @@ from amaranth.lib.wiring import Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Trap
-
-from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import matrix_addr_bits, vector_addr_bits
-from ..sequencer.builder import ChainBuilder
-from ..sequencer.decode import Decoder
-from ..sequencer.interface import connect_units, sequencer_ports
-from ..sequencer.loops import LoopStack
-from .address_book import book_port
+from concord_rtl.pipe.chain_walker import PORTS
+from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
+from concord_rtl.sequencer.builder import ChainBuilder
+from concord_rtl.sequencer.decode import Decoder
+from concord_rtl.sequencer.interface import connect_units, sequencer_ports
+from concord_rtl.sequencer.loops import LoopStack
+from concord_rtl.serial.address_book import book_port
 
 #: Cycles from the address of a word to its execution: program memory, then address registers.
 FETCH = 2

@@ -9,11 +9,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-
-from ..control import SLOT_BITS, Act, AddOp
-from ..pipe.chain_walker import PORTS
-from ..pipe.layouts import chain_layout
-from .element import Take
+from concord_rtl.control import SLOT_BITS, Act, AddOp
+from concord_rtl.pipe.chain_walker import PORTS
+from concord_rtl.pipe.layouts import chain_layout
+from concord_rtl.serial.element import Take
 
 #: Operations of the multifunction units, in order; each has an operand port or none.
 STATIONS = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))

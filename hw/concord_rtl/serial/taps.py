@@ -9,9 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-
-from ..pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
-from .loops import IMAGE_BITS, near_shape
+from concord_rtl.pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
+from concord_rtl.serial.loops import IMAGE_BITS, near_shape
 
 
 class TapLoops(wiring.Component):

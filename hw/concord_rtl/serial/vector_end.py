@@ -10,11 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_WIDTH, ExponentMode
-
-from ..arith.helpers import FRACTION, MAGNITUDE, is_special, stages
-from ..block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
-from ..control import QUANT_CTRL
-from ..memories.column_memory import ColumnMemory
+from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, stages
+from concord_rtl.block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
+from concord_rtl.control import QUANT_CTRL
+from concord_rtl.memories.column_memory import ColumnMemory
 
 
 class VectorEnd(wiring.Component):

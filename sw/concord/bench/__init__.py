@@ -7,20 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from concord.bench.accumulators import measure_accumulators
+from concord.bench.functions import measure_functions
+from concord.bench.graph_training import measure_graph_training
+from concord.bench.hardware import RTL_MEASURES, Rtl
+from concord.bench.lazy import lazy_by_lanes
+from concord.bench.networks import measure_networks, measure_widths
+from concord.bench.overflow import measure_overflow
+from concord.bench.overflow_training import measure_overflow_training
+from concord.bench.rates import measure_rates
+from concord.bench.results import Figure, Results
+from concord.bench.software import emulator_speed, synthesis
+from concord.bench.training import measure_training
 from concord.spec.config import NpuConfig
-
-from .accumulators import measure_accumulators
-from .functions import measure_functions
-from .graph_training import measure_graph_training
-from .hardware import RTL_MEASURES, Rtl
-from .lazy import lazy_by_lanes
-from .networks import measure_networks, measure_widths
-from .overflow import measure_overflow
-from .overflow_training import measure_overflow_training
-from .rates import measure_rates
-from .results import Figure, Results
-from .software import emulator_speed, synthesis
-from .training import measure_training
 
 Say = Callable[[str], None]
 #: Parts that need the RTL, by name: what measures them on it.

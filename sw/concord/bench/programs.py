@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.asm import assemble
 from concord.image import Image
-from concord.sheet import Sheet
+from concord.image.allocator import Sheet
+from concord.program.assembler import assemble
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 

@@ -12,8 +12,8 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import half
 from concord.graph.ir import Floats, Graph
-from concord.rates import Rates, rates
-from concord.sheet import CapacityError
+from concord.host.rates import Rates, rates
+from concord.image.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 GROUP = "Rates on the board"

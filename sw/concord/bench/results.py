@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.files import write_text
-from concord.sheet import CapacityError
+from concord.image.allocator import CapacityError
+from concord.utils.files import write_text
 
 
 @dataclass(frozen=True)

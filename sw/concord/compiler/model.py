@@ -25,14 +25,14 @@ from concord.compiler.lowering.table import lowered as lower
 from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.memory.plan import Plan, check_outputs
-from concord.feeding import Feed, Feeding
-from concord.fills import few_of
 from concord.golden import half
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
 from concord.image import Image
-from concord.raised import Raised
-from concord.sheet import CapacityError, Item
+from concord.image.allocator import CapacityError, Item
+from concord.image.feeder_layout import Feed, Feeding
+from concord.image.feeder_scripts import few_of
+from concord.program.flags import Raised
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODES_DEPTH
 from concord.spec.isa import VECTOR_ADDR_BITS, Mem

@@ -28,9 +28,9 @@ from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node
 from concord.host import connect
+from concord.image.packing import to_vectors
 from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
-from concord.packing import to_vectors
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 

@@ -14,20 +14,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.cli_train import run as train_with_bar
-from concord.cli_train import saturated, told
+from concord.cli.progress import load, run_batch
+from concord.cli.train import run as train_with_bar
+from concord.cli.train import saturated, told
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.compare import Comparison, compare
 from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
-from concord.files import write_bytes
 from concord.frontend import import_model
 from concord.host import connect
 from concord.networks.folder import save_package
-from concord.progress import load, run_batch
 from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
+from concord.utils.files import write_bytes
 
 #: The network: two convolutions and a product.
 LAYERS: tuple[dict[str, Any], ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .ir import (
+from concord.derive.ir import (
     Binary,
     Body,
     Concat,

@@ -27,7 +27,7 @@ from concord.emulator.product import fetch
 from concord.golden import blocks
 from concord.image import Image
 from concord.program import Chain, Quant, trace
-from concord.raised import where_of
+from concord.program.flags import where_of
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap
@@ -74,7 +74,7 @@ class Instance:
     layer : str
         Of the program.
     where : str
-        What its flags belong to, as in :mod:`concord.raised`; empty where there are none.
+        What its flags belong to, as in :mod:`concord.program.flags`; empty where there are none.
     mem : Mem
         Memory of the source.
     kind : Kind

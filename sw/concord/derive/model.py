@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from concord.cli_base import image_of
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.layout import BORDER
 from concord.derive import ir
@@ -28,8 +27,8 @@ from concord.derive.turns import Turns
 from concord.golden import half
 from concord.graph.ir import Graph
 from concord.image import Image
-from concord.networks.folder import load_package
-from concord.ports import Port
+from concord.image.ports import Port
+from concord.networks.folder import load_image, load_package
 
 Ids = npt.NDArray[np.int64]
 
@@ -64,7 +63,7 @@ MISSING = -1
 
 def derive(path: Path, flags: bool = False) -> ir.Model:
     """The model of a compiled network (a folder) or of an image (a file), with its sticky flags if they are wanted."""
-    return derive_package(load_package(path), flags) if path.is_dir() else derive_image(image_of(path), flags)
+    return derive_package(load_package(path), flags) if path.is_dir() else derive_image(load_image(path), flags)
 
 
 def derive_package(package: Package, flags: bool = False) -> ir.Model:

@@ -1,7 +1,7 @@
 """What the host computes behind the NPU, as steps that every backend has with the same bits.
 
-Steps are single operations of IEEE 754 in float64, movers, and the functions of :mod:`concord.hostmath`. So their
-results do not depend on how many samples are computed together, and zeros that are results are +0, as in
+Steps are single operations of IEEE 754 in float64, movers, and the functions of :mod:`concord.golden.host_math`. So
+their results do not depend on how many samples are computed together, and zeros that are results are +0, as in
 :meth:`concord.compiler.emission.package.Package.behind`.
 """
 
@@ -251,7 +251,7 @@ def _unary(make: _Lowering, action: Action, x: str) -> str:
 
 
 def _mean(make: _Lowering, x: str, axes: tuple[int, ...]) -> str:
-    """As :func:`concord.hostmath.host_mean`."""
+    """As :func:`concord.golden.host_math.host_mean`."""
     count = 1
     for axis in axes:
         shape = list(make.shape(x))

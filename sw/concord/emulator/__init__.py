@@ -3,9 +3,9 @@
 :class:`ReferenceMachine` is the definition, :class:`Emulator` the fast batched twin; both work on :class:`Memories`.
 """
 
-from .machine import Batch, Emulator
-from .memories import Memories
-from .reference import ReferenceMachine
-from .run import Run
+from concord.emulator.machine import Batch, Emulator
+from concord.emulator.memories import Memories
+from concord.emulator.reference import ReferenceMachine
+from concord.emulator.run import Run
 
 __all__ = ["Batch", "Emulator", "Memories", "ReferenceMachine", "Run"]

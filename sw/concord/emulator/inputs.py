@@ -9,15 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.emulator import kernels
+from concord.emulator.lanes import Lanes, depth
 from concord.golden import blocks, half
 from concord.program import Quant
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
 from concord.spec.isa import Mem
-
-from . import kernels
-from .lanes import Lanes, depth
 
 #: Numbers that are converted together: what fits a second-level cache.
 _PIECE = 1 << 15

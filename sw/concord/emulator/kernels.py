@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.emulator.reference import BINARY
 from concord.golden import half
 from concord.program import Quant
 from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_NAN, NOISE_BITS, BlockFormat, ExponentMode, Flag, Rounding
 from concord.spec.isa import Op
-
-from .reference import BINARY
 
 F32 = NDArray[np.float32]
 

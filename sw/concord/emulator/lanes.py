@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.emulator.kernels import F32, Pool, decode, encode
+from concord.emulator.memories import Memories
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
-
-from .kernels import F32, Pool, decode, encode
-from .memories import Memories
 
 VECTORS = {RegionId.WIDE: Mem.WIDE, RegionId.NARROW: Mem.NARROW}
 #: Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.

@@ -9,6 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
+from concord.emulator.kernels import decode
+from concord.emulator.lanes import VECTORS, Lanes
+from concord.emulator.memories import Memories
+from concord.emulator.outputs import Outputs
+from concord.emulator.phases import BatchPhase, Footprint, footprint
+from concord.emulator.plan import Access, Part, parts
+from concord.emulator.product import Weights, fetch
+from concord.emulator.run import Run, report
+from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
 from concord.program import Chain, Span, Trace, trace
 from concord.program.chains import Index
@@ -16,17 +26,6 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import RegionId
-
-from .inputs import Inputs, Narrow, Numbers, Wide
-from .kernels import decode
-from .lanes import VECTORS, Lanes
-from .memories import Memories
-from .outputs import Outputs
-from .phases import BatchPhase, Footprint, footprint
-from .plan import Access, Part, parts
-from .product import Weights, fetch
-from .run import Run, report
-from .workers import available, chunk, share
 
 #: Lanes that are worked on together: few enough to stay in the cache, many enough to hide the cost of a call.
 LANES = 512

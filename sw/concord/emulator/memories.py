@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.image import Image
+from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.memmap import Region, RegionId, regions
-from concord.words import pack_words, to_bytes, to_integers, unpack_words
 
 
 class Memories:

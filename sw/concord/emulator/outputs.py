@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from concord.emulator.lanes import VECTORS, Lanes, depth
 from concord.program import Span
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
-
-from .lanes import VECTORS, Lanes, depth
 
 
 class Outputs:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 
+from concord.emulator.inputs import Inputs
+from concord.emulator.outputs import Outputs
 from concord.spec.isa import Mem
-
-from .inputs import Inputs
-from .outputs import Outputs
 
 #: Addresses by vector memory.
 Words = dict[Mem, set[int]]

@@ -9,17 +9,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator import kernels
+from concord.emulator.kernels import DECODED, F32
+from concord.emulator.lanes import LOWEST, ZERO, Lanes, Place, depth
+from concord.emulator.product import Product, Weights
+from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import half
 from concord.program import Chain
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
-
-from . import kernels
-from .kernels import DECODED, F32
-from .lanes import LOWEST, ZERO, Lanes, Place, depth
-from .product import Product, Weights
-from .reference import LOWEST as MINUS_INFINITY
 
 #: Values that one step may handle at once: few enough for the cache, many enough to hide the cost of a call.
 _PART_VALUES = 1 << 19

@@ -19,15 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator.kernels import F32, decode, round_singles, round_sums
+from concord.emulator.lanes import Lanes, Place
+from concord.emulator.memories import Memories
 from concord.golden import accumulate
 from concord.program import Chain
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-
-from .kernels import F32, decode, round_singles, round_sums
-from .lanes import Lanes, Place
-from .memories import Memories
 
 F64 = NDArray[np.float64]
 Columns = NDArray[np.int64]

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator.memories import Memories
+from concord.emulator.run import Run, report
 from concord.golden import accumulate, blocks, half, table
 from concord.program import Chain, MfuStep, trace
 from concord.program.chains import Index
 from concord.spec.formats import HALF_INF, Flag, Rounding
 from concord.spec.isa import Mem, Op
-
-from .memories import Memories
-from .run import Run, report
 
 Bits = NDArray[np.uint16]
 

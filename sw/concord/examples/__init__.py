@@ -10,13 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from concord.examples.base import Example
+from concord.examples.image_nets import conv1x1, conv3x3, depthwise3x3, maxpool3x3, residual
+from concord.examples.recurrent import gru, lstm
+from concord.examples.softmax import softmax
 from concord.spec.config import NpuConfig
 from concord.spec.presets import preset
-
-from .base import Example
-from .image_nets import conv1x1, conv3x3, depthwise3x3, maxpool3x3, residual
-from .recurrent import gru, lstm
-from .softmax import softmax
 
 #: The examples at their usual sizes, by name.
 EXAMPLES: dict[str, Callable[[NpuConfig], Example]] = {

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.asm import assemble
 from concord.image import Image
-from concord.sheet import Sheet
+from concord.image.allocator import Sheet
+from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 
 Floats = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from concord.hostmath import host_log
+from concord.golden.host_math import host_log
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.config import NpuConfig
-from . import half
+from concord.golden import half
+from concord.spec.config import NpuConfig
 
 #: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
 Grid = NDArray[Any]

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.formats import (
+from concord.golden import half
+from concord.golden.rounding import noise_like, round_magnitude
+from concord.spec.formats import (
     HALF_INF,
     HALF_MAX_BITS,
     NOISE_BITS,
@@ -28,8 +30,6 @@ from ..spec.formats import (
     ExponentMode,
     Rounding,
 )
-from . import half
-from .rounding import noise_like, round_magnitude
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.formats import HALF_INF, HALF_NAN
+from concord.spec.formats import HALF_INF, HALF_NAN
 
 Bits = NDArray[np.uint16]
 Bools = NDArray[np.bool_]

@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
-from .rounding import Ints, round_shift
-from .training import nearest_away, shared_exponent
+from concord.golden.rounding import Ints, round_shift
+from concord.golden.training import nearest_away, shared_exponent
+from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 
 Bools = NDArray[np.bool_]
 

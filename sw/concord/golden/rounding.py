@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.formats import NOISE_BITS, Rounding
+from concord.spec.formats import NOISE_BITS, Rounding
 
 Ints = NDArray[np.int64]
 

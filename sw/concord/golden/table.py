@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.formats import HALF_MAX
-from . import half
+from concord.golden import half
+from concord.spec.formats import HALF_MAX
 
 
 class Codes(NamedTuple):

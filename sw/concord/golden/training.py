@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
-from .blocks import floor_log2
-from .rounding import Ints, round_shift
+from concord.golden.blocks import floor_log2
+from concord.golden.rounding import Ints, round_shift
+from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
 
 
 class Block(NamedTuple):

@@ -15,13 +15,13 @@ import difflib
 import re
 from pathlib import Path
 
-from ..spec.boards import BOARD_SPECS, baud_of
-from ..spec.config import NpuConfig
-from .device import Device
-from .errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
-from .link import Link
-from .linked import LinkedDevice
-from .transport import Transport
+from concord.host.device import Device
+from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeout, TrapError
+from concord.host.link import Link
+from concord.host.linked import LinkedDevice
+from concord.host.transport import Transport
+from concord.spec.boards import BOARD_SPECS, baud_of
+from concord.spec.config import NpuConfig
 
 #: Targets beside serial ports.
 TARGETS = ("emulator", "rtl")
@@ -66,10 +66,10 @@ def connect(
         if config is None:
             raise ValueError(f"config must be given for {target!r}")
         if target == "emulator":
-            from .emulated import EmulatedDevice
+            from concord.host.emulated import EmulatedDevice
 
             return EmulatedDevice(config)
-        from .rtl import RtlTransport, find_library
+        from concord.host.rtl import RtlTransport, find_library
 
         return _over_link(RtlTransport(library or find_library(config, trace=trace is not None), trace=trace), config)
     if not re.search(r"[/\\]|^COM\d+$", target, re.IGNORECASE):
@@ -78,7 +78,7 @@ def connect(
         raise ValueError(
             f"target must be {', '.join(TARGETS)} or a serial port as in /dev/ttyUSB0, not {target!r}{hint}"
         )
-    from .serial_port import SerialTransport
+    from concord.host.serial_port import SerialTransport
 
     if baud is None:
         baud = _found_rate(target) if config is None else baud_of(config.name)
@@ -87,7 +87,7 @@ def connect(
 
 def _found_rate(port: str) -> int:
     """The first bit rate of a board at which somebody answers, from the fastest on; the slowest if nobody does."""
-    from .serial_port import SerialTransport
+    from concord.host.serial_port import SerialTransport
 
     *others, slowest = sorted({board.baud for board in BOARD_SPECS.values()}, reverse=True)
     for baud in others:

@@ -10,16 +10,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..asm import describe
-from ..contents import check_contents
-from ..image import Image, Phase
-from ..spec.config import NpuConfig
-from ..spec.formats import Flag
-from ..spec.isa import Trap
-from ..spec.memmap import REGISTERS, Reg, Region, RegionId, regions
-from ..words import to_bytes, to_integers
-from .errors import BadRegionError, DeviceError, TrapError
-from .tensors import check_batch, present
+from concord.host.errors import BadRegionError, DeviceError, TrapError
+from concord.host.tensors import check_batch, present
+from concord.image import Image, Phase
+from concord.image.validation import check_contents
+from concord.image.words import to_bytes, to_integers
+from concord.program.assembler import describe
+from concord.spec.config import NpuConfig
+from concord.spec.formats import Flag
+from concord.spec.isa import Trap
+from concord.spec.memmap import REGISTERS, Reg, Region, RegionId, regions
 
 Outputs = dict[str, NDArray[Any]]
 
@@ -129,8 +129,8 @@ class Device(ABC):
         Raises
         ------
         ValueError
-            If they lie beyond the region or do not fit in its words; :class:`concord.contents.ContentError` if they
-            hold what is no code of its format. Nothing is written then.
+            If they lie beyond the region or do not fit in its words; :class:`concord.image.validation.ContentError` if
+            they hold what is no code of its format. Nothing is written then.
         """
         found = self._region(region)
         if not found.writable:

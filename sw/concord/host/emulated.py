@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..emulator import Emulator, Run
-from ..emulator.inputs import Inputs
-from ..emulator.lanes import VECTORS
-from ..emulator.machine import Watch
-from ..emulator.outputs import Outputs as EmulatedOutputs
-from ..emulator.phases import BatchPhase
-from ..golden import half
-from ..golden.blocks import to_half
-from ..golden.feeder import Feeder
-from ..image import Image, Phase, Port
-from ..packing import from_vectors
-from ..program import Span
-from ..spec.config import SPEC_VERSION, NpuConfig
-from ..spec.isa import Mem, Trap
-from ..spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
-from ..words import to_bytes, to_integers
-from .device import COUNTERS, Counters, Device, Outputs, add_counters
-from .errors import BusyError, DeviceError
+from concord.emulator import Emulator, Run
+from concord.emulator.inputs import Inputs
+from concord.emulator.lanes import VECTORS
+from concord.emulator.machine import Watch
+from concord.emulator.outputs import Outputs as EmulatedOutputs
+from concord.emulator.phases import BatchPhase
+from concord.golden import half
+from concord.golden.blocks import to_half
+from concord.golden.feeder import Feeder
+from concord.host.device import COUNTERS, Counters, Device, Outputs, add_counters
+from concord.host.errors import BusyError, DeviceError
+from concord.image import Image, Phase, Port
+from concord.image.packing import from_vectors
+from concord.image.words import to_bytes, to_integers
+from concord.program import Span
+from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.isa import Mem, Trap
+from concord.spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
 
 _MASK = (1 << 32) - 1
 #: What the emulator counts.

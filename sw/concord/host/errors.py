@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..spec.isa import Trap
-from ..spec.link import Status
+from concord.spec.isa import Trap
+from concord.spec.link import Status
 
 
 class LinkError(RuntimeError):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..fills import Route, Stream, half_outbox
-from ..golden import half
-from ..golden.blocks import to_half
-from ..image import Image
-from ..ports import Port
-from ..spec.config import NpuConfig
-from ..spec.memmap import RegionId
-from .device import Outputs
-from .errors import BusyError, DeviceError, RunTimeout
+from concord.golden import half
+from concord.golden.blocks import to_half
+from concord.host.device import Outputs
+from concord.host.errors import BusyError, DeviceError, RunTimeout
+from concord.image import Image
+from concord.image.feeder_scripts import Route, Stream, half_outbox
+from concord.image.ports import Port
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 
 if TYPE_CHECKING:
-    from .linked import LinkedDevice
+    from concord.host.linked import LinkedDevice
 
 #: Before the second look at the outbox, at the clock of the configuration; twice as long before every one that follows.
 _PAUSE_SECONDS = 0.5e-3

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..fills import Fill, Format, Route, Rows
-from ..image import Phase
-from ..spec.config import NpuConfig
-from ..spec.feeder import OUTBOX_SHARE
-from ..spec.memmap import RegionId
+from concord.image import Phase
+from concord.image.feeder_scripts import Fill, Format, Route, Rows
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import OUTBOX_SHARE
+from concord.spec.memmap import RegionId
 
 #: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte and with two, of one
 #: outside of the image, of padding, of a vector, of one that is converted beside N, of a window, and of an exponent.

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..spec.link import CRC_BYTES, ESCAPE, ESCAPE_XOR, FLAG, HEADER
+from concord.spec.link import CRC_BYTES, ESCAPE, ESCAPE_XOR, FLAG, HEADER
 
 _FLAG = bytes([FLAG])
 _ESCAPE = bytes([ESCAPE])

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..spec.link import COUNT, FLAG, HEADER, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
-from ..spec.memmap import MAGIC, Reg, Region, RegionId
-from .errors import REFUSALS, DamagedError, LinkError, LinkTimeout, OutOfStepError
-from .frames import Frame, FrameError, FrameReader, line_bytes
-from .transport import Transport
+from concord.host.errors import REFUSALS, DamagedError, LinkError, LinkTimeout, OutOfStepError
+from concord.host.frames import Frame, FrameError, FrameReader, line_bytes
+from concord.host.transport import Transport
+from concord.spec.link import COUNT, FLAG, HEADER, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
+from concord.spec.memmap import MAGIC, Reg, Region, RegionId
 
 _REGISTER_BYTES = 4
 _SEQUENCE = 1 << HEADER["seq"].width

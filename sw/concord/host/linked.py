@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..fills import FeedError, Stream, stream
-from ..image import Image, Phase
-from ..spec.config import SPEC_VERSION, NpuConfig
-from ..spec.isa import Trap
-from ..spec.memmap import REGISTERS, Reg, Region, RegionId
-from ..spec.presets import PRESETS
-from .device import COUNTERS, Counters, Device, Outputs
-from .errors import MismatchError, RunTimeout
-from .feeder import FeederClient
-from .link import Identity, Link
+from concord.host.device import COUNTERS, Counters, Device, Outputs
+from concord.host.errors import MismatchError, RunTimeout
+from concord.host.feeder import FeederClient
+from concord.host.link import Identity, Link
+from concord.image import Image, Phase
+from concord.image.feeder_scripts import FeedError, Stream, stream
+from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.isa import Trap
+from concord.spec.memmap import REGISTERS, Reg, Region, RegionId
+from concord.spec.presets import PRESETS
 
 #: One WAIT takes at most this part of a second on a device with the clock of its configuration.
 _WAIT_SECONDS = 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .rtl import RtlTransport
+from concord.host.rtl import RtlTransport
 
 #: More than ever come.
 _MOST = 1 << 30

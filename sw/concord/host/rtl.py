@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..spec.config import NpuConfig
-from ..spec.presets import PRESETS
-from .errors import DeviceError
+from concord.host.errors import DeviceError
+from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
 CYCLES_PER_SECOND = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import serial
 
-from ..spec.link import BYTE_BITS
-from .errors import LinkError
+from concord.host.errors import LinkError
+from concord.spec.link import BYTE_BITS
 
 
 class SerialTransport:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..image import Image, Phase
-from ..parallel import Engine, parts
-from ..spec.config import NpuConfig
-from ..spec.memmap import RegionId
-from .device import Outputs
-from .emulated import EmulatedDevice
+from concord.host.device import Outputs
+from concord.host.emulated import EmulatedDevice
+from concord.image import Image, Phase
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
+from concord.utils.parallel import Engine, parts
 
 #: Samples of a task: enough for the emulator to be near its full speed, few enough for workers to end together.
 LEAST, MOST = 16, 256

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden.real_numbers import real_numbers
-
-from ..image import Port
+from concord.image import Port
 
 Batch = dict[str, NDArray[np.float64]]
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..fills import Route, Stream
-from ..image import Image
-from ..spec.config import SPEC_VERSION, NpuConfig
-from ..spec.link import COUNT, TARGET, WAIT_CYCLES, Kind
-from ..spec.memmap import REGISTERS, Reg, RegionId
-from .errors import BusyError
-from .feeder import FeederClient
-from .feeder_clock import FeederClock
-from .frames import line_bytes
-from .link import Identity, Link
-from .linked import LinkedDevice
+from concord.host.errors import BusyError
+from concord.host.feeder import FeederClient
+from concord.host.feeder_clock import FeederClock
+from concord.host.frames import line_bytes
+from concord.host.link import Identity, Link
+from concord.host.linked import LinkedDevice
+from concord.image import Image
+from concord.image.feeder_scripts import Route, Stream
+from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind
+from concord.spec.memmap import REGISTERS, Reg, RegionId
 
 #: Bytes of a batch by which the rate is judged, over those of the inbox, and samples at the least.
 _INBOXES, _SAMPLES = 16, 4

@@ -11,9 +11,9 @@ from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph
 from concord.host.shared import emulator
-from concord.parallel import Engine
-from concord.raised import Raised
+from concord.program.flags import Raised
 from concord.spec.config import NpuConfig
+from concord.utils.parallel import Engine
 
 
 def observe(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> tuple[dict[str, Floats], list[Raised]]:

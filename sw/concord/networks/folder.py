@@ -3,11 +3,12 @@
 npu.image     program and constants (:mod:`concord.image`)
 network.npz   arrangement of inputs and outputs, formats, weights that are not rounded to the nearest
 model.onnx    the network, of which the host computes the end
-manifest.json their hashes (:mod:`concord.folders`)
+manifest.json their hashes (:mod:`concord.utils.folders`)
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,12 +21,12 @@ from concord.compiler.ir.arrangement import Arrangement, Grid
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.tail import split
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
-from concord.container import FileKind, read_file, write_file
-from concord.files import write_bytes
-from concord.folders import FolderKind
 from concord.frontend import import_model
 from concord.frontend.load import one_file
 from concord.image import Image
+from concord.image.container import FileKind, read_file, write_file
+from concord.utils.files import write_bytes
+from concord.utils.folders import FolderKind
 
 IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
 
@@ -125,3 +126,18 @@ def recompile(folder: Path) -> Compiled:
     if ACCUMULATOR in kept.metadata:
         image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
     return replace(compiled, package=replace(compiled.package, image=image))
+
+
+def load_image(path: Path) -> Image:
+    """The image in a file, or in the folder of a compiled network.
+
+    Raises
+    ------
+    ValueError
+        If it is neither; :class:`concord.image.ImageError` if the file is damaged.
+    """
+    if path.is_dir():
+        return load_package(path).image
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} must be an image, and is none")
+    return Image.load(path)

@@ -14,12 +14,11 @@ from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.emulator import Memories
 from concord.graph.ir import Graph
 from concord.host.shared import emulator
-from concord.parallel import Engine
+from concord.overflow.compiled import Ranges, analyse_machine, bounds_of
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
-
-from .compiled import Ranges, analyse_machine, bounds_of
+from concord.utils.parallel import Engine
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
 GUARD = 6

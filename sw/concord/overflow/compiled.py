@@ -10,13 +10,12 @@ import numpy.typing as npt
 from concord.compiler.emission.package import Package
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
-from concord.parallel import Engine, parts
-from concord.raised import layer_of
-
-from .histogram import check_width
-from .intervals import Bounds
-from .machine import ON_GRID, Observed, Stage, Watcher
-from .results import Analysis, LayerOverflow, StageFacts
+from concord.overflow.histogram import check_width
+from concord.overflow.intervals import Bounds
+from concord.overflow.machine import ON_GRID, Observed, Stage, Watcher
+from concord.overflow.results import Analysis, LayerOverflow, StageFacts
+from concord.program.flags import layer_of
+from concord.utils.parallel import Engine, parts
 
 Ranges = dict[str, tuple[float, float]]
 #: Runs of a task: few, as each is counted for a long time.

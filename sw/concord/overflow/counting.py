@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .histogram import Histogram, Scratch, Tally
-from .pairs import Pairs, countable
+from concord.overflow.histogram import Histogram, Scratch, Tally
+from concord.overflow.pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17

@@ -20,15 +20,14 @@ from concord.emulator.plan import Access
 from concord.emulator.product import Weights, fetch
 from concord.golden import half
 from concord.image import Image
+from concord.overflow.machine import Stage
 from concord.program import Chain, trace
 from concord.program.chains import Quant
-from concord.raised import layer_of
+from concord.program.flags import layer_of
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
-
-from .machine import Stage
 
 F64 = NDArray[np.float64]
 Index = NDArray[np.int64]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from concord.graph.ir import Graph
-
-from .histogram import check_width
-from .mapping import OPERAND_WIDTHS, ROUNDINGS
+from concord.overflow.histogram import check_width
+from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,7 @@ from concord.graph.ops import OPS
 from concord.graph.ops.base import aligned
 from concord.graph.ops.recurrent import ACTIVATION_NAMES, directions
 from concord.graph.ops.windows import windows
-
-from .counting import Block
+from concord.overflow.counting import Block
 
 Ints = NDArray[Any]
 #: Elements of windows that are taken at once.

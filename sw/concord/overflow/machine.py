@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from concord.emulator.lanes import Lanes
 from concord.emulator.plan import Part
 from concord.emulator.product import Product, Weights
+from concord.overflow.histogram import Histogram, Scratch, Tally
+from concord.overflow.pairs import Pairs, countable
 from concord.spec.config import NpuConfig
-
-from .histogram import Histogram, Scratch, Tally
-from .pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17

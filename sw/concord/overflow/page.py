@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from concord.pages import environment
+from concord.overflow.results import Analysis, LayerOverflow, StageFacts
+from concord.overflow.show import free
 from concord.report.page import number
-
-from .results import Analysis, LayerOverflow, StageFacts
-from .show import free
+from concord.utils.pages import environment
 
 #: Pixels of a chart.
 WIDTH, HEIGHT = 460, 150

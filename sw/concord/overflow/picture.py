@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .results import Analysis
+from concord.overflow.results import Analysis
 
 _INK, _MUTED, _GRID = "#1b2733", "#66737f", "#dfe5ea"
 _TEAL, _RED = "#2a9d8f", "#c8553d"

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.parallel import Engine, parts
-
-from .counting import Sums, bound, count, together
-from .histogram import Histogram
-from .kinds import Settings, kind_of, settings_of
-from .layers import LayerProduct, products
-from .mapping import Mapping
-from .results import Analysis, LayerOverflow, Scaling, StageFacts
-from .scaling import Factors, scale
+from concord.overflow.counting import Sums, bound, count, together
+from concord.overflow.histogram import Histogram
+from concord.overflow.kinds import Settings, kind_of, settings_of
+from concord.overflow.layers import LayerProduct, products
+from concord.overflow.mapping import Mapping
+from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
+from concord.overflow.scaling import Factors, scale
+from concord.utils.parallel import Engine, parts
 
 #: Samples of a task: few, as each is counted for a long time.
 LEAST, MOST = 4, 32

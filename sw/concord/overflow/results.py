@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .histogram import STORAGE_WIDTHS, Histogram
+from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .counting import Sums
-from .kinds import Settings
+from concord.overflow.counting import Sums
+from concord.overflow.kinds import Settings
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from .histogram import STORAGE_WIDTHS
-from .results import Analysis, LayerOverflow
+from concord.overflow.histogram import STORAGE_WIDTHS
+from concord.overflow.results import Analysis, LayerOverflow
 
 #: Characters for the power of ten of a count, from 1 up.
 _LEVELS = "▁▂▃▄▅▆▇█"

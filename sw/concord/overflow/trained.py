@@ -14,11 +14,7 @@ from typing import Any
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph.ir import Graph
-from concord.parallel import Engine
-from concord.spec.config import NpuConfig
-from concord.spec.limits import ACC_WIDTH_MIN
-
-from .accumulator import (
+from concord.overflow.accumulator import (
     AccumulatorError,
     Inputs,
     Need,
@@ -29,6 +25,9 @@ from .accumulator import (
     widths_line,
     with_lines,
 )
+from concord.spec.config import NpuConfig
+from concord.spec.limits import ACC_WIDTH_MIN
+from concord.utils.parallel import Engine
 
 _VERSION = 1
 

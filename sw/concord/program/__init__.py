@@ -4,9 +4,9 @@ Programs have no branches, so :func:`trace` lists every chain of a run with all 
 before anything is loaded that a run stays inside the memories and depends on nothing but its inputs.
 """
 
-from .chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
-from .trace import Trace, trace
-from .verify import Problem, Span, verify, verify_phases
+from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
+from concord.program.trace import Trace, trace
+from concord.program.verify import Problem, Span, verify, verify_phases
 
 __all__ = [
     "Address",

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuStep, Pad, Quant, Window
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, Stage, Trap
-
-from .chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuStep, Pad, Quant, Window
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.asm import describe
+from concord.program.assembler import describe
+from concord.program.chains import Chain, Index
+from concord.program.trace import trace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
-
-from .chains import Chain, Index
-from .trace import trace
 
 _REGION = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 _LISTED = 4

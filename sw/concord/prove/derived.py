@@ -18,11 +18,11 @@ from concord.derive.ir import Model
 from concord.derive.model import Observed, derive_image, derive_package, observe
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
+from concord.program.flags import raised
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import Recorder, Written, different, of_twin, written
 from concord.prove.steps import text_of
 from concord.prove.twins import Kind, Raised, Step
-from concord.raised import raised
 from concord.spec.formats import Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]

@@ -7,10 +7,10 @@ import numpy as np
 from concord.emulator import Memories, ReferenceMachine
 from concord.emulator.run import Run
 from concord.host.device import COUNTERS, Counters, Device
+from concord.image.words import to_bytes, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.memmap import Reg, Region
-from concord.words import to_bytes, to_integers
 
 
 class ReferenceDevice(Device):

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.cli_base import image_of
 from concord.derive.flow import layer_names
 from concord.host.errors import DeviceError
-from concord.networks.folder import load_package
+from concord.networks.folder import load_image, load_package
 from concord.prove.derived import Derived, Places, Subject, chunk, emulate
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, OnMachine, effort, version_of
@@ -101,7 +100,7 @@ def _subject(path: Path) -> Subject:
     if path.is_dir():
         package = load_package(path)
         return Subject(path.resolve().name, package.image, package)
-    return Subject(path.stem, image_of(path))
+    return Subject(path.stem, load_image(path))
 
 
 def _empty(subject: Subject, samples: int, source: str) -> Proof:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.asm import disassemble
 from concord.emulator import Memories
 from concord.host.device import Device
 from concord.image import Image
 from concord.program import Address, Chain, trace
+from concord.program.assembler import disassemble
 from concord.prove.facts import Difference
 from concord.prove.words import MEMORIES, Sample, clear, lanes_of, run, show
 from concord.spec import isa

@@ -12,11 +12,11 @@ from concord.derive.flow import Flow
 from concord.golden import blocks, half
 from concord.host.device import Device
 from concord.image import Image
+from concord.image.words import to_bytes, unpack_words
 from concord.prove.facts import Count
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
-from concord.words import to_bytes, unpack_words
 
 #: Memories of vectors.
 MEMORIES = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}

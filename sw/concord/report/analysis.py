@@ -16,7 +16,7 @@ from concord.graph.passes.dtype_report import rows, total
 from concord.graph.passes.dtypes import assign
 from concord.host import connect
 from concord.host.device import Device
-from concord.rates import rates
+from concord.host.rates import rates
 from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved

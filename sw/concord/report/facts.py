@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 
 from concord.compiler.ir.quantized import Inexact
-from concord.rates import Rates
+from concord.host.rates import Rates
 from concord.report.layer_facts import Error, LayerFacts, Work
 from concord.report.plain import typed
 

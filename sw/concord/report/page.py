@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from concord.pages import environment
 from concord.report.drawing import Chart, Edge, chart, edges
 from concord.report.facts import Analysis
 from concord.report.layer_facts import LayerFacts
+from concord.utils.pages import environment
 
 #: Errors from ``10 ** -_DECADES`` to 1 fill a bar, logarithmically.
 _DECADES = 4

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.builder import ProgramBuilder
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.emission.emit import REGIONS
 from concord.compiler.ir.cells import CELLS
@@ -24,11 +23,12 @@ from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.layout import PAD, Ids, Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
-from concord.feeding import Feeding
 from concord.graph.ir import Floats
 from concord.host import connect
 from concord.host.device import Device
 from concord.image import Image, Port
+from concord.image.feeder_layout import Feeding
+from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg, RegionId
 
@@ -217,7 +217,7 @@ def prefixes(compiled: Compiled) -> Iterator[Prefix]:
 
     Raises
     ------
-    concord.sheet.CapacityError
+    concord.image.allocator.CapacityError
         If a network in bands does not fit into those in one piece.
     """
     compiled = in_one_piece(compiled) if compiled.bands is not None else compiled

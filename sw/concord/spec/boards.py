@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .link import BAUD
+from concord.spec.link import BAUD
 
 
 @dataclass(frozen=True, kw_only=True)

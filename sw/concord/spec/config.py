@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from .fields import Field, Layout
-from .formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
-from .limits import check
+from concord.spec.fields import Field, Layout
+from concord.spec.formats import HALF_EXP_MAX, HALF_WIDTH, BlockFormat
+from concord.spec.limits import check
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 3

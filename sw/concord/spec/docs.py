@@ -15,12 +15,12 @@ from dataclasses import fields
 from enum import IntEnum
 from pathlib import Path
 
-from . import isa, link
-from .config import NpuConfig
-from .fields import Field, Layout
-from .formats import ExponentMode, Flag, Rounding
-from .memmap import REGISTERS, regions
-from .presets import PRESETS
+from concord.spec import isa, link
+from concord.spec.config import NpuConfig
+from concord.spec.fields import Field, Layout
+from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.memmap import REGISTERS, regions
+from concord.spec.presets import PRESETS
 
 #: Pages with generated tables.
 PAGES = ("isa.md", "memmap.md")

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from .fields import Field, Layout
+from concord.spec.fields import Field, Layout
 
 #: Words of a script.
 SCRIPT_DEPTH = 64

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from .fields import Field, Layout
+from concord.spec.fields import Field, Layout
 
 #: binary16 bit patterns and limits
 HALF_NAN = 0x7E00

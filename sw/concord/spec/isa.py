@@ -38,13 +38,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .fields import Field, Layout
-from .formats import ExponentMode, Rounding
-from .operations import Mem as Mem
-from .operations import MvMode as MvMode
-from .operations import Op as Op
-from .operations import Stage as Stage
-from .operations import Trap as Trap
+from concord.spec.fields import Field, Layout
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.operations import Mem as Mem
+from concord.spec.operations import MvMode as MvMode
+from concord.spec.operations import Op as Op
+from concord.spec.operations import Stage as Stage
+from concord.spec.operations import Trap as Trap
 
 WORD_BITS = 64
 OPCODE_BITS = 6

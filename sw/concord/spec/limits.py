@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from .formats import ACT_MANT_MAX, HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC, MANT_MAX, MANT_MIN
-from .isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
-from .link import TARGET
+from concord.spec.formats import ACT_MANT_MAX, HALF_EXP_MAX, HALF_EXP_MIN, HALF_FRAC, MANT_MAX, MANT_MIN
+from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
+from concord.spec.link import TARGET
 
 if TYPE_CHECKING:
-    from .config import NpuConfig
+    from concord.spec.config import NpuConfig
 
 #: Greatest number of instruction words.
 PROGRAM_DEPTH_MAX = 4096

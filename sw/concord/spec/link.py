@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from .fields import Field, Layout
+from concord.spec.fields import Field, Layout
 
 FLAG = 0x7E
 ESCAPE = 0x7D

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .config import NpuConfig
-from .feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
-from .fields import Field, Layout
-from .formats import Flag
-from .isa import WORD_BITS
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.fields import Field, Layout
+from concord.spec.formats import Flag
+from concord.spec.isa import WORD_BITS
 
 
 class RegionId(IntEnum):

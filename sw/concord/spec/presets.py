@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .boards import BOARD_SPECS
-from .config import NpuConfig
-from .formats import HALF_FRAC
-from .limits import ACC_WIDTH_MIN
+from concord.spec.boards import BOARD_SPECS
+from concord.spec.config import NpuConfig
+from concord.spec.formats import HALF_FRAC
+from concord.spec.limits import ACC_WIDTH_MIN
 
 TINY = NpuConfig(
     name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,

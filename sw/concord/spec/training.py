@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from .formats import Rounding
+from concord.spec.formats import Rounding
 
 #: Exponents have 8 bits, whatever the width of the mantissas.
 TRAIN_EXP_BITS = 8

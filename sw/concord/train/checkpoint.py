@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.files import replacing
 from concord.train.network import Network
+from concord.utils.files import replacing
 
 _VERSION = 1
 _HEADER = "header"

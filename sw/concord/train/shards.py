@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Graph
-from concord.parallel import Engine
 from concord.spec.training import TrainingFormats
 from concord.train.data import Samples
 from concord.train.layers.base import Pass
@@ -23,6 +22,7 @@ from concord.train.network import Network, batch
 from concord.train.noise import Noise
 from concord.train.parameters import Counts
 from concord.train.tensor import Tensor, added, note_saturated, saturations
+from concord.utils.parallel import Engine
 
 #: Calls for noise of shard k begin at k times this.
 _CALLS = 1 << 32

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from concord.graph.ir import Graph
 from concord.overflow.trained import Trained, mark_of
-from concord.parallel import Engine
 from concord.spec.formats import HALF_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
@@ -31,6 +30,7 @@ from concord.train.shards import Passes, Shard, computed, judged, split, togethe
 from concord.train.sites import passed_on, watch_of
 from concord.train.tensor import Dyadic, Tensor, saturations
 from concord.train.watch import OverflowCounts, Watch, bias_values
+from concord.utils.parallel import Engine
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
 EVALUATION_BATCH = 256

@@ -12,17 +12,17 @@ store
     The tables of a network, equal ones once, and their file.
 """
 
-from .operators import Operator as Operator
-from .scheme import Binary16 as Binary16
-from .scheme import CodeRange as CodeRange
-from .scheme import Scheme as Scheme
-from .scheme import Target as Target
-from .schemes import FixedPoint as FixedPoint
-from .schemes import MinMax as MinMax
-from .schemes import Symmetric as Symmetric
-from .schemes import TableIndex as TableIndex
-from .schemes import UniformAffine as UniformAffine
-from .store import TransferError as TransferError
-from .store import TransferSet as TransferSet
-from .table import TransferTable as TransferTable
-from .table import transfer_table as transfer_table
+from concord.transfer.operators import Operator as Operator
+from concord.transfer.scheme import Binary16 as Binary16
+from concord.transfer.scheme import CodeRange as CodeRange
+from concord.transfer.scheme import Scheme as Scheme
+from concord.transfer.scheme import Target as Target
+from concord.transfer.schemes import FixedPoint as FixedPoint
+from concord.transfer.schemes import MinMax as MinMax
+from concord.transfer.schemes import Symmetric as Symmetric
+from concord.transfer.schemes import TableIndex as TableIndex
+from concord.transfer.schemes import UniformAffine as UniformAffine
+from concord.transfer.store import TransferError as TransferError
+from concord.transfer.store import TransferSet as TransferSet
+from concord.transfer.table import TransferTable as TransferTable
+from concord.transfer.table import transfer_table as transfer_table

@@ -12,8 +12,7 @@ from typing import Any
 from concord.functions import FUNCTIONS, Function, Number, function
 from concord.functions.interval_bounds import Enclosure, enclosure
 from concord.functions.intervals import Interval, clip, constant
-
-from .scheme import require_finite
+from concord.transfer.scheme import require_finite
 
 Parameters = Mapping[str, float | Fraction]
 #: A name, a name with parameters, or a function from the exact input to a number.

@@ -7,10 +7,10 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from ..spec.formats import Rounding
-from .operators import Operator
-from .scheme import Binary16, CodeRange, Target
-from .schemes import FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
+from concord.spec.formats import Rounding
+from concord.transfer.operators import Operator
+from concord.transfer.scheme import Binary16, CodeRange, Target
+from concord.transfer.schemes import FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
 
 Record = dict[str, Any]
 

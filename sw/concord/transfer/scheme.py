@@ -25,9 +25,8 @@ from concord.functions import Number
 from concord.functions.interval_bounds import Codes
 from concord.functions.intervals import Floats, Interval, constant, exact
 from concord.functions.tables import halves, round_to_half
-
-from ..golden import half
-from ..spec.formats import Rounding
+from concord.golden import half
+from concord.spec.formats import Rounding
 
 MAX_BITS = 16
 _LIMIT = float(1 << 20)  # beyond all codes and zero points

@@ -7,9 +7,8 @@ from fractions import Fraction
 from functools import cached_property
 
 from concord.functions.tables import SCALES
-
-from ..spec.formats import Rounding
-from .scheme import MAX_BITS, CodeRange, Scheme, require_finite, require_integer
+from concord.spec.formats import Rounding
+from concord.transfer.scheme import MAX_BITS, CodeRange, Scheme, require_finite, require_integer
 
 #: Exponents of float64: no Qm.n beyond them is of use.
 _FRACTIONS = (-1022, 1022)

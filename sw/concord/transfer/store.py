@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.functions import Function
-
-from ..container import FileKind, read_file, write_file
-from .operators import Operator
-from .records import operator_of, operator_record, target_of, target_record
-from .scheme import Scheme, Target
-from .table import Entries, TransferTable, compute
+from concord.image.container import FileKind, read_file, write_file
+from concord.transfer.operators import Operator
+from concord.transfer.records import operator_of, operator_record, target_of, target_record
+from concord.transfer.scheme import Scheme, Target
+from concord.transfer.table import Entries, TransferTable, compute
 
 
 class TransferError(ValueError):
@@ -145,7 +144,7 @@ class TransferSet:
                 )
 
     def save(self, path: str | Path) -> None:
-        """Write the tables to a file (:mod:`concord.container`); the same tables give the same bytes."""
+        """Write the tables to a file (:mod:`concord.image.container`); the same tables give the same bytes."""
         header = {
             "low": [low for low, _ in self.stored],
             "sites": [{"name": name, **site.record()} for name, site in self.sites.items()],

@@ -17,10 +17,9 @@ from concord.functions.interval_bounds import settle
 from concord.functions.intervals import Floats
 from concord.functions.table_ends import POLES, everywhere, settled_ends
 from concord.functions.tables import Table
-
-from .operators import Chain, Given, Operator
-from .scheme import Binary16, Scheme, Target
-from .schemes import TableIndex
+from concord.transfer.operators import Chain, Given, Operator
+from concord.transfer.scheme import Binary16, Scheme, Target
+from concord.transfer.schemes import TableIndex
 
 Entries = NDArray[np.integer[Any]]
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from importlib.resources import files
 from typing import Any
 
-from ..family import Blockages
+from concord_rtl.families.family import Blockages
 
 #: Name of a LUT that blocks a site.
 PREFIX = "placement_blockage_"

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..family import Family, FileOption, Target
-from ..geometry import Geometry
-from ..primitives import Primitives
-from .blockages import Ecp5Blockages
-from .gates import MODELS
-from .pll import Ecp5Pll, ecp5_pll
-from .primitives import Ecp5Primitives
-from .tuning import Ecp5Tuning
+from concord_rtl.families.ecp5.blockages import Ecp5Blockages
+from concord_rtl.families.ecp5.gates import MODELS
+from concord_rtl.families.ecp5.pll import Ecp5Pll, ecp5_pll
+from concord_rtl.families.ecp5.primitives import Ecp5Primitives
+from concord_rtl.families.ecp5.tuning import Ecp5Tuning
+from concord_rtl.families.family import Family, FileOption, Target
+from concord_rtl.families.geometry import Geometry
+from concord_rtl.families.primitives import Primitives
 
 
 def _places(width: int, used: int) -> np.ndarray:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...netlists.circuit import ONE, ZERO, Clock
-from ...netlists.lowering import Lowering, Part, Rule, table_of
-from ...netlists.netlist import Bit, Cell, Netlist, bits_of
-from ..family import GateModels
-from .gates_ram import block_ram, contents, contents_text, data_pin, set_contents
+from concord_rtl.families.ecp5.gates_ram import block_ram, contents, contents_text, data_pin, set_contents
+from concord_rtl.families.family import GateModels
+from concord_rtl.netlists.circuit import ONE, ZERO, Clock
+from concord_rtl.netlists.lowering import Lowering, Part, Rule, table_of
+from concord_rtl.netlists.netlist import Bit, Cell, Netlist, bits_of
 
 MULTIPLIER_BITS = 18
 

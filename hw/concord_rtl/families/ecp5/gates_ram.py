@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...netlists.circuit import ONE, ZERO, Clock
-from ...netlists.lowering import Part
-from ...netlists.netlist import Cell, Netlist, bits_of
+from concord_rtl.netlists.circuit import ONE, ZERO, Clock
+from concord_rtl.netlists.lowering import Part
+from concord_rtl.netlists.netlist import Cell, Netlist, bits_of
 
 #: Bytes of nine bits in a block RAM.
 BRAM_BYTES = 2048

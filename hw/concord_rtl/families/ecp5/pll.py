@@ -7,7 +7,7 @@ from itertools import product
 
 from amaranth import *
 
-from ..family import ALMOST, Pll, nearest
+from concord_rtl.families.family import ALMOST, Pll, nearest
 
 #: Limits of the EHXPLLL in Hz, and of its dividers.
 VCO = (400e6, 800e6)

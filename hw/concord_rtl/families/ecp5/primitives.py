@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth import *
 
-from ..primitives import Primitives, RamPorts
+from concord_rtl.families.primitives import Primitives, RamPorts
 
 #: Operand bits of a MULT18X18D.
 MULTIPLIER_BITS = 18

@@ -7,8 +7,8 @@ from typing import Any
 
 from amaranth import Instance, Value
 
-from ..family import Pll, Tuning
-from .pll import DIVIDERS, OUT_MAX, Ecp5Pll
+from concord_rtl.families.ecp5.pll import DIVIDERS, OUT_MAX, Ecp5Pll
+from concord_rtl.families.family import Pll, Tuning
 
 #: Settings in the text that nextpnr writes, and what each holds: a divider, or the phase that goes with it, minus 1.
 WORDS = {

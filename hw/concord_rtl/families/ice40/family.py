@@ -8,13 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from concord.spec.memmap import RegionId
-
-from ..family import Family, FileOption, Target
-from ..geometry import Geometry
-from ..primitives import Primitives
-from .gates import MODELS
-from .pll import Ice40Pll, ice40_pll
-from .primitives import UpPrimitives
+from concord_rtl.families.family import Family, FileOption, Target
+from concord_rtl.families.geometry import Geometry
+from concord_rtl.families.ice40.gates import MODELS
+from concord_rtl.families.ice40.pll import Ice40Pll, ice40_pll
+from concord_rtl.families.ice40.primitives import UpPrimitives
+from concord_rtl.families.primitives import Primitives
 
 
 def _places(width: int, used: int) -> np.ndarray:

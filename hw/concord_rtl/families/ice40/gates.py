@@ -10,10 +10,10 @@ import re
 
 import numpy as np
 
-from ...netlists.circuit import ONE, ZERO, Clock
-from ...netlists.lowering import Lowering, Part, Rule
-from ...netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of
-from ..family import GateModels
+from concord_rtl.families.family import GateModels
+from concord_rtl.netlists.circuit import ONE, ZERO, Clock
+from concord_rtl.netlists.lowering import Lowering, Part, Rule
+from concord_rtl.netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of
 
 RAM_ROWS, RAM_BITS = 256, 16
 SPRAM_WORDS = 16384

@@ -7,7 +7,7 @@ from itertools import product
 
 from amaranth import *
 
-from ..family import ALMOST, Pll, nearest
+from concord_rtl.families.family import ALMOST, Pll, nearest
 
 #: Limits of the SB_PLL40 in Hz, and of its dividers.
 VCO = (533e6, 1066e6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth import *
 
-from ..primitives import Primitives
+from concord_rtl.families.primitives import Primitives
 
 #: Operand bits of an SB_MAC16.
 MULTIPLIER_BITS = 16

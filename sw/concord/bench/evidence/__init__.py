@@ -6,6 +6,6 @@
 
 from __future__ import annotations
 
-from .store import Result, Store
+from concord.bench.evidence.store import Result, Store
 
 __all__ = ["Result", "Store"]

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from concord.cli_base import FILE, FOLDER, readable, wide_console
-from concord.files import write_bytes, write_text
-
-from .page import PAGE, RESULTS, page
-from .pictures import pictures
-from .plan import STUDIES
-from .runs import work
-from .store import Store
+from concord.bench.evidence.page import PAGE, RESULTS, page
+from concord.bench.evidence.pictures import pictures
+from concord.bench.evidence.plan import STUDIES
+from concord.bench.evidence.runs import work
+from concord.bench.evidence.store import Store
+from concord.cli.common import FILE, FOLDER, readable, wide_console
+from concord.utils.files import write_bytes, write_text
 
 
 @click.command()

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from concord.bench.evidence.data import Missing, Split, arrays
+from concord.bench.evidence.store import CHOICE, Result, Run, Store, curve_of
 from concord.bench.tasks import TASKS, Labels, folder
 from concord.frontend import import_model
 from concord.graph import execute
@@ -23,9 +25,6 @@ from concord.spec.presets import ECP5_85F
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, fitted
 from concord.train.noise import permutation
-
-from .data import Missing, Split, arrays
-from .store import CHOICE, Result, Run, Store, curve_of
 
 #: Blocks as the NPU has them.
 _BLOCK = ECP5_85F.native

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from .finetune import FineTuning
-from .pictures import CURVES_PICTURE, SEEDS_PICTURE, TUNING_PICTURE
-from .plan import Study
-from .scratch import Scratch
-from .store import CHOICE, Run, Store
-from .tables import Row, reference, rows
+from concord.bench.evidence.finetune import FineTuning
+from concord.bench.evidence.pictures import CURVES_PICTURE, SEEDS_PICTURE, TUNING_PICTURE
+from concord.bench.evidence.plan import Study
+from concord.bench.evidence.scratch import Scratch
+from concord.bench.evidence.store import CHOICE, Run, Store
+from concord.bench.evidence.tables import Row, reference, rows
 
 #: Where results are kept, and the page in ``docs``.
 RESULTS = Path("build/training.json")

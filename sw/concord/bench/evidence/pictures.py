@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from concord.bench.evidence.finetune import FineTuning
+from concord.bench.evidence.plan import Study
+from concord.bench.evidence.scratch import Scratch
+from concord.bench.evidence.store import Store
+from concord.bench.evidence.tables import Row, rows
 from concord.demo.report import AMBER, BLUE, CURVES, GRID, INK, MUTED, RED, TEAL
-
-from .finetune import FineTuning
-from .plan import Study
-from .scratch import Scratch
-from .store import Store
-from .tables import Row, rows
 
 #: One colour more than the report of the demo has.
 _VIOLET = "#7a4fa3"

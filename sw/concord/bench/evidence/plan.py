@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from concord.bench.evidence.data import digits, large
+from concord.bench.evidence.finetune import FineTuning
+from concord.bench.evidence.networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
+from concord.bench.evidence.scratch import ALL, FEW, ROOM, Scratch
 from concord.train import Augmentation, Settings
-
-from .data import digits, large
-from .finetune import FineTuning
-from .networks import CNN, DEPTHWISE, MLP, RESIDUAL, lstm
-from .scratch import ALL, FEW, ROOM, Scratch
 
 Study = Scratch | FineTuning
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from .data import Missing
-from .plan import Study
-from .store import Result, Store
+from concord.bench.evidence.data import Missing
+from concord.bench.evidence.plan import Study
+from concord.bench.evidence.store import Result, Store
 
 #: Formats that are run when everything else is there.
 LATER = ("w6a6", "w5a5")

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from concord.bench.evidence.data import Split
+from concord.bench.evidence.floats import FloatTrainer, initial
+from concord.bench.evidence.store import CHOICE, Result, Run, Store, curve_of
 from concord.graph.ir import Graph
 from concord.spec.formats import Rounding
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Settings, Trainer
-
-from .data import Split
-from .floats import FloatTrainer, initial
-from .store import CHOICE, Result, Run, Store, curve_of
 
 #: Seeds whose results are compared.
 SEEDS = (1, 2, 3, 4, 5)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from concord.files import write_text
 from concord.train import Figures
+from concord.utils.files import write_text
 
 #: The seed, or the number in the place of a fold, of runs that choose a rate.
 CHOICE = 0

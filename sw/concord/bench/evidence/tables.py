@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .finetune import FineTuning, Width
-from .plan import Study
-from .scratch import Variant
-from .store import CHOICE, Result, Store
+from concord.bench.evidence.finetune import FineTuning, Width
+from concord.bench.evidence.plan import Study
+from concord.bench.evidence.scratch import Variant
+from concord.bench.evidence.store import CHOICE, Result, Store
 
 
 @dataclass(frozen=True)

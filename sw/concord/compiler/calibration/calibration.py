@@ -24,7 +24,7 @@ from concord.functions.float64 import sigmoid
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
-from concord.raised import Raised
+from concord.program.flags import Raised
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration.calibration import Calibration, Candidate
 from concord.graph.ir import Floats
-from concord.raised import Raised
+from concord.program.flags import Raised
 from concord.spec.formats import Flag
 
 #: Flags that a choice of formats takes into account, with what there is to say about them on the samples themselves.

@@ -24,7 +24,7 @@ from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops.windows import windows
 from concord.graph.passes.batch import with_batch
-from concord.packing import depthwise_units, matrix_units
+from concord.image.packing import depthwise_units, matrix_units
 
 #: What is added to the mean square of inputs, relative to its mean, so that few samples do not decide too much.
 DAMPINGS = (0.01, 0.1, 1.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from concord.builder import ProgramBuilder
 from concord.compiler.emission.contents import Contents
 from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
 from concord.compiler.ir.layers import Layer
@@ -16,8 +15,9 @@ from concord.compiler.memory.bands import Bands, Prefix, obstacle, prefixes, row
 from concord.compiler.memory.copies import peak, place_within
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.image import Part, Phase
-from concord.phases import whole
-from concord.sheet import CapacityError
+from concord.image.allocator import CapacityError
+from concord.image.phases import whole
+from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import ADDR_REGS, Mem, Op
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from concord.builder import ProgramBuilder
 from concord.compiler.emission.contents import Contents
 from concord.compiler.ir.curves import RELU, Curve
 from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.memory.copies import Copy
+from concord.program.builder import ProgramBuilder
 from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
 
 

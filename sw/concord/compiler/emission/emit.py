@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from concord.builder import ProgramBuilder
 from concord.compiler.emission.chains import Chains
 from concord.compiler.emission.contents import Contents
 from concord.compiler.emission.steps_in_time import Block
@@ -16,7 +15,8 @@ from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, make_plan, output_memory, share, widen_in_strips
 from concord.image import Port
-from concord.sheet import Sheet
+from concord.image.allocator import Sheet
+from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId

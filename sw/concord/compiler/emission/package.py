@@ -14,7 +14,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.image import Image
-from concord.raised import Raised, raised
+from concord.program.flags import Raised, raised
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 

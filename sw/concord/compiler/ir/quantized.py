@@ -21,7 +21,7 @@ from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.golden.blocks import floor_log2
 from concord.graph.ir import Floats, Graph, Quantization
-from concord.packing import rounded_depthwise, rounded_matrix
+from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
 

@@ -18,9 +18,9 @@ from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages,
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, reach, steps
 from concord.compiler.lowering.inputs import Unfold
-from concord.feeding import Feed
 from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
+from concord.image.feeder_layout import Feed
 from concord.spec.config import NpuConfig
 
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)

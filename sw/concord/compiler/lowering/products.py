@@ -17,7 +17,7 @@ from concord.compiler.lowering.reductions import power_below
 from concord.compiler.lowering.unfolding import unfolded
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.packing import rounded_depthwise, rounded_matrix
+from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 
 

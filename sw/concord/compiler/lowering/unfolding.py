@@ -8,9 +8,9 @@ from concord.compiler.ir.layers import Window
 from concord.compiler.ir.layout import PAD, Ids
 from concord.compiler.lowering.inputs import Unfold, as_map, moved
 from concord.compiler.lowering.lower import Lowering
-from concord.feeding import Feed
 from concord.graph.ir import Floats, Node
 from concord.graph.ops import OPS, Kind
+from concord.image.feeder_layout import Feed
 
 
 def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, Floats, Window] | None:

@@ -21,10 +21,10 @@ from concord.derive.backends.products import plan
 from concord.derive.backends.python_tail import CONSTANTS, Dialect, tail_lines
 from concord.derive.flags import BITS, every
 from concord.derive.names import Names, identifier
-from concord.files import replacing, write_text
 from concord.golden import half
 from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
+from concord.utils.files import replacing, write_text
 
 _MARK = "# --- arithmetic ---\n"
 _HOST_MARK = "# --- arithmetic of the host ---\n"
@@ -159,7 +159,7 @@ class _Writer:
         found = ", ".join(f"{name!r}: {names[name]}" for name in tail.outputs)
         about = '"""What the host computes from the outputs of the NPU, in float64."""'
         body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{found}}}"])
-        text = importlib.resources.files("concord").joinpath("hostmath.py").read_text(encoding="utf-8")
+        text = importlib.resources.files("concord.golden").joinpath("host_math.py").read_text(encoding="utf-8")
         functions = text.split(_HOST_MARK, 1)[1].split("\n\n\n", 1)[1].strip()
         return [CONSTANTS, functions, f"def behind(values):\n{body}".strip()]
 

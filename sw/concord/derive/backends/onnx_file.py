@@ -15,18 +15,17 @@ import onnx
 from onnx import TensorProto, helper
 
 from concord.derive import ir
-from concord.files import write_bytes
+from concord.derive.backends.names import free_name, runs_of_layers
+from concord.derive.backends.node_facts import least_units, singles
+from concord.derive.backends.onnx_flags import Hits, describe
+from concord.derive.backends.onnx_movers import Movers
+from concord.derive.backends.onnx_register import ended
+from concord.derive.backends.onnx_tail import write_tail
+from concord.derive.backends.onnx_writer import Writer
+from concord.derive.backends.products import Plan, plan
 from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
-
-from .names import free_name, runs_of_layers
-from .node_facts import least_units, singles
-from .onnx_flags import Hits, describe
-from .onnx_movers import Movers
-from .onnx_register import ended
-from .onnx_tail import write_tail
-from .onnx_writer import Writer
-from .products import Plan, plan
+from concord.utils.files import write_bytes
 
 _ROUNDINGS = {Rounding.NEAREST_EVEN: "", Rounding.NEAREST_AWAY: "Away", Rounding.STOCHASTIC: "Stochastic"}
 _CALLS = {

@@ -10,10 +10,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from concord.derive import ir
+from concord.derive.backends.onnx_writer import Writer
 from concord.derive.flags import accumulator_limit
 from concord.spec.formats import Flag
-
-from .onnx_writer import Writer
 
 #: Key of the model's metadata that says, in JSON, which output has the flags, the layers and the bits.
 METADATA = "flags"

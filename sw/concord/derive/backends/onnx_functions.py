@@ -42,10 +42,9 @@ from functools import cache
 import onnx
 from onnx import parser
 
+from concord.derive.backends.onnx_flag_functions import flag_texts
+from concord.derive.backends.onnx_host_functions import HOST_TEXTS
 from concord.spec.formats import HALF_MAX, NOISE_BITS
-
-from .onnx_flag_functions import flag_texts
-from .onnx_host_functions import HOST_TEXTS
 
 #: Domain of the functions, and the version of the standard operators that they are made of.
 DOMAIN = "concord"

@@ -1,11 +1,11 @@
-"""The exponential function and the logarithm of the host (:mod:`concord.hostmath`): part of :mod:`.onnx_functions`.
+"""Exponential function and logarithm of :mod:`concord.golden.host_math` in ONNX: part of :mod:`.onnx_functions`.
 
 HostExp
-    The function of DOUBLE, with the bits of :func:`concord.hostmath.host_exp`. ``powers`` are :data:`POWERS`: the
-    result is multiplied by two of them, the first product is exact.
+    The function of DOUBLE, with the bits of :func:`concord.golden.host_math.host_exp`. ``powers`` are :data:`POWERS`:
+    the result is multiplied by two of them, the first product is exact.
 HostLog
-    The logarithm of DOUBLE, with the bits of :func:`concord.hostmath.host_log`. No operator of ONNX splits a number
-    into mantissa and exponent, so powers of two take it to the range from 1 to 2 in steps, which are exact.
+    The logarithm of DOUBLE, with the bits of :func:`concord.golden.host_math.host_log`. No operator of ONNX splits a
+    number into mantissa and exponent, so powers of two take it to the range from 1 to 2 in steps, which are exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from concord.hostmath import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
+from concord.golden.host_math import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
 
 #: Halves of the exponents of two that occur, and these powers of two.
 _HALVES = np.arange(-540, 515)

@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from concord.derive import ir
-
-from .node_facts import positions, singles
-from .onnx_writer import Writer
+from concord.derive.backends.node_facts import positions, singles
+from concord.derive.backends.onnx_writer import Writer
 
 #: End of a slice that goes down to the first element.
 _BEFORE_FIRST = -(1 << 62)

@@ -7,9 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from concord.derive import ir
-
-from .onnx_writer import Writer
-from .products import Plan
+from concord.derive.backends.onnx_writer import Writer
+from concord.derive.backends.products import Plan
 
 
 def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: Plan) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from concord.derive import ir
+from concord.derive.backends.onnx_host_functions import POWERS
+from concord.derive.backends.onnx_writer import Writer
 from concord.derive.tail import Action, Operand, Step, steps
 from concord.graph.ir import Graph
-
-from .onnx_host_functions import POWERS
-from .onnx_writer import Writer
 
 _OPS = {
     Action.ADD: "Add",
@@ -89,7 +88,7 @@ def _powers(writer: Writer, x: str, step: Step) -> tuple[str, str, str]:
 
 
 def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
-    """As :func:`concord.hostmath.host_sum`."""
+    """As :func:`concord.golden.host_math.host_sum`."""
     while count > 1:
         half = count // 2
         parts = [_part(writer, total, axis, start, start + half) for start in (0, half)]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from .names import free_name
-from .onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
+from concord.derive.backends.names import free_name
+from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
 
 #: Domain of the functions that are layers.
 LAYERS = "layers"

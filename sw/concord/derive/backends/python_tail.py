@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord import hostmath
 from concord.derive.tail import ARITHMETIC, Action, Operand, Step, steps
+from concord.golden import host_math
 from concord.graph.ir import Floats, Graph
 
-#: Constants of :mod:`concord.hostmath` that its functions read, as text.
+#: Constants of :mod:`concord.golden.host_math` that its functions read, as text.
 CONSTANTS = "\n".join(
-    f"{name} = {getattr(hostmath, name)!r}"
+    f"{name} = {getattr(host_math, name)!r}"
     for name in (
         "EXP_COEFFICIENTS",
         "LOG_COEFFICIENTS",

@@ -16,13 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.backends.names import free_name, runs_of_layers
+from concord.derive.backends.python_tail import Dialect, tail_lines
+from concord.derive.backends.torch_nodes import NodeLines
+from concord.derive.backends.torch_texts import (
+    CLASS,
+    END,
+    END_WITH_FLAGS,
+    FLAGS,
+    flag_functions,
+    functions,
+    host_functions,
+)
 from concord.derive.flags import every
-from concord.files import write_bytes
-
-from .names import free_name, runs_of_layers
-from .python_tail import Dialect, tail_lines
-from .torch_nodes import NodeLines
-from .torch_texts import CLASS, END, END_WITH_FLAGS, FLAGS, flag_functions, functions, host_functions
+from concord.utils.files import write_bytes
 
 
 def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:

@@ -1,10 +1,10 @@
-"""The arithmetic of the host (:mod:`concord.hostmath`) in PyTorch: part of a derived module that has a host's part."""
+"""The arithmetic of :mod:`concord.golden.host_math` in PyTorch: part of a derived module that has a host's part."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from concord.hostmath import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
+from concord.golden.host_math import EXP_COEFFICIENTS, EXP_RANGE, LN2_HIGH, LN2_LOW, LOG2_E, LOG_COEFFICIENTS, ROOT_HALF
 
 # --- arithmetic of the host ---
 

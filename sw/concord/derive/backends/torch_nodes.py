@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.backends.node_facts import least_units, positions, singles
+from concord.derive.backends.products import plan
+from concord.derive.backends.torch_texts import own_names
 from concord.derive.flags import accumulator_limit
 from concord.spec.formats import ExponentMode, Flag, Rounding
-
-from .node_facts import least_units, positions, singles
-from .products import plan
-from .torch_texts import own_names
 
 _CALLS = {
     ir.Operator.ADD: "half_add",

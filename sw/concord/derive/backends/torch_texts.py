@@ -8,9 +8,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from concord.derive.backends.python_tail import CONSTANTS
 from concord.derive.flags import BITS
-
-from .python_tail import CONSTANTS
 
 CLASS = '''
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from concord.functions import float64
 from concord.functions.segmented import Part
+from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, broadcast, present, present_shape
-from concord.hostmath import host_log_softmax, host_mean, host_softmax
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:

@@ -1,0 +1,105 @@
+"""What the commands share: types of their arguments, options, files, and errors that people can read."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import numpy as np
+from rich.console import Console
+
+from concord.graph.ir import Graph
+from concord.spec.presets import PRESETS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Columns of tables that go to a file or a pipe.
+_WIDTH = 120
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+THING = click.Path(exists=True, path_type=Path)
+POSITIVE = click.IntRange(min=1)
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+npu = click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
+
+
+def readable(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors a user can cause into one message without a traceback."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
+            raise
+        except ModuleNotFoundError as error:
+            hint = "pip install 'concord-npu[demo,hw]'"
+            raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
+        except OSError as error:
+            raise click.ClickException(printable(_of_system(error))) from error
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+            raise click.ClickException(printable(str(error) or type(error).__name__)) from error
+
+    return guarded
+
+
+def printable(text: str) -> str:
+    """A text in which characters that are no text, as names in damaged files have them, are escaped."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _of_system(error: OSError) -> str:
+    """What the system says about which file."""
+    if error.filename is None or error.strerror is None:
+        return error.strerror or str(error)
+    return f"{error.filename}: {error.strerror}"
+
+
+def text_of(file: Path) -> str:
+    """The text in a file; ``ValueError`` if it holds none."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} must be text in UTF-8, and is none") from error
+
+
+def arrays_of(file: Path) -> dict[str, Any]:
+    """The arrays of an npz file by name; ``ValueError`` if it is none, or damaged."""
+    if not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an npz file, and is none")
+    try:
+        with np.load(file) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise ValueError(f"{file} must be an npz file of arrays of numbers: {error}") from error
+
+
+def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by input; a single one may be called x. ``ValueError`` if one is missing or has no axis of samples."""
+    if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
+        arrays = {graph.inputs[0]: arrays["x"]}
+    missing = [name for name in graph.inputs if name not in arrays]
+    if missing:
+        raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
+    for name in graph.inputs:
+        if not np.ndim(arrays[name]):
+            raise ValueError(f"array {name!r} must have samples along its first axis, not be {arrays[name]!r}")
+    return {name: arrays[name] for name in graph.inputs}
+
+
+def wide_console() -> Console:
+    """Where tables go: a terminal with its width, or a file or pipe with room for all columns.
+
+    Names of layers may have brackets, which mean nothing there.
+    """
+    console = Console(markup=False)
+    return console if console.is_terminal else Console(width=_WIDTH, markup=False)

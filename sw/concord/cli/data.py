@@ -1,0 +1,76 @@
+"""``concord data``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import IO
+
+import click
+
+from concord.cli.common import EXISTING, FILE, THING, readable
+from concord.datasets.convert import Converter
+from concord.datasets.files import FileConverter
+from concord.utils.files import check_place, replacing
+from concord.utils.npz import Shape
+
+_Conversion = Callable[[FileConverter, Path, IO[bytes]], tuple[dict[str, Shape], dict[str, int]]]
+
+
+@click.group()
+def data() -> None:
+    """Convert data sets between the shapes of a network and the NPU's native form."""
+
+
+def _command(text: str) -> Callable[[Callable[..., None]], click.Command]:
+    """The arguments that all conversions have, and their help."""
+
+    def decorate(convert: Callable[..., None]) -> click.Command:
+        command = readable(convert)
+        command.__doc__ = text
+        for option in (
+            click.option("-o", "--output", type=FILE, required=True, help="npz file for the converted arrays."),
+            click.argument("samples", type=EXISTING),
+            click.argument("network", type=THING),
+        ):
+            command = option(command)
+        return data.command(convert.__name__.replace("_", "-"))(command)
+
+    return decorate
+
+
+@_command("SAMPLES, an npz file with an array for every input, as the vector memories of the NPU hold them.")
+def to_native(network: Path, samples: Path, output: Path) -> None:
+    """See the command."""
+    _write(network, samples, output, FileConverter.to_native)
+
+
+@_command("SAMPLES in the NPU's native form, of inputs or outputs, in the shapes of the network.")
+def to_natural(network: Path, samples: Path, output: Path) -> None:
+    """See the command."""
+    _write(network, samples, output, FileConverter.to_natural)
+
+
+@_command(
+    "SAMPLES as the NPU's conversion of inputs leaves them, in the shapes of the network: a quantised training set."
+)
+def quantise(network: Path, samples: Path, output: Path) -> None:
+    """See the command."""
+    _write(network, samples, output, FileConverter.quantise)
+
+
+def _write(network: Path, samples: Path, output: Path, convert: _Conversion) -> None:
+    """Convert samples of a network, and say what there is now."""
+    if output.suffix != ".npz":
+        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
+    check_place(output)
+    converter = FileConverter(Converter.load(network), scratch=output.resolve().parent)
+    with replacing(output) as file:
+        shapes, several = convert(converter, samples, file)
+    click.echo(f"{output}: {', '.join(f'{name} {shape}' for name, shape in shapes.items() if shape)}")
+    for name, count in several.items():
+        click.echo(
+            f"{name}: {count} of {prod(shapes[name])} elements are in several blocks, where windows overlap, with "
+            "different numbers; the one of the finest block was taken"
+        )

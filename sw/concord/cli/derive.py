@@ -1,0 +1,36 @@
+"""``concord derive``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from concord.cli.common import FILE, THING, readable
+from concord.derive.backends.registry import BACKENDS, backend_for
+
+
+@click.command()
+@click.argument("image", type=THING)
+@click.option("-o", "--output", type=FILE, required=True, help="The file; its name says for what it is.")
+@click.option("--to", "name", type=click.Choice(list(BACKENDS)), help="For what, if the name of the file does not say.")
+@click.option(
+    "--flags/--no-flags",
+    default=None,
+    help="With the sticky flags of the NPU. By default Python files have them, and ONNX graphs have not.",
+)
+@readable
+def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> None:
+    """Derive software that gives the same bits from an IMAGE or a compiled network.
+
+    The program is read, not the network that it was made of: it may be written by hand.
+    """
+    from concord.derive.facts import summary
+    from concord.derive.model import derive as derived
+    from concord.utils.files import check_place
+
+    backend = backend_for(output, name)
+    check_place(output)
+    model = derived(image, backend.flags if flags is None else flags)
+    backend.write(model, output)
+    click.echo(f"{output}: {summary(model)}")

@@ -1,0 +1,90 @@
+"""``concord gates``: a compiled network on the netlist of a bitstream."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+from rich.console import Console
+
+from concord.cli.common import EXISTING, FOLDER, POSITIVE, THING, arrays_of, readable
+from concord.cli.progress import run_batch
+from concord.demo.compare import compare
+from concord.host import LinkedDevice, connect
+from concord.host.device import Device
+from concord.host.rtl import find_netlist
+from concord.host.tensors import check_batch
+from concord.image import Image
+from concord.networks.folder import load_image, load_package
+from concord.spec.boards import BOARD_SPECS
+
+#: Counters that do not depend on who executes a program.
+COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
+
+
+@click.command()
+@click.argument("network", type=THING)
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("--board", type=click.Choice(list(BOARD_SPECS)), default="ulx3s-25f", show_default=True)
+@click.option(
+    "--stage",
+    type=click.Choice(["synthesis", "routed"]),
+    default="synthesis",
+    show_default=True,
+    help="The netlist after synthesis, or after place and route.",
+)
+@click.option("--samples", type=POSITIVE, help="Samples of the batch to run; default: all.")
+@click.option("--filled", is_flag=True, help="The block RAMs have the contents from the start, as in a bitstream.")
+@click.option("--build", type=FOLDER, default=Path("build"), show_default=True, help="Folder of the flow.")
+@readable
+def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | None, filled: bool, build: Path) -> None:
+    """Compare a compiled NETWORK on the emulator and on the simulated netlist of a bitstream.
+
+    Outputs, flags and counters must be the same to the last bit; else the first difference is told, and the exit status
+    is 1. What is missing of the netlist is built first: minutes for synthesis, and more for place and route.
+    """
+    console = Console(stderr=True)
+    package = load_package(network) if network.is_dir() else None
+    image = package.image if package is not None else load_image(network)
+    given = {name: values[:samples] for name, values in arrays_of(inputs).items()}
+    batch = check_batch(image.inputs, given if package is None else package.arrangement.pack(given))[0]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "npu.image"
+        image.save(file)
+        library = find_netlist(image.config, board, stage, image=file if filled else None, build=build)
+    with connect("emulator", image.config) as emulator:
+        emulator.load(image)
+        expected = _run(emulator, image, batch, console)
+    begun = time.monotonic()
+    with connect("rtl", image.config, library=library) as device:
+        assert isinstance(device, LinkedDevice)
+        if filled:
+            device.image = image
+        else:
+            device.load(image)
+        found = _run(device, image, batch, console)
+        cycles = getattr(device.link.transport, "cycles", 0)
+    _tell(expected, found, f"netlist after {stage}" if stage == "synthesis" else "netlist after place and route")
+    seconds = time.monotonic() - begun
+    click.echo(f"{cycles:,} cycles in {seconds:.0f} s, {cycles / seconds:,.0f} cycles/s")
+
+
+def _run(device: Device, image: Image, batch: dict[str, Any], console: Console) -> tuple[dict[str, Any], Any, Any]:
+    """Outputs, flags by address, and counters."""
+    outputs = run_batch(device, batch, console)
+    counters = device.counters()
+    return outputs, device.flags(), {name: counters[name] for name in COUNTED}
+
+
+def _tell(expected: tuple[Any, Any, Any], found: tuple[Any, Any, Any], what: str) -> None:
+    """Say whether all is the same; exit status 1 if not."""
+    result = compare(expected[0], found[0], what)
+    click.echo(str(result))
+    for name, want, have in zip(("flags", "counters"), expected[1:], found[1:], strict=True):
+        if want != have:
+            click.echo(f"{name}: {want} in the emulator, {have} in the {what}")
+    if not result.passed or expected[1:] != found[1:]:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,162 @@
+"""``concord inspect``: layers with their formats, ports, memory map and program of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.errors import ConsoleError
+from rich.table import Table
+from rich.text import Text
+
+from concord.cli.common import THING, readable, wide_console
+from concord.compiler.emission.package import Package
+from concord.host.rates import Rates, rates
+from concord.image import Image
+from concord.networks.folder import load_image, load_package
+from concord.program.assembler import disassemble
+from concord.spec.memmap import RegionId
+
+#: What is shown, in this order.
+PARTS = ("layers", "ports", "rates", "memory", "program")
+#: Metadata that have a table of their own.
+_TABLES = ("layers", "program", "map")
+
+
+@click.command()
+@click.argument("image", type=THING)
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Show this part.")
+@readable
+def inspect(image: Path, only: tuple[str, ...]) -> None:
+    """Show what is in an IMAGE or a compiled network.
+
+    Layers with their formats, inputs and outputs, the rate on the board, a map of the memories, and the program.
+    """
+    package = load_package(image) if image.is_dir() else None
+    loaded, console = package.image if package is not None else load_image(image), wide_console()
+    try:
+        _show(loaded, package, image, only or PARTS, console)
+    except (LookupError, TypeError, AttributeError, ConsoleError) as error:  # metadata may be anything
+        raise ValueError(
+            f"{image} must have metadata as a compilation writes them; compile the network again"
+        ) from error
+
+
+def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[str], console: Console) -> None:
+    config = loaded.config
+    console.print(
+        Text.assemble((str(image), "bold"), f": for {config.name}, fingerprint {config.fingerprint:016x}"),
+        soft_wrap=True,
+    )
+    for key, value in loaded.metadata.items():
+        if key not in _TABLES:
+            for text in value if isinstance(value, list) else [value]:
+                console.print(f"  {key}: {text}", highlight=False, markup=False, soft_wrap=True)
+    if loaded.phases:
+        console.print(f"  {len(loaded.phases)} phases: the program is started that often for a sample", highlight=False)
+    if "layers" in parts and "layers" in loaded.metadata:
+        console.print(_layers(loaded))
+    if "ports" in parts:
+        console.print(_ports(loaded))
+    if "rates" in parts:
+        try:
+            found = rates(loaded, package.arrangement.batch if package is not None else 1)
+            console.print(_rates(found))
+            console.print(f"  inputs travel {found.way}", highlight=False, markup=False, soft_wrap=True)
+        except ValueError as error:  # a program written by hand that goes on and on
+            console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
+    if "memory" in parts:
+        console.print(_memories(loaded))
+        if "map" in loaded.metadata:
+            console.print(_map(loaded))
+    if "program" in parts:
+        _print_program(loaded, console)
+
+
+def _table(title: str, columns: Iterable[str], right: Iterable[str] = ()) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _layers(image: Image) -> Table:
+    """What is computed, and in which format."""
+    table = _table("Layers", ("#", "layer", "nodes", "weights", "output"), "#")
+    for index, layer in enumerate(image.metadata["layers"]):
+        table.add_row(str(index), layer["name"], layer["nodes"], layer.get("weights", ""), layer["output"])
+    return table
+
+
+def _ports(image: Image) -> Table:
+    """What the host writes and reads."""
+    table = _table("Inputs and outputs", ("direction", "name", "shape", "type", "memory", "address"), ["address"])
+    for direction, group in (("in", image.inputs), ("out", image.outputs)):
+        for port in group:
+            shape = " x ".join(map(str, port.shape))
+            table.add_row(direction, port.name, shape, port.dtype, port.region.name.lower(), str(port.address))
+    return table
+
+
+def _rates(found: Rates) -> Table:
+    """How many samples per second there are, and what limits them."""
+    samples = f"{found.batch} samples per run, " if found.batch > 1 else ""
+    what = (
+        "bytes in", "bytes out", "requests", "ms on the link", "ms to compute", "ms alone", "samples/s", "limited by",
+    )  # fmt: skip
+    table = _table(f"Rate of samples {found.at} ({samples}{found.cycles:,} cycles, estimated)", what, what[:-1])
+    requests = found.requests / found.batch
+    seconds = found.link_seconds, found.compute_seconds, found.latency_seconds
+    times = (f"{1e3 * time:.4g}" for time in seconds)
+    sizes = (f"{number:,.{number % 1 > 0:d}f}" for number in (found.bytes_in, found.bytes_out, requests))
+    table.add_row(*sizes, *times, f"{found.per_second:,.1f}", found.limit)
+    return table
+
+
+def _memories(image: Image) -> Table:
+    """How full the memories are with what is loaded."""
+    table = _table("What is loaded", ("memory", "words", "of", "share"), ("words", "of", "share"))
+    for region, (count, depth) in image.loaded().items():
+        if count:
+            table.add_row(region.name.lower(), str(count), str(depth), f"{100 * count / depth:.1f} %")
+    return table
+
+
+def _map(image: Image) -> Table:
+    """Tenants of the memories in the order of addresses."""
+    tenants = [one for one in image.metadata["map"] if one["words"]]
+    described = ["what"] if any(one["doc"] for one in tenants) else []
+    table = _table("Memory map", ("memory", "first", "last", "name", "in layers", *described), ("first", "last"))
+    order = [region.name.lower() for region in RegionId]
+    layers = len(image.metadata.get("layers", ()))
+    for one in sorted(tenants, key=lambda one: (order.index(one["memory"]), one["address"])):
+        last = one["address"] + one["words"] - 1
+        row = one["memory"], str(one["address"]), str(last), one["name"], _use(one, layers)
+        table.add_row(*row, *([one["doc"]] if described else []))
+    return table
+
+
+def _use(tenant: dict[str, Any], layers: int) -> str:
+    """The layers that a tenant is there for, in words."""
+    born, dies = tenant.get("layers", (-1, layers))
+    first = max(born, 0)
+    if dies >= layers:
+        return "all" if born < 0 else f"{first} to the end"
+    return str(dies) if first == dies else f"{first} to {dies}"
+
+
+def _print_program(image: Image, console: Console) -> None:
+    """Every instruction with its address; above it the layer that begins there, and the phase."""
+    layers: list[Any] = image.metadata.get("layers", [])
+    notes = {pc: [f"layer {index}: {layers[index]['name']}"] for pc, index in image.metadata.get("program", ())}
+    for number, phase in enumerate(image.phases):
+        notes.setdefault(phase.pc, []).insert(0, f"phase {number}")
+    console.print("\nProgram")
+    for pc, text in enumerate(disassemble(image.program).splitlines()):
+        if pc in notes:
+            console.print(Text(f"\n      # {', '.join(notes[pc])}", "bold"), soft_wrap=True)
+        console.print(f"{pc:4d}  {text}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,239 @@
+"""The ``concord`` command."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from concord import __version__
+from concord.cli.common import (
+    EXISTING,
+    FILE,
+    FOLDER,
+    POSITIVE,
+    THING,
+    arrays_of,
+    npu,
+    readable,
+    text_of,
+    text_output,
+    wide_console,
+)
+from concord.cli.compile import compile_model
+from concord.cli.data import data
+from concord.cli.derive import derive
+from concord.cli.gates import gates
+from concord.cli.inspect import inspect
+from concord.cli.overflow import overflow
+from concord.cli.progress import run_batch
+from concord.cli.prove import prove
+from concord.cli.report import report
+from concord.cli.train import train
+from concord.cli.workers import several, workers_options
+from concord.host import LinkedDevice, connect
+from concord.host.shared import emulator
+from concord.host.tensors import check_batch
+from concord.networks.folder import load_image, load_package
+from concord.program.assembler import assemble, disassemble
+from concord.program.flags import flag_table, not_finite, raised
+from concord.spec.memmap import RegionId, regions
+from concord.spec.presets import PRESETS
+from concord.utils.files import check_place, replacing, write_text
+
+#: Exit status of ``concord run --strict`` when flags were raised.
+STRICT_STATUS = 3
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="concord")
+def main() -> None:
+    """Block-floating-point neural networks that agree to the last bit: emulator, RTL and bitstream."""
+
+
+main.add_command(compile_model)
+main.add_command(data)
+main.add_command(derive)
+main.add_command(inspect)
+main.add_command(gates)
+main.add_command(overflow)
+main.add_command(prove)
+main.add_command(report)
+main.add_command(train)
+
+
+@main.command()
+def presets() -> None:
+    """List the named configurations."""
+    table = Table(
+        title="Presets (N native, L lanes, T engines; memories in KiB)", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("preset", no_wrap=True)
+    for column in ("N", "L", "T", "MAC/cycle", "matrix", "narrow", "wide", "MHz", "fingerprint"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, config in PRESETS.items():
+        memories = [regions(config)[region] for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)]
+        table.add_row(
+            name,
+            *map(str, (config.native, config.lanes, config.engines, config.macs)),
+            *(f"{memory.word.width * memory.depth / 8192:.1f}" for memory in memories),
+            f"{config.clock_hz / 1e6:g}",
+            f"{config.fingerprint:016x}",
+        )
+    Console().print(table)
+
+
+@main.command()
+@click.argument("file", type=EXISTING)
+@text_output
+@readable
+def asm(file: Path, output: Path | None) -> None:
+    """Assemble FILE to words in hexadecimal, one per line."""
+    _emit("".join(f"{word:016x}\n" for word in assemble(text_of(file))), output)
+
+
+@main.command()
+@click.argument("file", type=THING)
+@text_output
+@readable
+def disasm(file: Path, output: Path | None) -> None:
+    """Disassemble FILE.
+
+    FILE is an image, a compiled network, or words in hexadecimal as `concord asm` writes them.
+    """
+    _emit(disassemble(_words(file)), output)
+
+
+def _words(file: Path) -> list[int]:
+    if file.is_dir() or zipfile.is_zipfile(file):
+        return list(load_image(file).program)
+    words = []
+    for number, line in enumerate(text_of(file).split(), 1):
+        try:
+            words.append(int(line, 16))
+        except ValueError:
+            raise ValueError(f"{file}: word {number} must be hexadecimal, not {line!r}") from None
+    return words
+
+
+def _emit(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+
+
+@main.command()
+@click.argument("network", type=THING)
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
+@click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
+@click.option("--strict", is_flag=True, help=f"Write no results if a flag is raised; exit status {STRICT_STATUS} then.")
+@workers_options
+@readable
+def run(
+    network: Path, inputs: Path, output: Path, on: str, strict: bool, workers: int | None, cluster: str | None
+) -> None:
+    """Run a compiled NETWORK, or an image, on a batch of inputs.
+
+    Ends with the flags that were raised: where values were cut off or overflowed, and what helps.
+    """
+    if output.suffix != ".npz":
+        raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
+    check_place(output)
+    package = load_package(network) if network.is_dir() else None
+    loaded = package.image if package is not None else load_image(network)
+    given = arrays_of(inputs)
+    ports = given if package is None else package.arrangement.pack(given)
+    batch = check_batch(loaded.inputs, ports)[0]
+    if on != "emulator" and (workers, cluster) != (None, None):
+        raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
+    with several(workers, cluster) as engine:
+        with connect(on, loaded.config) if engine is None else emulator(loaded.config, engine) as device:
+            device.load(loaded)
+            results = run_batch(device, batch, Console(stderr=True))
+            if isinstance(device, LinkedDevice):
+                click.echo(f"inputs travelled {device.way}")
+            flags = device.flags()
+        records = raised(loaded, flags)
+    if package is not None:
+        results = package.finish(given, results)
+    records += not_finite(results)
+    if strict and records:
+        wide_console().print(flag_table(records))
+        click.echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
+        raise click.exceptions.Exit(STRICT_STATUS)
+    arrays: dict[str, Any] = results
+    with replacing(output) as file:
+        np.savez(file, **arrays)
+    click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+    if records:
+        wide_console().print(flag_table(records))
+    else:
+        click.echo("no flags were raised")
+
+
+@main.command()
+@npu
+@click.option("--output", default=Path("build/demo"), show_default=True, type=FOLDER, help="Folder for the results.")
+@click.option("--images", default=64, show_default=True, type=POSITIVE, help="Images on the RTL.")
+@readable
+def demo(preset: str, output: Path, images: int) -> None:
+    """Train and compile a network, and compare emulator and RTL.
+
+    They are compared to the last bit, and the command fails if they differ.
+    """
+    from concord.demo.run import run_demo
+
+    if not run_demo(PRESETS[preset], output, images, Console()):
+        raise click.exceptions.Exit(1)
+
+
+@main.command(name="train-demo")
+@npu
+@click.option("--output", default=Path("build/train-demo"), show_default=True, type=FOLDER, help="For the results.")
+@click.option("--images", type=POSITIVE, help="Images on the RTL; all test images unless given.")
+@readable
+def train_demo(preset: str, output: Path, images: int | None) -> None:
+    """Train a network in block floating point, compile it, and classify on emulator and RTL.
+
+    They are compared to the last bit, and the command fails if they differ.
+    """
+    from concord.demo.training import run_training_demo
+
+    if not run_training_demo(PRESETS[preset], output, images, Console()).comparison.passed:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@npu
+@click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")
+@click.option("--docs", type=FILE, help="Also write them as a page of the documentation.")
+@click.option("--only", multiple=True, metavar="PART", help="Only this part, such as networks or widths; repeatable.")
+@readable
+def bench(preset: str, output: Path, docs: Path | None, only: tuple[str, ...]) -> None:
+    """Measure cycles, speed and sizes.
+
+    These are the figures of the documentation, and take a few minutes.
+    """
+    from concord.bench import PARTS, Results, measure
+
+    if unknown := sorted(set(only) - set(PARTS)):
+        raise ValueError(f"parts must be among {', '.join(PARTS)}, not {', '.join(unknown)}")
+    if docs is not None and only:
+        raise ValueError("--docs must be given without --only, for the page has all parts")
+    console = wide_console()
+    results = Results(f"Preset {preset}, cycles from the counters of the simulated RTL")
+    with console.status("measuring") as status:
+        measure(PRESETS[preset], results, lambda what: status.update(f"measuring: {what}"), only or PARTS)
+    results.save(output)
+    if docs is not None:
+        write_text(docs, results.markdown())
+    results.show(console)
+    console.print(f"written to {output}", soft_wrap=True)

@@ -1,0 +1,177 @@
+"""``concord overflow``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, inputs_of, readable, wide_console
+from concord.cli.compile import input_ranges
+from concord.cli.workers import several, workers_options
+from concord.utils.files import check_place, write_bytes, write_text
+
+if TYPE_CHECKING:
+    from concord.graph.ir import Graph
+    from concord.overflow.kinds import Settings
+    from concord.overflow.results import Analysis
+    from concord.utils.parallel import Engine
+
+_WIDTH = click.IntRange(1, 64)
+_OPERAND = click.IntRange(1, 32)
+
+
+@click.command()
+@click.argument("model", type=THING)
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("-o", "--output", type=FILE, help="A page; JSON and a PNG go beside it. Default: only the terminal.")
+@click.option(
+    "--view",
+    type=click.Choice(["machine", "integers"]),
+    help="machine: the accumulators of a compiled network. integers: quantised layers, one product after the other. "
+    "Default: what MODEL is.",
+)
+@click.option("--samples", default=100, show_default=True, type=POSITIVE, help="Samples to use, from the first on.")
+@click.option("--width", type=_WIDTH, help="Bits of intermediate values. Default: of the NPU, or of the kind.")
+@click.option("--output-width", type=_WIDTH, help="Bits of outputs. Default: of the NPU, or of the kind.")
+@click.option("--threshold", type=click.IntRange(min=0), help="Values of a layer that may overflow. Default: 0.")
+@click.option("--kind", type=click.Choice(["cnn", "dense", "graph", "recurrent", "lstm"]), help="Defaults of integers.")
+@click.option("--input-width", type=_OPERAND, help="Bits of integer inputs. Default: of the kind.")
+@click.option("--weight-width", type=_OPERAND, help="Bits of integer weights. Default: of the kind.")
+@click.option("--rounding", type=click.Choice(["floor", "nearest"]), help="Of floats to integers. Default: floor.")
+@click.option("--clip", is_flag=True, help="Integers: map less than the range if width is unused; values are cut off.")
+@click.option(
+    "--input-range",
+    "ranges",
+    multiple=True,
+    metavar="LOW,HIGH|NAME=LOW,HIGH",
+    help="What an input is within; bounds hold for it. Default: the range of the samples. Repeatable.",
+)
+@workers_options
+@readable
+def overflow(
+    model: Path,
+    inputs: Path,
+    output: Path | None,
+    view: str | None,
+    samples: int,
+    width: int | None,
+    output_width: int | None,
+    threshold: int | None,
+    kind: str | None,
+    input_width: int | None,
+    weight_width: int | None,
+    rounding: str | None,
+    clip: bool,
+    ranges: tuple[str, ...],
+    workers: int | None,
+    cluster: str | None,
+) -> None:
+    """Count how many values of MODEL need how many bits, and which widths are free of overflow.
+
+    MODEL is the folder of a compiled network, whose accumulators are looked at, or an ONNX file, whose layers are
+    mapped on integers and scaled until no more values overflow than the threshold allows. Every product, partial sum
+    and output is counted, beside the bound that holds for every input.
+    """
+    from concord.overflow.kinds import kind_of, settings_of
+    from concord.overflow.picture import picture
+
+    view = view or ("machine" if model.is_dir() else "integers")
+    only = {"--kind": kind, "--input-width": input_width, "--weight-width": weight_width, "--rounding": rounding}
+    wrong = [name for name, value in {**only, "--clip": clip or None}.items() if value is not None]
+    if view == "machine" and wrong:
+        raise ValueError(f"{', '.join(wrong)} must be given with --view integers: the NPU has formats of its own")
+    for suffix in (".html", ".json", ".png"):
+        if output is not None:
+            check_place(output.with_suffix(suffix))
+    graph = _graph(model)
+    given = inputs_of(graph, arrays_of(inputs))
+    given = {name: values[:samples] for name, values in given.items()}
+    limits = input_ranges(ranges, graph)
+    with several(workers, cluster) as engine, Console(stderr=True).status("counting"):
+        if view == "machine":
+            analysis = _machine(model, given, limits, width, output_width, threshold or 0, engine)
+        else:
+            settings = settings_of(kind or kind_of(graph)).replace(
+                width=width,
+                output_width=output_width,
+                threshold=threshold,
+                input_width=input_width,
+                weight_width=weight_width,
+                rounding=rounding,
+                clip=clip or None,
+            )
+            analysis = _integers(graph, given, limits, kind, settings, model.stem, engine)
+    _show(analysis)
+    if output is not None:
+        from concord.overflow.page import render
+
+        write_text(output.with_suffix(".html"), render(analysis))
+        write_text(output.with_suffix(".json"), analysis.to_json())
+        write_bytes(output.with_suffix(".png"), picture(analysis))
+    files = "" if output is None else f"{output.with_suffix('.html')}, .json, .png: "
+    click.echo(f"{files}{analysis.summary}")
+
+
+def _graph(model: Path) -> Graph:
+    from concord.frontend import import_model
+    from concord.frontend.load import one_file
+    from concord.networks.folder import MODEL, NETWORK_FOLDER
+
+    return import_model(NETWORK_FOLDER.read(model)[MODEL] if model.is_dir() else one_file(model))
+
+
+def _machine(
+    model: Path,
+    inputs: dict[str, object],
+    ranges: dict[str, tuple[float, float]],
+    width: int | None,
+    output_width: int | None,
+    threshold: int,
+    engine: Engine | None,
+) -> Analysis:
+    from concord.networks.folder import load_package
+    from concord.overflow.compiled import analyse_machine
+
+    if not model.is_dir():
+        raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
+    return analyse_machine(
+        load_package(model),
+        inputs,  # type: ignore[arg-type]
+        ranges=ranges,
+        width=width,
+        output_width=output_width,
+        threshold=threshold,
+        name=model.resolve().name,
+        engine=engine,
+    )
+
+
+def _integers(
+    graph: Graph,
+    inputs: dict[str, object],
+    ranges: dict[str, tuple[float, float]],
+    kind: str | None,
+    settings: Settings,
+    name: str,
+    engine: Engine | None,
+) -> Analysis:
+    from concord.overflow.quantised import analyse_integers
+
+    given: Any = inputs
+    return analyse_integers(graph, given, kind=kind, settings=settings, ranges=ranges, name=name, engine=engine)
+
+
+def _show(analysis: Analysis) -> None:
+    from concord.overflow.show import layer_table, width_plot
+
+    console = wide_console()
+    console.print(layer_table(analysis))
+    for checked in ("intermediate", "output"):
+        console.print(width_plot(analysis, checked), soft_wrap=True)
+    for layer in analysis.overflowing:
+        count = layer.overflows(analysis.width, analysis.output_width)
+        storages = f"storages of {analysis.width} and {analysis.output_width} bits"
+        click.echo(f"{layer.name}: {count:,} values leave {storages}", err=True)

@@ -1,0 +1,98 @@
+"""``concord prove``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, readable, wide_console
+from concord.prove.facts import Proof
+from concord.utils.files import check_place, write_text
+
+#: Exit status if anything differs.
+STATUS = 1
+
+
+@click.command()
+@click.argument("net", type=THING)
+@click.option("-i", "--input", "inputs", type=EXISTING, help="npz file: a batch for every input; default: random ones.")
+@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Samples to make, or to use.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Of random samples.")
+@click.option(
+    "--with", "only", metavar="NAMES", help="numpy,onnx,torch,reference,rtl: these only. Default: all there are."
+)
+@click.option(
+    "--rtl-samples", default=1, show_default=True, type=click.IntRange(min=0), help="Runs on RTL and reference machine."
+)
+@click.option("-o", "--output", type=FILE, help="The page; default: prove.html in NET or beside it. JSON goes beside.")
+@readable
+def prove(
+    net: Path, inputs: Path | None, samples: int, seed: int, only: str | None, rtl_samples: int, output: Path | None
+) -> None:
+    """Compare NET, a compiled network or an image, on all implementations with the emulator, value by value.
+
+    Exit status 1 if anything differs.
+    """
+    from concord.prove import IMPLEMENTATIONS
+    from concord.prove import prove as compare
+    from concord.prove.page import render
+
+    names = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    if unknown := [name for name in names or () if name not in IMPLEMENTATIONS]:
+        raise ValueError(f"--with must be of {', '.join(IMPLEMENTATIONS)}, not {unknown[0]!r}")
+    page = output or (net / "prove.html" if net.is_dir() else net.with_suffix(".prove.html"))
+    facts = page.with_suffix(".json")
+    for path in (page, facts):
+        check_place(path)
+    given = None if inputs is None else arrays_of(inputs)
+    with Console(stderr=True).status("deriving") as status:
+        proof = compare(
+            net, given, samples=samples, machine_samples=rtl_samples, only=names, seed=seed, say=status.update
+        )
+    write_text(page, render(proof))
+    write_text(facts, proof.to_json())
+    show(proof)
+    click.echo(f"{page}, {facts.name}")
+    if proof.count.different:
+        raise click.exceptions.Exit(STATUS)
+
+
+def show(proof: Proof) -> None:
+    """The table on the terminal."""
+    console = wide_console()
+    table = Table(title=f"{proof.name}: {proof.samples} samples ({proof.given}), {proof.npu}", box=box.SIMPLE_HEAD)
+    table.add_column("emulator and", no_wrap=True)
+    for column in ("samples", "values compared", "different", "s"):
+        table.add_column(column, justify="right")
+    table.add_column("by")
+    for one in proof.comparisons:
+        count = one.count
+        table.add_row(
+            one.label,
+            f"{one.samples:,}",
+            f"{count.values:,}",
+            f"{count.different:,}",
+            f"{one.seconds:.1f}",
+            one.version,
+        )
+    console.print(table)
+    for one in proof.comparisons:
+        if one.first is not None:
+            console.print(f"{one.label} differs first in {one.first.text}", soft_wrap=True)
+        for note in one.notes:
+            console.print(f"{one.label}: {note}", soft_wrap=True)
+    for name, why in proof.left_out.items():
+        console.print(f"{labels_of(name)}: not run, {why}", soft_wrap=True)
+    total = proof.count
+    console.print(f"{total.values:,} values compared, {total.different:,} different")
+
+
+def labels_of(name: str) -> str:
+    """What people call an implementation."""
+    from concord.prove.run import labels
+
+    return labels()[name]

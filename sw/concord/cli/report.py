@@ -1,0 +1,48 @@
+"""``concord report``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from concord.cli.common import EXISTING, FILE, POSITIVE, arrays_of, inputs_of, readable
+from concord.utils.files import check_place, write_text
+
+
+@click.command()
+@click.argument("network", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option("-o", "--output", type=FILE, help="The page; default: report.html in NETWORK. JSON goes beside it.")
+@click.option(
+    "--on", default="emulator", show_default=True, type=click.Choice(["emulator", "rtl"]), help="rtl adds cycles."
+)
+@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Samples to use, from the first on.")
+@readable
+def report(network: Path, inputs: Path, output: Path | None, on: str, samples: int) -> None:
+    """Say what became of every layer of a compiled NETWORK: formats, errors, saturation, steps, memory.
+
+    Writes a page that needs nothing else, and the same facts as JSON.
+    """
+    from concord.host import connect
+    from concord.networks.folder import recompile
+    from concord.report import analyse, render
+
+    page = output or network / "report.html"
+    facts = page.with_suffix(".json")
+    for path in (page, facts):
+        check_place(path)
+    compiled = recompile(network)
+    given = {name: values[:samples] for name, values in inputs_of(compiled.graph, arrays_of(inputs)).items()}
+    with Console(stderr=True).status("running the network up to every layer"):
+        if on == "rtl":
+            with connect(on, compiled.image.config) as device:
+                analysis = analyse(compiled, given, device)
+        else:
+            analysis = analyse(compiled, given)
+    analysis = replace(analysis, name=network.resolve().name)
+    write_text(page, render(analysis))
+    write_text(facts, analysis.to_json())
+    click.echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")

@@ -1,0 +1,21 @@
+"""Images: what is loaded into an NPU, with ports, phases and memory contents, and how they are packed and stored."""
+
+from concord.image.container import ImageError
+from concord.image.image import LOADABLE, Image, Segment, hex_files
+from concord.image.packing import pack_depthwise, pack_matrix, pack_vectors
+from concord.image.phases import Part, Phase
+from concord.image.ports import Port
+
+__all__ = [
+    "LOADABLE",
+    "Image",
+    "ImageError",
+    "Part",
+    "Phase",
+    "Port",
+    "Segment",
+    "hex_files",
+    "pack_depthwise",
+    "pack_matrix",
+    "pack_vectors",
+]

@@ -1,0 +1,252 @@
+"""The memory sheet of one program: which name lies where in which memory, and what the constants are.
+
+Allots addresses from 0 upwards in the order of the calls. Nothing fails while allotting; :meth:`Sheet.check` says
+everything that does not fit at once, with the largest tenants of every memory that overflows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.functions.tables import Table, TableSet, standard_table
+from concord.image import Image, Part, Phase, Port, Segment
+from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
+from concord.program import Span, verify_phases
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
+
+Floats = npt.NDArray[np.float64]
+
+_LISTED = 5
+
+
+class CapacityError(ValueError):
+    """A program that does not fit into the memories of a configuration.
+
+    Parameters
+    ----------
+    message : str
+        Why.
+    short : dict, optional
+        Words that there are and that are needed, by the memory that is too small.
+    """
+
+    def __init__(self, message: str, short: Mapping[RegionId, tuple[int, int]] | None = None):
+        self.short = dict(short or {})
+        super().__init__(message)
+
+    @property
+    def excess(self) -> float:
+        """How many times the words that there are it takes, in the memory that is worst off."""
+        return max((need / have for have, need in self.short.values()), default=1.0)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One tenant of a memory: ``count`` words from ``addr`` on."""
+
+    name: str
+    region: RegionId
+    addr: int
+    count: int
+    doc: str
+
+    @property
+    def span(self) -> Span:
+        """The words it occupies."""
+        return Span(self.region, self.addr, self.count)
+
+
+@dataclass
+class Sheet:
+    """Tenants of the memories of ``config``, by name."""
+
+    config: NpuConfig
+    items: dict[str, Item] = field(default_factory=dict)
+    inputs: list[Port] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    segments: list[Callable[[], Segment]] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
+    _used: dict[RegionId, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = TableSet(self.config)
+
+    def __getitem__(self, name: str) -> int:
+        """Address of a tenant."""
+        return self.items[name].addr
+
+    def tiles(self, elements: int) -> int:
+        """Native vectors that hold ``elements``."""
+        return -(-elements // self.config.native)
+
+    def allot(self, name: str, region: RegionId, count: int, doc: str = "") -> int:
+        """Give ``count`` words of a memory to ``name`` and return the first address."""
+        if name in self.items:
+            raise ValueError(f"name must be new, not {name!r}")
+        addr = self._used.get(region, 0)
+        self._used[region] = addr + count
+        self.items[name] = Item(name, region, addr, count, doc)
+        return addr
+
+    def wide(self, name: str, count: int, doc: str = "") -> int:
+        """Allot wide vectors."""
+        return self.allot(name, RegionId.WIDE, count, doc)
+
+    def narrow(self, name: str, count: int, doc: str = "") -> int:
+        """Allot narrow vectors."""
+        return self.allot(name, RegionId.NARROW, count, doc)
+
+    def constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
+        """Allot wide vectors that hold ``values``, padded with zeros."""
+        words = pack_vectors(values, self.config)
+        addr = self.wide(name, len(words), doc)
+        self._load(name, RegionId.WIDE, addr, lambda: words)
+        return addr
+
+    def input(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
+        """Allot vectors, wide unless told otherwise, for a tensor that is written before every run."""
+        return self._port(self.inputs, name, shape, doc, region)
+
+    def output(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
+        """Allot vectors, wide unless told otherwise, for a tensor that is read after every run."""
+        return self._port(self.outputs, name, shape, doc, region)
+
+    def _port(self, ports: list[Port], name: str, shape: tuple[int, ...], doc: str, region: RegionId) -> int:
+        addr = self.allot(name, region, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
+        ports.append(Port(name, region, addr, shape))
+        return addr
+
+    def matrix(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+        """Allot a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution.
+
+        ``mant`` are the bits of the mantissas, if fewer than those of the configuration.
+        """
+        count = matrix_words(self.config, weight.shape[0], weight.shape[-1], math.prod(weight.shape[1:-1]))
+        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
+        return addr
+
+    def depthwise(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+        """Allot the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
+        count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
+        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        start = addr * self.config.rows
+        self._load(name, RegionId.MATRIX, start, lambda: pack_depthwise(weight, self.config, mant=mant))
+        return addr
+
+    def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:
+        """Note what is loaded; packed only when an image is made, after the check that everything fits."""
+        self.constants.add(name)
+        self.segments.append(lambda: Segment.from_words(region, start, words(), self.config))
+
+    def table(self, name: str, table: Table, doc: str = "") -> int:
+        """Store a table and return its slot; equal tables share one."""
+        if name in self.items:
+            raise ValueError(f"name must be new, not {name!r}")
+        try:
+            slot = self.tables.add(table)
+        except ValueError as error:
+            raise CapacityError(f"does not fit into {self.config.name}: {error}") from error
+        self.constants.add(name)
+        self.items[name] = Item(name, RegionId.SLOTS, slot, 1, doc or f"{name}, {len(table.entries)} entries")
+        return slot
+
+    def sigmoid_tables(self) -> None:
+        """Store the tables ``sigm`` and ``tanh``, each in half of the table memory."""
+        room = self.config.table_depth // 2
+        self.table("sigm", standard_table("sigmoid", self.config, room), "sigmoid")
+        self.table("tanh", standard_table("tanh", self.config, room), "hyperbolic tangent")
+
+    def map(self) -> list[dict[str, Any]]:
+        """Where every tenant lies: memory, address, words (of all tile engines, in matrix memory), name, doc."""
+        return [
+            {
+                "memory": item.region.name.lower(),
+                "address": item.addr,
+                "words": item.count,
+                "name": item.name,
+                "doc": item.doc,
+            }
+            for item in self.items.values()
+        ]
+
+    def image(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
+        """The image of a program on this sheet, after proving the program sound; its metadata have the :meth:`map`.
+
+        Raises
+        ------
+        CapacityError
+            With everything that does not fit.
+        ValueError
+            With everything that :func:`concord.program.verify` finds.
+        """
+        self.check(len(words))
+        tables = [
+            Segment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
+            Segment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
+        ]
+        image = Image(
+            config=self.config,
+            program=tuple(words),
+            segments=(*(make() for make in self.segments), *(part for part in tables if part.count)),
+            inputs=tuple(self.inputs),
+            outputs=tuple(self.outputs),
+            phases=tuple(self.phases),
+            metadata={"map": self.map()} | (metadata or {}),
+        )
+        problems = verify_phases(
+            words,
+            self.config,
+            [
+                (phase.pc, _spans(phase.inputs, self.inputs), _spans(phase.outputs, self.outputs))
+                for phase in image.schedule()
+            ],
+            constants=[self.items[name].span for name in sorted(self.constants)],
+        )
+        if problems:
+            raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
+        return image
+
+    def used(self, region: RegionId) -> int:
+        """Words that are taken."""
+        return self._used.get(region, 0)
+
+    def check(self, program_words: int = 0) -> None:
+        """Raise :class:`CapacityError` with everything that does not fit."""
+        config = self.config
+        memories = {
+            RegionId.PROGRAM: ("program memory", config.program_depth, program_words, "words"),
+            RegionId.MATRIX: ("matrix memory", config.matrix_depth, self.used(RegionId.MATRIX), "words"),
+            RegionId.NARROW: ("narrow memory", config.narrow_depth, self.used(RegionId.NARROW), "vectors"),
+            RegionId.WIDE: ("wide memory", config.wide_depth, self.used(RegionId.WIDE), "vectors"),
+        }
+        short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
+        if short:
+            problems = [
+                f"{title} has {have} {unit}, but {need} are needed{self._tenants(region)}"
+                for region, (title, have, need, unit) in short.items()
+            ]
+            raise CapacityError(
+                f"does not fit into {config.name}: " + "; ".join(problems),
+                {region: (have, need) for region, (_, have, need, _) in short.items()},
+            )
+
+    def _tenants(self, region: RegionId) -> str:
+        """The largest tenants of a memory."""
+        tenants = sorted((i for i in self.items.values() if i.region is region), key=lambda i: -i.count)
+        listed = ", ".join(f"{item.name} {item.count}" for item in tenants[:_LISTED])
+        more = f" and {len(tenants) - _LISTED} more" if len(tenants) > _LISTED else ""
+        return f" ({listed}{more})" if listed else ""
+
+
+def _spans(parts: Iterable[Part], ports: Iterable[Port]) -> list[Span]:
+    regions = {port.name: port.region for port in ports}
+    return [Span(regions[part.port], part.address, part.count) for part in parts]

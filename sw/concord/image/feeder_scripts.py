@@ -1,0 +1,415 @@
+"""Batches for the feeder: scripts, the bytes that are sent, and in which of its formats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.golden.blocks import quantize
+from concord.image.feeder_layout import Feed, Feeding
+from concord.image.phases import Phase
+from concord.image.ports import Port
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, FeedOp, feed_word
+from concord.spec.link import TARGET
+from concord.spec.memmap import RegionId
+
+Bytes = NDArray[np.uint8]
+Ports = tuple[Sequence[Port], Sequence[Port]]
+
+#: Bytes that must fit into the inbox beside what is being laid out.
+_LEAST_CHUNK = 64
+
+
+class FeedError(ValueError):
+    """Why the host has to lay out inputs."""
+
+
+class Format(Enum):
+    """What an element is on the link."""
+
+    CODED = "a byte for an element, one of at most 256 values"
+    BLOCKS = "a mantissa for an element, an exponent for a vector"
+    HALF = "two bytes for an element"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Lines of windows that one ``FILL`` lays out.
+
+    Parameters
+    ----------
+    phase : int
+        In which phase.
+    first, count, address : int
+        Its lines of windows, and where their first vector goes.
+    top, end : int
+        Lines of the image that it begins with, and that the next one begins with.
+    """
+
+    phase: int
+    first: int
+    count: int
+    address: int
+    top: int
+    end: int
+
+
+class Fill:
+    """One input in one format.
+
+    Parameters
+    ----------
+    feed : Feed
+        Its layout.
+    port : Port
+        Where it goes.
+    kind : Format
+        What its elements are.
+    config : NpuConfig
+        Of the device.
+
+    Raises
+    ------
+    FeedError
+        If it cannot have this format.
+    """
+
+    def __init__(self, feed: Feed, port: Port, kind: Format, config: NpuConfig):
+        found = feed.in_vectors(config.native) if kind is Format.BLOCKS else feed
+        if found is None or (kind is Format.BLOCKS and port.region is not RegionId.NARROW):
+            raise FeedError(f"elements of {feed.port!r} have no exponent of their own")
+        self.feed, self.port, self.kind, self.config = found, port, kind, config
+        self.size = {Format.CODED: 1, Format.BLOCKS: config.mantissa_bytes, Format.HALF: 2}[kind]
+        channels = found.image[2]
+        self.headers = -(-channels // config.native) if kind is Format.BLOCKS else 0
+        #: Bytes of a position, and of a line.
+        self.pixel = channels * self.size + self.headers
+        self.line = found.image[1] * self.pixel
+
+    @property
+    def total(self) -> int:
+        """Bytes of a sample."""
+        return self.feed.image[0] * self.line
+
+    def span(self) -> int:
+        """Most bytes that must be in the inbox at a time."""
+        feed = self.feed
+        if feed.single:
+            return 2
+        reach = (feed.kernel[0] - 1) * feed.dilation[0] + 1
+        last = feed.origin[0] + (feed.windows[0] - 1) * feed.stride[0]
+        before = -feed.origin[1] * self.pixel  # lines are let go as far as the first window reaches
+        return max(reach, feed.image[0] - max(last, 0)) * self.line + max(before, 0)
+
+    def rows(self, schedule: Sequence[Phase]) -> list[Rows]:
+        """What is laid out when; :class:`FeedError` if a part is not made of whole lines of windows."""
+        feed, name = self.feed, self.port.name
+        parts = [(k, part) for k, phase in enumerate(schedule) for part in phase.inputs if part.port == name]
+        per_line = feed.windows[1] * -(-feed.lanes // self.config.native)
+        firsts = [part.first for _, part in parts]
+        whole = not any(part.first % per_line or part.count % per_line for _, part in parts)
+        if not whole or firsts != [sum(part.count for _, part in parts[:k]) for k in range(len(parts))]:
+            raise FeedError(f"{name!r} comes in parts that are no whole lines of windows, one after the other")
+        tops = [max(0, feed.origin[0] + first // per_line * feed.stride[0]) for first in firsts] + [feed.image[0]]
+        return [
+            Rows(phase, part.first // per_line, part.count // per_line, part.address, *tops[k : k + 2])
+            for k, (phase, part) in enumerate(parts)
+        ]
+
+    def words(self, rows: Rows) -> list[int]:
+        """Words of a script that lay out lines of windows; :class:`FeedError` if they are too large for its fields."""
+        feed, pixel = self.feed, self.pixel
+        height, width, channels = feed.image
+        ring = 2 * self.config.inbox - 1
+        y0 = feed.origin[0] + rows.first * feed.stride[0] - rows.top
+        reach = y0 + (rows.count - 1) * feed.stride[0] + (feed.kernel[0] - 1) * feed.dilation[0]
+        below = height if reach < height - rows.top else height - rows.top  # the same in as many words as it can be
+        fields = (
+            (FeedOp.WINDOW, dict(zip(("kh", "kw", "dil_y", "dil_x"), (*feed.kernel, *feed.dilation), strict=True))),
+            (FeedOp.SLIDE, {"step_y": feed.stride[0], "step_x": feed.stride[1], "y0": y0, "x0": feed.origin[1]}),
+            (FeedOp.IMAGE, {"height": below, "width": width}),
+            (FeedOp.SIZE, {"rows": rows.count, "cols": feed.windows[1], "channels": channels}),
+            (FeedOp.TAPS, {"tap_y": feed.dilation[0] * self.line & ring, "tap_x": feed.dilation[1] * pixel & ring}),
+            (FeedOp.MOVES, {"move_y": feed.stride[0] * self.line & ring, "move_x": feed.stride[1] * pixel & ring}),
+            (FeedOp.START, {"start": (y0 * self.line + feed.origin[1] * pixel) & ring, "border": feed.border}),
+            (FeedOp.TARGET, {"target": rows.address, **self._flags()}),
+            (FeedOp.FILL, {"advance": (rows.end - rows.top) * self.line & ring}),
+        )
+        try:
+            return [feed_word(op, **values) for op, values in fields]
+        except ValueError as error:
+            raise FeedError(f"windows of {self.port.name!r} are too large for a script: {error}") from error
+
+    def _flags(self) -> dict[str, int]:
+        return {
+            "wide": self.port.region is RegionId.WIDE,
+            "double": self.size == 2,
+            "coded": self.kind is Format.CODED,
+            "blocks": self.kind is Format.BLOCKS,
+        }
+
+    def encode(self, raw: NDArray[np.uint16], codes: NDArray[np.uint16]) -> Bytes:
+        """Bytes ``[batch, total]`` of elements ``[batch, elements]``."""
+        if self.kind is Format.CODED:
+            return np.searchsorted(codes, raw).astype(np.uint8)
+        if self.kind is Format.HALF:
+            return raw.astype("<u2").view(np.uint8).reshape(len(raw), -1)
+        native, lanes = self.config.native, self.feed.image[2]
+        tiles, size = self.headers, self.size
+        padded = np.zeros((len(raw), raw.shape[1] // lanes, tiles * native), np.uint16)
+        padded[..., :lanes] = raw.reshape(len(raw), -1, lanes)
+        padded[..., lanes:] = padded[..., lanes - 1 : lanes]
+        blocks = quantize(padded.reshape(len(raw), -1, native), self.config.act)
+        mant = blocks.mant.astype(np.int8 if size == 1 else "<i2")
+        laid = np.concatenate(
+            [blocks.exp.astype(np.int8).view(np.uint8)[..., None], mant.view(np.uint8).reshape(*mant.shape[:2], -1)], -1
+        ).reshape(len(raw), -1, tiles * (1 + size * native))
+        return laid[..., : tiles + size * lanes].reshape(len(raw), -1)
+
+
+@dataclass(frozen=True)
+class Send:
+    """Vectors of an output that are sent alike.
+
+    Parameters
+    ----------
+    port : Port
+        The output.
+    first, count, address : int
+        Its vectors, and where they begin.
+    lanes : int
+        Elements of each that are sent.
+    size : int
+        Bytes of each.
+    """
+
+    port: Port
+    first: int
+    count: int
+    address: int
+    lanes: int
+    size: int
+
+    @property
+    def word(self) -> int:
+        """The word of a script; ``ValueError`` if something is too large for it."""
+        narrow = self.port.region is RegionId.NARROW
+        where = {"source": self.address, "vectors": self.count}
+        return feed_word(FeedOp.SEND, **where, lanes=self.lanes, narrow=narrow)
+
+
+@dataclass(frozen=True)
+class Route:
+    """How samples go through the feeder.
+
+    Parameters
+    ----------
+    script : tuple of int
+        Words that carry out one sample.
+    fills : tuple of Fill
+        Inputs, in the order of the ports.
+    chunk : int
+        Most bytes that are sent at a time.
+    coming : int
+        Bytes of a sample.
+    sends : tuple of tuple of Send
+        By phase: what a sample gives back.
+    """
+
+    script: tuple[int, ...]
+    fills: tuple[Fill, ...]
+    chunk: int
+    coming: int
+    sends: tuple[tuple[Send, ...], ...]
+
+    @property
+    def results(self) -> int:
+        """Bytes that a sample gives back."""
+        return sum(send.count * send.size for phase in self.sends for send in phase)
+
+    @property
+    def text(self) -> str:
+        """What travels, in words."""
+        return ", ".join(f"{fill.port.name}: {fill.total} bytes, {fill.kind.value}" for fill in self.fills)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A batch on its way through the feeder.
+
+    Parameters
+    ----------
+    route : Route
+        How.
+    data : bytes
+        Raw inputs of all samples.
+    codes : tuple of int
+        The code book.
+    """
+
+    route: Route
+    data: bytes
+    codes: tuple[int, ...]
+
+
+def route(feeding: Feeding, schedule: Sequence[Phase], ports: Ports, few: Collection[str], config: NpuConfig) -> Route:
+    """How samples of an image go through the feeder.
+
+    Parameters
+    ----------
+    feeding : Feeding
+        Of the image.
+    schedule : sequence of Phase
+        Of the image.
+    ports : pair
+        Its inputs and outputs.
+    few : collection of str
+        Inputs whose elements have, all together, at most 256 values.
+    config : NpuConfig
+        Of the device.
+
+    Raises
+    ------
+    FeedError
+        If the host has to lay out the inputs; the message says why.
+    """
+    feeds, (inputs, outputs) = {feed.port: feed for feed in feeding.feeds}, ports
+    if not config.inbox:
+        raise FeedError(f"{config.name} has no inbox")
+    if not inputs:
+        raise FeedError("there are no inputs")
+    if missing := [port.name for port in inputs if port.name not in feeds]:
+        raise FeedError(f"the image does not say how {', '.join(missing)} is laid out on the device")
+    if len(schedule) > 1 and len(inputs) > 1:
+        raise FeedError("several inputs come in several phases")
+    fills = tuple(_narrowest(feeds[port.name], port, port.name in few, config) for port in inputs)
+    words: dict[int, list[int]] = {}
+    for fill in fills:
+        for rows in fill.rows(schedule):
+            words.setdefault(rows.phase, []).extend(fill.words(rows))
+    for exact in (True, False):
+        sends = tuple(tuple(_sends(feeding, phase, outputs, exact, config)) for phase in schedule)
+        script = _script(schedule, sends, words)
+        if len(script) <= SCRIPT_DEPTH:
+            break
+    else:
+        raise FeedError(f"its script has {len(script)} words, and there is room for {SCRIPT_DEPTH}")
+    room = config.inbox - 1 - max(fill.span() for fill in fills)
+    chunk = min(room, config.max_payload - TARGET.nbytes)
+    if chunk < min(_LEAST_CHUNK, config.inbox // 2):
+        raise FeedError(f"windows reach over {config.inbox - 1 - room} bytes, and the inbox has {config.inbox}")
+    return Route(script, fills, chunk, sum(fill.total for fill in fills), sends)
+
+
+def _narrowest(feed: Feed, port: Port, few: bool, config: NpuConfig) -> Fill:
+    """The format with the fewest bytes."""
+    found = []
+    for kind in (Format.HALF, Format.BLOCKS, *([Format.CODED] if few else [])):
+        try:
+            found.append(Fill(feed, port, kind, config))
+        except FeedError:
+            continue
+    return min(found, key=lambda fill: fill.total)
+
+
+def _sends(feeding: Feeding, phase: Phase, outputs: Sequence[Port], exact: bool, config: NpuConfig) -> Iterator[Send]:
+    """Outputs of a phase: vectors with as many elements together, or all of an output alike."""
+    places = {port.name: port for port in outputs}
+    for part in phase.outputs:
+        port = places[part.port]
+        lanes = feeding.lanes.get(part.port, (config.native,) * port.vectors(config))
+        mine = lanes[part.first : part.first + part.count]
+        at = 0
+        for count, same in groupby(mine) if exact else [(max(mine), iter(mine))]:
+            vectors = len(list(same))
+            size = 2 * count if port.region is RegionId.WIDE else 1 + count * config.mantissa_bytes
+            yield Send(port, part.first + at, vectors, part.address + at, count, size)
+            at += vectors
+
+
+def _script(
+    schedule: Sequence[Phase], sends: Sequence[Sequence[Send]], words: Mapping[int, list[int]]
+) -> tuple[int, ...]:
+    """Words for all phases; :class:`FeedError` if something is too large for them."""
+    script = []
+    try:
+        for k, phase in enumerate(schedule):
+            script += [*words.get(k, []), feed_word(FeedOp.RUN, pc=phase.pc), *(send.word for send in sends[k])]
+    except ValueError as error:
+        raise FeedError(f"outputs are too large for a script: {error}") from error
+    return tuple(_shorter([*script, feed_word(FeedOp.END)]))
+
+
+def _shorter(words: Sequence[int]) -> list[int]:
+    """Without words that set what is set already."""
+    kept: list[int] = []
+    state: dict[int, int] = {}
+    for word in words:
+        op = FeedOp(word & 15)
+        if op in (FeedOp.TARGET, FeedOp.FILL, FeedOp.RUN, FeedOp.SEND, FeedOp.END) or state.get(op) != word:
+            kept.append(word)
+        state[op] = word
+    return kept
+
+
+def stream(
+    feeding: Feeding,
+    schedule: Sequence[Phase],
+    ports: Ports,
+    batch: Mapping[str, NDArray[np.float64]],
+    config: NpuConfig,
+) -> Stream:
+    """A batch as the feeder takes it.
+
+    Parameters
+    ----------
+    feeding, schedule, ports, config
+        As for :func:`route`.
+    batch : mapping
+        Values of the inputs, ``[batch, *port.shape]``.
+
+    Raises
+    ------
+    FeedError
+        If the host has to lay out the inputs; the message says why.
+    """
+    route(feeding, schedule, ports, (), config)  # whether it can be done at all
+    raws = {}
+    for feed in feeding.feeds:
+        raw = feeding.raw(feed, batch[feed.port], config.native)
+        if raw is None:
+            raise FeedError(f"an element of {feed.port!r} is in several windows, and is not the same in all of them")
+        raws[feed.port] = raw
+    codes, few = _code_book(raws)
+    found = route(feeding, schedule, ports, few, config)
+    whole = np.concatenate([fill.encode(raws[fill.port.name], codes) for fill in found.fills], axis=1)
+    used = any(fill.kind is Format.CODED for fill in found.fills)
+    return Stream(found, whole.tobytes(), tuple(int(code) for code in codes) if used else ())
+
+
+def few_of(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[str, ...]:
+    """Inputs whose elements have, all together, at most 256 values."""
+    return _code_book(raws)[1]
+
+
+def _code_book(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[NDArray[np.uint16], tuple[str, ...]]:
+    """Values that elements have, and the inputs to which the elements belong."""
+    codes: NDArray[np.uint16] = np.zeros(0, np.uint16)
+    few: list[str] = []
+    for name, raw in raws.items():
+        both = np.union1d(codes, np.unique(raw))
+        if len(both) <= CODES_DEPTH:
+            codes = both
+            few.append(name)
+    return codes, tuple(few)
+
+
+def half_outbox(config: NpuConfig) -> int:
+    """Results that are read at a time: while they can still be asked for again, as many can be made."""
+    return config.inbox // OUTBOX_SHARE // 2

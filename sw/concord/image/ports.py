@@ -1,0 +1,80 @@
+"""Inputs and outputs of an image: where their tensors lie in the vector memories, and the conversion both ways."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from concord.golden import half
+from concord.golden.blocks import quantize, to_half
+from concord.image.packing import from_vectors, to_vectors
+from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
+from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output tensor in a vector memory.
+
+    The last dimension of ``shape`` is padded to native vectors, which follow each other in the order of the other
+    dimensions.
+
+    Parameters
+    ----------
+    name : str
+        Name of the tensor.
+    region : RegionId
+        ``WIDE`` or ``NARROW``.
+    address : int
+        Address of the first vector; in an image in phases, every part has an address of its own.
+    shape : tuple of int
+        Shape of the tensor.
+    dtype : str
+        numpy type of the tensor on the host's side.
+    """
+
+    name: str
+    region: RegionId
+    address: int
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.region not in (RegionId.WIDE, RegionId.NARROW):
+            raise ValueError(f"region of {self.name} must be WIDE or NARROW, not {self.region!r}")
+        if any(size < 1 for size in self.shape):
+            raise ValueError(f"shape of {self.name} must have positive dimensions, not {self.shape}")
+        np.dtype(self.dtype)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the tensor."""
+        return math.prod(self.shape)
+
+    def vectors(self, config: NpuConfig) -> int:
+        """Native vectors in memory."""
+        last = self.shape[-1] if self.shape else 1
+        return self.elements // last * -(-last // config.native)
+
+    def encode(self, values: ArrayLike, config: NpuConfig) -> list[int]:
+        """Words to write for a tensor; a narrow port converts with dynamic exponents, nearest even."""
+        given = np.asarray(values, dtype=np.float64)
+        if given.shape != self.shape:
+            raise ValueError(f"{self.name} must have shape {self.shape}, not {given.shape}")
+        vectors = to_vectors(half.encode(given), config)
+        if self.region == RegionId.WIDE:
+            return to_integers(pack_words(config.wide_word, elem=vectors))
+        blocks = quantize(vectors, config.act)
+        return to_integers(pack_words(config.narrow_word, mant=blocks.mant, exp=blocks.exp))
+
+    def decode(self, words: list[int], config: NpuConfig) -> NDArray[Any]:
+        """The tensor held by words that were read."""
+        layout = config.wide_word if self.region == RegionId.WIDE else config.narrow_word
+        values = unpack_words(layout, to_bytes(words, layout.nbytes))
+        bits = values["elem"].astype(np.uint16) if "elem" in values else to_half(values["mant"], values["exp"])
+        return half.decode(from_vectors(bits, self.shape, config)).astype(self.dtype)

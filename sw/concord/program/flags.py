@@ -1,0 +1,171 @@
+"""Sticky flags in the terms of a user: which layer raised them, what that means, and what helps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ldexp
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from rich import box
+from rich.table import Table
+
+from concord.image import Image
+from concord.program.assembler import describe
+from concord.spec import isa
+from concord.spec.formats import HALF_MAX, Flag
+from concord.spec.isa import Op
+from concord.spec.memmap import RegionId
+
+#: What a flag means to the numbers, and what helps.
+_TEXTS = {
+    Flag.ACC_OVERFLOW: (
+        "a sum, or a part of one in a narrow register, is beyond the accumulator and was cut off at its limit",
+        "smaller inputs or weights, or an NPU with a wider accumulator (compile --accumulator; acc_width)",
+    ),
+    Flag.HALF_OVERFLOW: (
+        f"a result is beyond {HALF_MAX:g}, the greatest binary16 number, and became an infinity",
+        f"smaller inputs or weights: values between layers must stay below {HALF_MAX:g}",
+    ),
+    Flag.NONFINITE: (
+        f"an infinity or NaN came in and was taken for ±{HALF_MAX:g} or 0",
+        f"finite inputs below {HALF_MAX:g}; look at the layers before that have HALF_OVERFLOW",
+    ),
+    Flag.SATURATED: (
+        "values are beyond the static exponent of the result and were cut off",
+        "calibrate with samples that cover such values",
+    ),
+    Flag.TABLE_CLAMPED: (
+        "values are beyond a table and were cut off",
+        "calibrate with samples that cover such values, or give their --input-range",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A flag that a chain raised.
+
+    Parameters
+    ----------
+    layer : str
+        Name of the layer; empty in an image that has none.
+    address : int or None
+        Of the ``v_rd`` of the chain; ``None`` if it is about a result.
+    instruction : str
+        That instruction as text.
+    flag : str
+        Name of the flag, ``"NOT_FINITE"`` for results.
+    meaning, advice : str
+        For people.
+    """
+
+    layer: str
+    address: int | None
+    instruction: str
+    flag: str
+    meaning: str
+    advice: str
+
+    @property
+    def where(self) -> str:
+        """The layer, or the instruction."""
+        return _where(self.layer, self.address, self.instruction)
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        return f"{self.where}: {self.flag}, {self.meaning}"
+
+
+def raised(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[Raised]:
+    """What flags of a device mean, in the order of the program.
+
+    Parameters
+    ----------
+    image : Image
+        What ran.
+    flags : mapping of int to flags
+        By address of the ``v_rd``, as :meth:`concord.host.device.Device.flags` gives them.
+    """
+    found = []
+    for address, names in sorted(flags.items()):
+        layer, instruction = layer_of(image, address), describe(image.program[address])
+        for flag in names:
+            meaning, advice = _TEXTS[flag]
+            if flag is Flag.TABLE_CLAMPED:
+                meaning = "values were cut off: " + "; ".join(_tables_of(image, address))
+            found.append(Raised(layer, address, instruction, flag.name, meaning, advice))
+    return found
+
+
+def not_finite(outputs: Mapping[str, ArrayLike]) -> list[Raised]:
+    """Results with infinities or NaNs, ``[samples, ...]`` by name: constants can make them without any flag."""
+    found = []
+    for name, values in outputs.items():
+        array = np.asarray(values, dtype=np.float64)
+        bad = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 0
+        if bad:
+            meaning = f"{bad} of {len(array)} samples have an infinity or NaN in the result"
+            advice = f"inputs and constants below {HALF_MAX:g}"
+            found.append(Raised(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
+    return found
+
+
+def where_of(image: Image, address: int) -> str:
+    """What flags of the chain at an address belong to, as :attr:`Raised.where`."""
+    return _where(layer_of(image, address), address, describe(image.program[address]))
+
+
+def _where(layer: str, address: int | None, instruction: str) -> str:
+    return layer or f"{address}: {instruction}"
+
+
+def layer_of(image: Image, address: int) -> str:
+    """Name of the layer that an instruction belongs to; empty if the image has no layers."""
+    starts: list[Any] = image.metadata.get("program", [])
+    index = bisect_right([pc for pc, _ in starts], address) - 1
+    return str(image.metadata["layers"][starts[index][1]]["name"]) if index >= 0 else ""
+
+
+def _tables_of(image: Image, address: int) -> list[str]:
+    """What the tables of a chain cover, and beyond which end their functions go on."""
+    layout = image.config.table_slot
+    words = image.memory(RegionId.SLOTS)
+    names = {one["address"]: one["name"] for one in image.metadata.get("map", ()) if one["memory"] == "slots"}
+    found = []
+    for slot in _tables(image.program, address):
+        fields = layout.unpack(words[slot])
+        name = str(names.get(slot, f"table {slot}")).rpartition(".")[2]
+        low, high = (ldexp(fields[end], -fields["scale"]) for end in ("low", "high"))
+        ends = {(0, 0): "goes on on both sides", (0, 1): "goes on below", (1, 0): "goes on above"}
+        open_end = ends.get((fields["settled_low"], fields["settled_high"]))
+        if open_end is not None:
+            found.append(f"the table of {name} covers {low:g} to {high:g}, the function {open_end}")
+    return found
+
+
+def _tables(program: Sequence[int], address: int) -> list[int]:
+    """Slots of the tables in the chain at an address, in order, each once."""
+    slots: dict[int, None] = {}
+    for word in program[address:]:
+        form, values = isa.decode(word)
+        if form.op is Op.V_TBL:
+            slots[values["table"]] = None
+        if values.get("last"):
+            break
+    return list(slots)
+
+
+def flag_table(records: Sequence[Raised], title: str = "Flags that were raised") -> Table:
+    """Records for a terminal: a row for each layer and meaning."""
+    shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold red", padding=(0, 1, 0, 0))
+    for column in ("layer", "flag", "what happened", "what helps"):
+        shown.add_column(column, overflow="fold")
+    rows = dict.fromkeys((one.where, one.flag, one.meaning, one.advice) for one in records)
+    for row in rows:
+        shown.add_row(*row)
+    return shown

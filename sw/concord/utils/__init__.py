@@ -1,0 +1,1 @@
+"""Files, folders, HTML pages and processes: what the other packages share and no network depends on."""
