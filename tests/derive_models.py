@@ -183,7 +183,7 @@ def loops():
 
 
 def zeros():
-    """Zeros of both signs, to which a zero is added, or from which one is taken off: also in turns."""
+    """Zeros of both signs, to which a zero is added, or from which one is taken off: also in a loop."""
     m = Maker(13)
     x = m.input((5, 4))
     least = m.add(ir.Constant, (1,), batched=False, data=np.array([0x0001], np.uint16))
@@ -204,14 +204,14 @@ def zeros():
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final, *stacks = [m.value((4,)), *(m.value((5, 4)) for _ in inside)]
     m.nodes.append(
-        ir.Loop(output=final, layer="turns", count=5, body=body, carried=(ir.Carried(start, state, inside[0], final),),
+        ir.Loop(output=final, layer="loop", count=5, body=body, carried=(ir.Carried(start, state, inside[0], final),),
                 scanned=(ir.Scanned(x, entry),), stacked=tuple(map(ir.Stacked, inside, stacks)))
     )  # fmt: skip
     return m.model(*found, final, *stacks)
 
 
 def alone():
-    """Turns read nothing of their own, and only the last one is left."""
+    """Iterations read nothing of their own, and only the last one is left."""
     m = Maker(12)
     start, outside, state = m.input((3,)), m.input((3,)), m.value((3,))
     before, m.nodes = m.nodes, []
@@ -219,14 +219,14 @@ def alone():
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final = m.value((3,))
     m.nodes.append(
-        ir.Loop(output=final, layer="turns", count=5, body=body, carried=(ir.Carried(start, state, total, final),),
+        ir.Loop(output=final, layer="loop", count=5, body=body, carried=(ir.Carried(start, state, total, final),),
                 scanned=(), stacked=())
     )  # fmt: skip
     return m.model(final)
 
 
 def carried():
-    """A turn gives the next one a constant, and what it was given itself."""
+    """An iteration gives the next one a constant, and what it was given itself."""
     m = Maker(11)
     x, start, later = m.input((4, 3)), m.constant((3,)), m.constant((3,))
     state, kept, entry = m.value((3,)), m.value((3,)), m.value((3,))
@@ -235,10 +235,12 @@ def carried():
     both = m.add(ir.Binary, (3,), operator=ir.Operator.MAX, a=total, b=kept)
     body, m.nodes = ir.Body(tuple(m.nodes)), before
     final, again, stack = m.value((3,)), m.value((3,)), m.value((4, 3))
-    turns = (ir.Carried(start, state, later, final), ir.Carried(start, kept, kept, again))
+    iterations = (ir.Carried(start, state, later, final), ir.Carried(start, kept, kept, again))
     scanned, stacked = (ir.Scanned(x, entry),), (ir.Stacked(both, stack),)
     m.nodes.append(
-        ir.Loop(output=final, layer="recurrent", count=4, body=body, carried=turns, scanned=scanned, stacked=stacked)
+        ir.Loop(
+            output=final, layer="recurrent", count=4, body=body, carried=iterations, scanned=scanned, stacked=stacked
+        )
     )
     return m.model(final, again, stack)
 
@@ -257,7 +259,7 @@ def names():
     m.inputs[0] = renamed = ir.Value("half_add", (2, 3), ir.Type.REAL)
     m.nodes[0] = replace(m.nodes[0], x=renamed)
     m.layer = ""
-    for name in ("total", "np", "len", "rest", "turn", "Relu.1"):
+    for name in ("total", "np", "len", "rest", "iteration", "Relu.1"):
         value = ir.Value(name if name.isidentifier() else "canonical_nan", (2, 3))
         m.nodes.append(ir.Binary(output=value, operator=ir.Operator.ADD, a=x, b=x, layer=m.layer))
         m.layer, x = name, value

@@ -82,7 +82,7 @@ def test_a_sum_of_zero_is_positive():
     ],
 )
 def test_circles_that_are_no_recurrence(name, changes, tmp_path):
-    """The first turn reads of itself what others read of the turn before, or different elements in one place."""
+    """The first iteration reads of itself what others read of the one before, or different elements in one place."""
     words, memories = random_program(TINY.replace(**changes), program_rng(name), {"swide119": 27, "sm3238": 26}[name])
     image = image_of_memories(words, memories)
     inputs = random_inputs(image, 2, 1)

@@ -50,13 +50,13 @@ def test_several_engines(tmp_path):
     compare(compile_graph(compiled_nets.residual(), ROOMY.replace(engines=2)).package, tmp_path)
 
 
-@pytest.mark.parametrize("op, turns", [("LSTM", 6), ("GRU", 6), ("RNN", 5)])
-def test_recurrent_layers_are_loops(op, turns, tmp_path):
-    """The last turn of the RNN stays apart: its result is not converted."""
+@pytest.mark.parametrize("op, iterations", [("LSTM", 6), ("GRU", 6), ("RNN", 5)])
+def test_recurrent_layers_are_loops(op, iterations, tmp_path):
+    """The last iteration of the RNN stays apart: its result is not converted."""
     package = compile_graph(compiled_nets.recurrent(op, 5, 3, 6), ROOMY).package
     model = compare(package, tmp_path)
     loops = [node for node in model.body if isinstance(node, ir.Loop)]
-    assert [loop.count for loop in loops] == [turns]
+    assert [loop.count for loop in loops] == [iterations]
 
 
 @needs_data

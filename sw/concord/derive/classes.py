@@ -1,11 +1,12 @@
-"""Executions that are one operation: all windows of an image in several chains and phases, all turns of a recurrence.
+"""Executions that are one operation: all windows of an image in several chains, all iterations of a recurrence.
 
 Instances that do the same with other vectors form a class: the same layer, operations, weights and sizes. A class whose
 members do not depend on each other, not even through others, is one operation with one more axis. Classes that depend
-on each other in a circle are a recurrence if all of them have one member per turn, and read nothing but what the
-same turn or the one before has made, always in the same place; then they become a loop. That is found from the flow of
-data alone: it does not matter whether the program has its turns in a hardware loop, written out, or the first and the
-last one apart. Where there is no such structure, members are taken apart, by address first, then one by one.
+on each other in a circle are a recurrence if all of them have one member per iteration, and read nothing but what the
+same iteration or the one before has made, always in the same place; then they become a loop. That is found from the
+flow of data alone: it does not matter whether the program has its iterations in a hardware loop, written out, or the
+first and the last one apart. Where there is no such structure, members are taken apart, by address first, then one by
+one.
 """
 
 from __future__ import annotations
@@ -221,25 +222,28 @@ def components(nodes: Sequence[Class], before: dict[Class, list[Class]]) -> list
 
 
 def _uniform(classes: list[Class], owner: dict[int, tuple[Class, int]], maker: Ids, elements: Ids, flow: Flow) -> bool:
-    """Whether every turn does the same with what it and the turn before have made."""
-    turns = len(classes[0].members)
-    if turns < 2 or any(len(one.members) != turns or len({m.shape for m in one.members}) > 1 for one in classes):
+    """Whether every iteration does the same with what it and the iteration before have made."""
+    iterations = len(classes[0].members)
+    if iterations < 2 or any(
+        len(one.members) != iterations or len({m.shape for m in one.members}) > 1 for one in classes
+    ):
         return False
     if any(member.noise is not None for one in classes for member in one.members):
         return False
     places = Places(classes, elements, flow)
     for one in classes:
         for vectors in one.operands():
-            eids = [elements_of(vectors[turn], elements, one.outside) for turn in range(turns)]
-            if not _regular([places.codes(some, turn) for turn, some in enumerate(eids)], eids[0]):
+            eids = [elements_of(vectors[iteration], elements, one.outside) for iteration in range(iterations)]
+            if not _regular([places.codes(some, iteration) for iteration, some in enumerate(eids)], eids[0]):
                 return False
     return True
 
 
 def _regular(codes: list[Ids], initial: Ids) -> bool:
-    """Whether all turns read the same places, and the first one something from outside for each of the turn before.
+    """Whether iterations read the same places, the first one something from outside for what reads the one before.
 
-    ``initial`` are the elements that the first turn reads. What the second turn reads in one place must be one element.
+    ``initial`` are the elements that the first iteration reads. What the second iteration reads in one place must be
+    one element.
     """
     first, second, *others = codes
     if (second == FAR).any() or any((code != second).any() for code in others):
@@ -260,19 +264,19 @@ def elements_of(vectors: Ids, elements: Ids, outside: int = ZERO) -> Ids:
     return np.asarray(np.where(there[..., None], elements[np.where(there, vectors, 0)], beyond))
 
 
-#: Codes of elements that no turn of a loop has made, and of those that one far away has made.
+#: Codes of elements that no iteration of a loop has made, and of those that one far away has made.
 ALIEN, FAR = -1, -2
 
 
 class Places:
-    """Where elements come from within a loop: even codes from the same turn, odd ones from the turn before.
+    """Where elements come from within a loop: even codes from the same iteration, odd ones from the iteration before.
 
     ``code >> 1`` is a place: the class, whether it is of the value or of its conversion, position and lane.
     """
 
     def __init__(self, classes: list[Class], elements: Ids, flow: Flow):
         self.native = flow.config.native
-        self.turn = np.full(len(elements), -1, dtype=np.int64)
+        self.iteration = np.full(len(elements), -1, dtype=np.int64)
         self.place = np.full(len(elements), -1, dtype=np.int64)
         self.bases: list[tuple[int, Class, bool]] = []
         base = 0
@@ -281,20 +285,20 @@ class Places:
                 if (narrow and one.narrow is None) or (not narrow and not one.one.computes):
                     continue
                 self.bases.append((base, one, narrow))
-                for turn, member in enumerate(one.members):
+                for iteration, member in enumerate(one.members):
                     vectors = member.narrow if narrow else member.wide
                     assert vectors is not None
-                    self.turn[vectors.ravel()] = turn
+                    self.iteration[vectors.ravel()] = iteration
                     self.place[vectors.ravel()] = base + np.arange(vectors.size)
                 base += one.one.positions * one.one.shape[2]
 
-    def codes(self, eids: Ids, turn: int) -> Ids:
-        """Codes of elements that a turn reads."""
+    def codes(self, eids: Ids, iteration: int) -> Ids:
+        """Codes of elements that an iteration reads."""
         vector, lane = np.divmod(np.maximum(eids, 0), self.native)
-        back = turn - self.turn[vector]
+        back = iteration - self.iteration[vector]
         code = 2 * (self.place[vector] * self.native + lane) + back
         code = np.where((back == 0) | (back == 1), code, FAR)
-        return np.asarray(np.where((eids < 0) | (self.turn[vector] < 0), ALIEN, code))
+        return np.asarray(np.where((eids < 0) | (self.iteration[vector] < 0), ALIEN, code))
 
     def find(self, code: Ids) -> tuple[Class, bool, Ids]:
         """Class, conversion or not, and local element ``(position * rows + row) * N + lane`` of codes of one class."""

@@ -109,11 +109,11 @@ def _loop(loop: ir.Loop, values: Values, words: Words | None) -> None:
     batch = next((len(values[value]) for value in loop.inputs if value.batched), 1)
     carried = {one: _batch(values[one.initial], one.initial, batch) for one in loop.carried}
     stacked: dict[ir.Stacked, list[npt.NDArray[Any]]] = {one: [] for one in loop.stacked}
-    for turn in range(loop.count):
+    for iteration in range(loop.count):
         inside = dict(values)
         inside |= {one.param: carried[one] for one in loop.carried}
         for scanned in loop.scanned:
-            inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, turn]
+            inside[scanned.param] = _batch(values[scanned.source], scanned.source, batch)[:, iteration]
         evaluate(loop.body, inside, words)
         carried = {one: _batch(inside[one.result], one.result, batch) for one in loop.carried}
         for stack, found in stacked.items():

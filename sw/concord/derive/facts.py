@@ -12,8 +12,8 @@ def summary(model: ir.Model) -> str:
     nodes = [node for body in (model.body, *(loop.body for loop in loops)) for node in body]
     operations = [node for node in nodes if not isinstance(node, ir.Constant | ir.Loop)]
     gathers = sum(isinstance(node, ir.Gather) for node in nodes)
-    turns = ", ".join(f"{loop.count} turns of {loop.layer or 'a loop'}" for loop in loops)
+    iterations = ", ".join(f"{loop.count} iterations of {loop.layer or 'a loop'}" for loop in loops)
     words = [f"{layers} layers", f"{len(operations)} operations"]
-    words += [turns] if turns else []
+    words += [iterations] if iterations else []
     words += [f"{gathers} gathers"] if gathers else []
     return ", ".join(words)

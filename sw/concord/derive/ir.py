@@ -391,7 +391,7 @@ class Table(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """Nodes in order; of a model, or of one turn of a loop."""
+    """Nodes in order; of a model, or of one iteration of a loop."""
 
     nodes: tuple[Node, ...]
 
@@ -401,11 +401,11 @@ class Body:
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """A value that every turn gives to the next one.
+    """A value that every iteration gives to the next one.
 
-    ``initial`` is what the first turn reads as ``param`` (it may be a constant, without a batch), ``result`` what a
-    turn computes for the next one, ``final`` the last result, if anything reads that. All have one shape. ``result``
-    may also be a ``param`` or a value from outside.
+    ``initial`` is what the first iteration reads as ``param`` (it may be a constant, without a batch), ``result`` what
+    an iteration computes for the next one, ``final`` the last result, if anything reads that. All have one shape.
+    ``result`` may also be a ``param`` or a value from outside.
     """
 
     initial: Value
@@ -416,7 +416,7 @@ class Carried:
 
 @dataclass(frozen=True, eq=False)
 class Scanned:
-    """A source ``[count, *shape]``, maybe a constant, of which turn t reads entry t as ``param``, which has a batch."""
+    """A source ``[count, *shape]``, maybe a constant: iteration t reads entry t as ``param``, which has a batch."""
 
     source: Value
     param: Value
@@ -424,7 +424,7 @@ class Scanned:
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """The values ``result`` of all turns, ``output[count, *shape]``."""
+    """The values ``result`` of all iterations, ``output[count, *shape]``."""
 
     result: Value
     output: Value
@@ -432,7 +432,7 @@ class Stacked:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loop(Node):
-    """``count`` turns of a body, one after the other: a recurrent layer.
+    """``count`` iterations of a body, one after the other: a recurrent layer.
 
     Nodes of the body may read values from outside of it, constants for instance, besides the parameters. ``output`` is
     the first of the outputs.
@@ -446,7 +446,7 @@ class Loop(Node):
 
     @property
     def params(self) -> tuple[Value, ...]:
-        """Values that a turn is given."""
+        """Values that an iteration is given."""
         return (*(one.param for one in self.carried), *(one.param for one in self.scanned))
 
     @property

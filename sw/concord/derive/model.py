@@ -22,8 +22,8 @@ from concord.derive.flags import settle
 from concord.derive.flow import Flow, constant, symbolic_run
 from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
+from concord.derive.loops import LoopBuilder
 from concord.derive.tail import steps
-from concord.derive.turns import Turns
 from concord.golden import half
 from concord.graph.ir import Graph
 from concord.image import Image
@@ -238,7 +238,7 @@ def _elements(flow: Flow, grouping: Grouping, port: Port, ids: Ids, image: Image
 def _classes(builder: Builder, grouping: Grouping, lines: dict[Class, Lines]) -> None:
     for one in grouping.groups:
         if one.recurrent:
-            Turns(builder, one, lines).build()
+            LoopBuilder(builder, one, lines).build()
         elif lines[one.classes[0]].used:
             _flat(builder, one.classes[0], lines[one.classes[0]])
 

@@ -340,7 +340,7 @@ class _Emitter(Movers):
         )
 
     def _loop(self, node: ir.Loop) -> None:
-        """A Scan: its states are what turns carry, its inputs and outputs have the turns along an axis."""
+        """A Scan: its states are what iterations carry, its inputs and outputs have the iterations along an axis."""
         w = self.writer
         batch = self.batch(next(value for value in node.inputs if value.batched))
         states = [self.expanded(one.initial, batch) for one in node.carried]
@@ -348,9 +348,9 @@ class _Emitter(Movers):
         both: list[ir.Carried | ir.Scanned] = [*node.carried, *node.scanned]
         params = [self.name(one.param) for one in both]
         axes = [int(one.source.batched) for one in node.scanned]
-        if not sources:  # a Scan has as many turns as what it reads
+        if not sources:  # a Scan has as many iterations as what it reads
             sources, axes = [w.constant(np.zeros(node.count), np.float32)], [0]
-            params.append(w.fresh("turn"))
+            params.append(w.fresh("iteration"))
         constants = [one.param for one in node.scanned if not one.source.batched]
         outside, self.hits = self.hits, Hits(w)
         with w.inside() as body:
@@ -360,7 +360,7 @@ class _Emitter(Movers):
             for inner in node.body:
                 self.emit(inner)
             results = [one.result for one in node.carried] + [one.result for one in node.stacked]
-            ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("turn")) for value in results]
+            ends = [w.node("Identity", [self.expanded(value, batch)], w.fresh("iteration")) for value in results]
             hits = self.hits.together(self.hits.found)
         self.hits = outside
         outputs = [w.fresh("unused") if one.final is None else self.name(one.final) for one in node.carried]
@@ -369,7 +369,7 @@ class _Emitter(Movers):
         stacked_axes = [1] * (len(node.stacked) + len(hits))
         graph = helper.make_graph(
             body.nodes,
-            node.layer or "turn",
+            node.layer or "iteration",
             [_inner(name) for name in params],
             [_inner(name) for name in ends] + [_inner(name, TensorProto.INT32) for name in hits.values()],
         )
@@ -382,7 +382,7 @@ class _Emitter(Movers):
             )
         )  # fmt: skip
         for key, stacked in raised.items():
-            self.hits.turns(key, stacked)
+            self.hits.iterations(key, stacked)
 
 
 def _values(body: ir.Body) -> Iterator[ir.Value]:

@@ -76,8 +76,8 @@ class Hits:
         every = {key: self.found[key] for key in keys}
         return {key: names[0] if len(names) == 1 else w.node("Max", names) for key, names in every.items()}
 
-    def turns(self, key: Key, stacked: str) -> None:
-        """What the turns of a loop have raised, ``[samples, turns]``."""
+    def iterations(self, key: Key, stacked: str) -> None:
+        """What the iterations of a loop have raised, ``[samples, iterations]``."""
         w = self.writer
         self.found.setdefault(key, []).append(w.node("ReduceMax", [stacked, w.ints([1])], keepdims=0))
 

@@ -223,15 +223,15 @@ class NodeLines:
             given = one.initial
             text = self.local(given) if given.batched else f"{self.local(given)}.expand({count}, *{given.shape!r})"
             self.put(one.param, text)
-        stacks = {one: f"{self.local(one.output)}_turns" for one in node.stacked}
+        stacks = {one: f"{self.local(one.output)}_iterations" for one in node.stacked}
         self.lines += [f"{name} = []" for name in stacks.values()]
         outer, self.lines = self.lines, []
         for scan in node.scanned:
             x = scan.source
             text = (
-                f"{self.local(x)}[:, turn]"
+                f"{self.local(x)}[:, iteration]"
                 if x.batched
-                else f"{self.local(x)}[turn].expand({count}, *{scan.param.shape!r})"
+                else f"{self.local(x)}[iteration].expand({count}, *{scan.param.shape!r})"
             )
             self.put(scan.param, text)
         for inner in node.body:
@@ -241,7 +241,7 @@ class NodeLines:
         if node.carried:
             params = ", ".join(self.local(one.param) for one in node.carried)
             self.lines.append(f"{params} = {', '.join(self._all(one.result, count) for one in node.carried)}")
-        self.lines = [*outer, f"for turn in range({node.count}):", *("    " + line for line in self.lines)]
+        self.lines = [*outer, f"for iteration in range({node.count}):", *("    " + line for line in self.lines)]
         for one in node.carried:
             if one.final is not None:
                 self.put(one.final, self.local(one.param))

@@ -97,6 +97,6 @@ def host_functions() -> str:
 @cache
 def own_names() -> frozenset[str]:
     """Names that the file uses itself."""
-    used = "self torch np total rest turn part run count flags no_flags raised Path Model Tensor".split()
+    used = "self torch np total rest iteration part run count flags no_flags raised Path Model Tensor".split()
     defined = re.findall(r"^def (\w+)", functions() + flag_functions() + host_functions(), re.MULTILINE)
     return frozenset([*used, *defined, *dir(builtins), *keyword.kwlist])

@@ -1,4 +1,4 @@
-"""Recurrences as loops: what a turn reads of itself, of the turn before, and from outside."""
+"""Recurrences as loops: what an iteration reads of itself, of the iteration before, and from outside."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _UNKNOWN = -(1 << 40)
 
 @dataclass(eq=False)
 class _State:
-    """A value of a class that the next turn reads, and the elements that the first turn reads in its place."""
+    """A value of a class that the next iteration reads, and the elements that the first one reads in its place."""
 
     part: Part
     first: Ids
     param: ir.Value
 
     def fits(self, at: Ids, eids: Ids) -> bool:
-        """Whether the first turn may read these elements in these places."""
+        """Whether the first iteration may read these elements in these places."""
         known = self.first[at]
         return bool(((known == _UNKNOWN) | (known == eids)).all())
 
 
-class Turns:
+class LoopBuilder:
     """Builds one loop.
 
     Parameters
@@ -111,7 +111,7 @@ class Turns:
     # Operands ----------------------------------------------------------------------------------
 
     def _read(self, one: Class, eids: Ids, body: list[ir.Node]) -> ir.Value:
-        """The value of an operand ``[turns, ...]`` within the body."""
+        """The value of an operand ``[iterations, ...]`` within the body."""
         codes = self.places.codes(eids[1], 1)
         alien = codes < 0
         if alien.all():
@@ -166,7 +166,7 @@ class Turns:
         return np.inf, -HALF_FRAC
 
     def _outside(self, eids: Ids, layer: str) -> ir.Value:
-        """Elements ``[turns, ...]`` from outside: a value for all turns, or one that every turn reads a part of."""
+        """Elements ``[iterations, ...]`` from outside: a value for all of them, or one of which each reads a part."""
         inside, self.builder.nodes = self.builder.nodes, self.outer
         try:
             if (eids == eids[:1]).all():
