@@ -53,7 +53,7 @@ format: $(READY) ## put the sources in the project's format
 	$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 pages: $(READY) ## write the generated tables and pages again
 	$(RUN) -m concord.spec.docs
-	$(RUN) -m concord.bench.evidence --minutes 0 --docs docs --results docs/data/training.json
+	$(VENV)/bin/concord training-evidence --minutes 0 --docs docs --results docs/data/training.json
 docs: $(READY) ## build the documentation in build/site; a broken link, a page out of date or a failing notebook ends it
 	$(RUN) -m concord.spec.docs --check
 	$(RUN) -m sphinx -W --keep-going -q docs build/site

@@ -45,9 +45,9 @@ from concord.derive.model import derive_image
 from concord.examples import EXAMPLES
 from concord.frontend import import_model
 from concord.host.rates import rates
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
+from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F, PRESETS
 
 #: Samples that formats are chosen with.

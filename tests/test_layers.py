@@ -11,8 +11,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 #: Rooms of the compiler, each of which may import from those in front of it alone.
 STAGES = ("ir", "lowering", "memory", "emission", "model", "calibration")
-#: Rooms above the compiler.
-ABOVE = ("bench", "cli", "demo", "derive", "frontend", "host", "networks", "overflow", "prove", "report", "train")
+#: Packages of the software, each of which may import from those in front of it alone.
+PACKAGES = (
+    "utils", "spec", "golden", "functions", "image", "program", "transfer", "emulator", "examples", "graph", "frontend",
+    "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "demo", "bench",
+    "cli", "__main__",
+)  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
 
@@ -110,10 +114,28 @@ def test_the_compiler_has_no_circle():
     assert circle(compiler()) == []
 
 
-@pytest.mark.parametrize(("path", "package"), sources("sw/concord/compiler"))
-def test_the_compiler_needs_nothing_above_it(path, package):
-    names = {name for name in imported(path, ("concord", "compiler", *package)) if name.startswith("concord.")}
-    assert not {name for name in names if name.split(".")[1] in ABOVE}
+def packages():
+    """What the packages of the software import of each other, imports inside functions and for type checkers too."""
+    graph = {}
+    for name, ones in imports(modules(ROOT / "sw" / "concord")).items():
+        first, *rest = name.split(".")[1:2] or [name]
+        graph.setdefault(first, set()).update(one.split(".")[1] for one in ones if "." in one)
+        assert not rest
+    return {name: ones - {name} for name, ones in graph.items() if name != "concord"}
+
+
+@pytest.mark.parametrize("folder", ["sw/concord", "hw/concord_rtl", "constraints/concord_boards"])
+def test_no_module_imports_itself_by_way_of_others(folder):
+    """Packages themselves are left out: to import a module of one is no need of what else it exports."""
+    files = modules(ROOT / folder)
+    assert circle(imports({name: path for name, path in files.items() if path.name != "__init__.py"})) == []
+
+
+def test_packages_import_in_one_direction():
+    graph = packages()
+    assert set(graph) == set(PACKAGES)
+    place = {name: k for k, name in enumerate(PACKAGES)}
+    assert [(name, one) for name in graph for one in sorted(graph[name]) if place[one] > place[name]] == []
 
 
 def test_circles_and_wrong_directions_are_found(tmp_path):

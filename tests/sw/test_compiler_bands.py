@@ -20,8 +20,8 @@ from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.host import connect
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import emulate
+from concord.program.allocator import CapacityError
 from concord.report.prefixes import ends, halt
 from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem

@@ -14,8 +14,8 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import choose_formats
+from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F
 from trained import DATA, needs_data
 

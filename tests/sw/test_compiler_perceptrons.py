@@ -10,8 +10,8 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import emulate
+from concord.program.allocator import CapacityError
 from concord.report.prefixes import prefixes, results
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY

@@ -6,7 +6,7 @@ import pytest
 
 from concord.examples import EXAMPLES, lstm, render, softmax
 from concord.host import connect
-from concord.image.allocator import CapacityError
+from concord.program.allocator import CapacityError
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, preset

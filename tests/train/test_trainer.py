@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import onnx_models as onnx
 from concord.cli.main import main
-from concord.cli.train import told, trainer_of
+from concord.cli.train import trainer_of
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node
@@ -24,6 +24,7 @@ from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Figures, Settings, Trainer, described, export_onnx
+from concord.train.console import updates_lost
 from concord.train.noise import permutation, uniform
 from concord.train.parameters import Counts
 from concord.train.settings import read_formats, read_plan
@@ -310,11 +311,11 @@ def test_updates_that_are_lost_are_told():
         return Figures(epoch, 0.25, counts=Counts(elements=100, refused=refused, vanished=vanished))
 
     first, later, last = figures(0, 20, 60), figures(1, 30, 90), figures(2, 1, 50)
-    (text,) = told([first, later, last])
+    (text,) = updates_lost([first, later, last])
     assert text.startswith("30.00 % of the updates of epoch 2 were larger than accumulators hold")
-    assert told([last]) == [], "no more than half have vanished"
-    assert told([figures(0, 5, 0)]) == [], "no more than a twentieth was refused"
-    (text,) = told([first, figures(1, 5, 51)])[1:]
+    assert updates_lost([last]) == [], "no more than half have vanished"
+    assert updates_lost([figures(0, 5, 0)]) == [], "no more than a twentieth was refused"
+    (text,) = updates_lost([first, figures(1, 5, 51)])[1:]
     assert text.startswith("51.00 % of the updates of the last epoch were too small for accumulators")
 
 

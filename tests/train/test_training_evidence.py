@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from concord.bench.evidence import plan
-from concord.bench.evidence.__main__ import main
 from concord.bench.evidence.data import Missing, Split, cut
 from concord.bench.evidence.finetune import FineTuning, Width, widths
 from concord.bench.evidence.page import page
@@ -18,6 +17,7 @@ from concord.bench.evidence.runs import work
 from concord.bench.evidence.scratch import LAZY, SEEDS, WITHOUT, Scratch
 from concord.bench.evidence.store import CHOICE, Result, Run, Store
 from concord.bench.evidence.tables import rows
+from concord.cli.evidence import training_evidence
 from concord.train import Augmentation, Samples, Settings, described
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -181,18 +181,18 @@ def test_the_page_of_the_documentation_is_that_of_its_results():
 
 
 def test_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("concord.bench.evidence.__main__.STUDIES", (STUDY, replace(STUDY, name="b", data=missing)))
+    monkeypatch.setattr("concord.bench.evidence.plan.STUDIES", (STUDY, replace(STUDY, name="b", data=missing)))
     arguments = ["--results", str(tmp_path / "r.json"), "--docs", str(tmp_path / "docs")]
-    done = CliRunner().invoke(main, arguments)
+    done = CliRunner().invoke(training_evidence, arguments)
     assert done.exit_code == 0, done.output
     assert "tiny, none, 5: test accuracy" in done.output and "b: not run, nowhere" in done.output
     written = sorted(str(p.relative_to(tmp_path / "docs")) for p in (tmp_path / "docs").rglob("*.*"))
     assert written == ["data/training.json", "pictures/training-curves.png", "pictures/training-seeds.png",
                        "training-evidence.md"]  # fmt: skip
-    wrong = CliRunner().invoke(main, ["--only", "c"])
+    wrong = CliRunner().invoke(training_evidence, ["--only", "c"])
     assert wrong.exit_code == 1 and "experiments must be among tiny, b, not c" in wrong.output
     (tmp_path / "r.json").write_text("{}")
-    damaged = CliRunner().invoke(main, arguments)
+    damaged = CliRunner().invoke(training_evidence, arguments)
     assert damaged.exit_code == 1 and "must be a file of results" in damaged.output
 
 

@@ -16,8 +16,8 @@ from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph
 from concord.host import connect
 from concord.host.device import Device
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import choose_formats
+from concord.program.allocator import CapacityError
 from concord.report.difference import first_difference
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN

@@ -12,9 +12,9 @@ from concord.bench.tasks import TASKS, Task, calibration, folder, load
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph
-from concord.image.allocator import CapacityError
 from concord.networks.calibrated import choose_formats
 from concord.overflow import analyse_machine
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 #: Networks that are measured: those of MLPerf Tiny, and a recurrent one.

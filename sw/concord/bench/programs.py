@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.image import Image
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.program.assembler import assemble
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId

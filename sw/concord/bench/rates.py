@@ -13,7 +13,7 @@ from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import half
 from concord.graph.ir import Floats, Graph
 from concord.host.rates import Rates, rates
-from concord.image.allocator import CapacityError
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 GROUP = "Rates on the board"

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.image.allocator import CapacityError
+from concord.program.allocator import CapacityError
 from concord.utils.files import write_text
 
 

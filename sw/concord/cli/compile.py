@@ -218,10 +218,10 @@ def compile_model(
     from concord.frontend import import_model
     from concord.frontend.load import one_file
     from concord.host.rates import rates
-    from concord.image.allocator import CapacityError
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.overflow.accumulator import with_lines
     from concord.overflow.trained import evidence_path
+    from concord.program.allocator import CapacityError
     from concord.program.flags import flag_table
 
     widths, bits = Widths.parse(mantissas), accumulator_bits(accumulator, guard)

@@ -11,10 +11,10 @@ import click
 from rich.console import Console
 
 from concord.cli.common import EXISTING, FOLDER, POSITIVE, THING, arrays_of, readable
-from concord.cli.progress import run_batch
 from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
+from concord.host.progress import run_batch
 from concord.host.rtl import find_netlist
 from concord.host.tensors import check_batch
 from concord.image import Image

@@ -29,15 +29,16 @@ from concord.cli.common import (
 from concord.cli.compile import compile_model
 from concord.cli.data import data
 from concord.cli.derive import derive
+from concord.cli.evidence import training_evidence
 from concord.cli.gates import gates
 from concord.cli.inspect import inspect
 from concord.cli.overflow import overflow
-from concord.cli.progress import run_batch
 from concord.cli.prove import prove
 from concord.cli.report import report
 from concord.cli.train import train
 from concord.cli.workers import several, workers_options
 from concord.host import LinkedDevice, connect
+from concord.host.progress import run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.networks.folder import load_image, load_package
@@ -66,6 +67,7 @@ main.add_command(overflow)
 main.add_command(prove)
 main.add_command(report)
 main.add_command(train)
+main.add_command(training_evidence)
 
 
 @main.command()

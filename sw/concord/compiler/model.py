@@ -29,9 +29,9 @@ from concord.golden import half
 from concord.graph.ir import Floats, Graph, Shape
 from concord.graph.passes.batch import with_batch
 from concord.image import Image
-from concord.image.allocator import CapacityError, Item
 from concord.image.feeder_layout import Feed, Feeding
 from concord.image.feeder_scripts import few_of
+from concord.program.allocator import CapacityError, Item
 from concord.program.flags import Raised
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODES_DEPTH

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from concord.cli.progress import load, run_batch
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.model import Compiled
 from concord.demo.compare import Outputs
 from concord.graph.ir import Floats
 from concord.host import Device
+from concord.host.progress import load, run_batch
 from concord.report.prefixes import prefixes
 
 

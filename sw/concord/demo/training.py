@@ -14,9 +14,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.cli.progress import load, run_batch
-from concord.cli.train import run as train_with_bar
-from concord.cli.train import saturated, told
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
 from concord.demo.compare import Comparison, compare
@@ -24,9 +21,12 @@ from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
 from concord.frontend import import_model
 from concord.host import connect
+from concord.host.progress import load, run_batch
 from concord.networks.folder import save_package
 from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
+from concord.train.console import run as train_with_bar
+from concord.train.console import saturated, updates_lost
 from concord.utils.files import write_bytes
 
 #: The network: two convolutions and a product.
@@ -138,7 +138,7 @@ def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for line in [*told(outcome.history), *saturated(outcome.history)]:
+    for line in [*updates_lost(outcome.history), *saturated(outcome.history)]:
         console.print(line, soft_wrap=True)
     colour = "bold green" if outcome.comparison.passed else "bold red"
     console.print(str(outcome.comparison), style=colour, highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.image import Image
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import RegionId

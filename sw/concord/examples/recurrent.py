@@ -12,7 +12,7 @@ import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
 from concord.functions.float64 import sigmoid
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.spec.config import NpuConfig
 
 #: Gates in the order of the rows of the weights.

@@ -9,7 +9,7 @@ import numpy as np
 from concord.examples.base import Example, Floats, chain, program
 from concord.functions import Number, function
 from concord.functions.tables import build_table
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_MAX
 

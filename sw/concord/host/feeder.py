@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +13,36 @@ from concord.golden import half
 from concord.golden.blocks import to_half
 from concord.host.device import Outputs
 from concord.host.errors import BusyError, DeviceError, RunTimeout
+from concord.host.link import Link
 from concord.image import Image
 from concord.image.feeder_scripts import Route, Stream, half_outbox
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
-from concord.spec.memmap import RegionId
-
-if TYPE_CHECKING:
-    from concord.host.linked import LinkedDevice
+from concord.spec.memmap import Region, RegionId
 
 #: Before the second look at the outbox, at the clock of the configuration; twice as long before every one that follows.
 _PAUSE_SECONDS = 0.5e-3
+
+
+class FedDevice(Protocol):
+    """What the feeder's side of the host needs of a device, which :class:`concord.host.linked.LinkedDevice` has."""
+
+    config: NpuConfig
+    regions: dict[RegionId, Region]
+    link: Link
+    progress: Callable[[int], None] | None
+
+    def write(self, region: RegionId | str, addr: int, words: Sequence[int]) -> None:
+        """Write words of a region."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end of a run."""
+
+    def rest(self, cycles: int) -> bool:
+        """Let cycles pass; whether the device is idle."""
+
+    def tell(self, samples: int) -> None:
+        """Tell a progress bar how many samples more have ended."""
 
 
 class FeederClient:
@@ -30,11 +50,11 @@ class FeederClient:
 
     Parameters
     ----------
-    device : LinkedDevice
+    device : FedDevice
         With an inbox, if :meth:`run` is called.
     """
 
-    def __init__(self, device: LinkedDevice):
+    def __init__(self, device: FedDevice):
         self.device = device
         self.forget()
 

@@ -217,7 +217,7 @@ def prefixes(compiled: Compiled) -> Iterator[Prefix]:
 
     Raises
     ------
-    concord.image.allocator.CapacityError
+    concord.program.allocator.CapacityError
         If a network in bands does not fit into those in one piece.
     """
     compiled = in_one_piece(compiled) if compiled.bands is not None else compiled

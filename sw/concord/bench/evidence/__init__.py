@@ -1,6 +1,6 @@
 """Evidence that training in block floating point works: the same networks beside float32, several seeds each.
 
-``python -m concord.bench.evidence`` runs what is not there yet and keeps every result; the page is
+``concord training-evidence`` runs what is not there yet and keeps every result; the page is
 ``docs/training-evidence.md``.
 """
 

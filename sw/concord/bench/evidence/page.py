@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean, stdev
 
 from concord.bench.evidence.finetune import FineTuning
@@ -14,15 +13,13 @@ from concord.bench.evidence.store import CHOICE, Run, Store
 from concord.bench.evidence.tables import Row, reference, rows
 
 #: Where results are kept, and the page in ``docs``.
-RESULTS = Path("build/training.json")
-PAGE = "training-evidence.md"
 #: How far block floating point may be below the reference, in points.
 TARGET = 0.5
 
 _HEAD = """# Training in block floating point beside float32
 
-Generated from `docs/data/training.json` by `python -m concord.bench.evidence --minutes 0 --docs docs --results
-docs/data/training.json`; no figure is written by hand. `python -m concord.bench.evidence --minutes 60` runs what is
+Generated from `docs/data/training.json` by `concord training-evidence --minutes 0 --docs docs --results
+docs/data/training.json`; no figure is written by hand. `concord training-evidence --minutes 60` runs what is
 not there yet, keeps every result in `build/training.json` and goes on where it was stopped. Float32 needs the `torch`
 extra, networks and data sets other than the digits need `CONCORD_DATA`. The rules of training are in
 [training.md](training.md).

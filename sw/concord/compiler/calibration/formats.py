@@ -26,7 +26,7 @@ from concord.compiler.ir.parts import available, divided, sample, table_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Node
-from concord.image.allocator import CapacityError
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 #: What another table for a function, which costs a chain, may leave of the error of the result. It may also leave all

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Graph
-from concord.image.allocator import CapacityError
+from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN

@@ -15,8 +15,8 @@ from concord.compiler.memory.bands import Bands, Prefix, obstacle, prefixes, row
 from concord.compiler.memory.copies import peak, place_within
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.image import Part, Phase
-from concord.image.allocator import CapacityError
 from concord.image.phases import whole
+from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import ADDR_REGS, Mem, Op

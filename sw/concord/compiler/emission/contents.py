@@ -12,7 +12,7 @@ from concord.compiler.ir.layers import Recurrent, Reduction
 from concord.compiler.ir.spare_lanes import filled_weight
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.spec.config import NpuConfig
 
 

@@ -15,7 +15,7 @@ from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, make_plan, output_memory, share, widen_in_strips
 from concord.image import Port
-from concord.image.allocator import Sheet
+from concord.program.allocator import Sheet
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem

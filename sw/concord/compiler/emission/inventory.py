@@ -20,8 +20,8 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
     dict
         ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``centre``
         and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
-        address and layer; ``map``, tenants of memories: constants as in :meth:`concord.image.allocator.Sheet.map`, and
-        tensors with the layers they live for.
+        address and layer; ``map``, tenants of memories: constants as in :meth:`concord.program.allocator.Sheet.map`,
+        and tensors with the layers they live for.
     """
     lowered = emitter.plan.lowered
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}

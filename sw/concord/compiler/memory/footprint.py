@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from concord.compiler.ir.layers import AnyLayer
 from concord.graph.ir import Graph
-from concord.image.allocator import CapacityError, Item
+from concord.program.allocator import CapacityError, Item
 from concord.spec.config import NpuConfig
 
 #: Bits of a KiB.

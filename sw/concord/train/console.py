@@ -1,0 +1,166 @@
+"""What people see of a training: a bar, a line per epoch, a table, and what the counts ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from concord.spec.training import TRAIN_EXP_MAX
+from concord.train.trainer import Figures, Trainer
+
+if TYPE_CHECKING:
+    from concord.overflow.trained import Trained
+
+#: Share of the updates of an epoch above which it is said that they were refused, or vanished.
+REFUSED, VANISHED = 0.05, 0.5
+#: Seconds between checkpoints.
+_PERIOD = 30.0
+
+
+def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bool]) -> None:
+    """Train with a progress bar, a line per epoch, and a checkpoint now and then."""
+    columns = (
+        TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=24), TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}"), TimeRemainingColumn(),
+    )  # fmt: skip
+    total = trainer.settings.epochs * trainer.steps
+    last = monotonic()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        at = trainer.epoch * trainer.steps + trainer.done
+        task = progress.add_task("", total=total, completed=at, epoch=trainer.epoch + 1, figures="")
+
+        def after(current: Trainer) -> bool:
+            nonlocal last
+            if current.done == 0:
+                console.print(line(current.history[-1]), soft_wrap=True)
+            done = current.epoch * current.steps + current.done
+            epoch = min(current.epoch + 1, current.settings.epochs)
+            progress.update(task, completed=done, epoch=epoch, figures=current.running)
+            if saved is not None and monotonic() - last > _PERIOD:
+                current.save(saved)
+                last = monotonic()
+            return pressed[0]
+
+        trainer.fit(after)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def line(figures: Figures) -> str:
+    """An epoch in a line."""
+    parts = [f"epoch {figures.epoch + 1}: loss {figures.loss:.4f}"]
+    if figures.accuracy is not None:
+        parts.append(f"accuracy {_percent(figures.accuracy)}")
+    if figures.test_loss is not None:
+        parts.append(f"test loss {figures.test_loss:.4f}")
+    if figures.test_accuracy is not None:
+        parts.append(f"test accuracy {_percent(figures.test_accuracy)}")
+    if figures.overflow is not None:
+        parts.append(f"overflows {figures.overflow.ended:,} of {figures.overflow.sums:,} sums")
+        if figures.overflow.scaled:
+            parts.append(f"ranges {figures.overflow.scaled:+} bits")
+    if figures.counts.saturated:
+        parts.append(f"saturated {figures.counts.saturated:,}")
+    return ", ".join(parts)
+
+
+def summary(history: list[Figures]) -> Table:
+    """The first epochs, every few in between, and the last."""
+    table = Table(title="Training", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    names: tuple[str, ...] = (
+        "epoch",
+        "rate",
+        "loss",
+        "accuracy",
+        "test loss",
+        "test accuracy",
+        "refused",
+        "vanished",
+        "grown",
+    )
+    watched = history[-1].overflow is not None
+    if watched:
+        names += ("overflows",)
+    cut = any(f.counts.saturated for f in history)
+    if cut:
+        names += ("saturated",)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    shown = sorted({0, len(history) - 1, *range(0, len(history), max(1, len(history) // 8))})
+    for k in shown:
+        f = history[k]
+        counted = max(f.counts.elements, 1)
+        table.add_row(
+            str(f.epoch + 1), f"{f.rate:.6g}", f"{f.loss:.4f}", _percent(f.accuracy),
+            "" if f.test_loss is None else f"{f.test_loss:.4f}", _percent(f.test_accuracy),
+            _percent(f.counts.refused / counted), _percent(f.counts.vanished / counted), str(f.counts.grown),
+            *((_overflows(f),) if watched else ()), *((f"{f.counts.saturated:,}",) if cut else ()),
+        )  # fmt: skip
+    return table
+
+
+def _overflows(figures: Figures) -> str:
+    """Sums that have left the accumulator while learning, and of the test samples."""
+    ended, test = figures.overflow, figures.test_overflow
+    learned = "" if ended is None else f"{ended.ended:,}"
+    return learned if test is None else f"{learned}, test {test.ended:,}"
+
+
+def accumulator_needs(evidence: Trained) -> list[str]:
+    """What a network that was trained for an accumulator needs, a line each."""
+    most = max(evidence.layers, key=lambda layer: layer.observed)
+    bound = max(evidence.layers, key=lambda layer: layer.bound)
+    beyond = sum(layer.beyond for layer in evidence.layers)
+    seen = f"products, sums and outputs of {evidence.samples} samples need {most.observed} ({most.name})"
+    any_input = f"any input needs at most {bound.bound} ({bound.name})"
+    lines = [f"accumulator of {evidence.accumulator_bits} bits: {seen}, {beyond:,} values leave it; {any_input}"]
+    if beyond:
+        lines.append(
+            'sums that leave the accumulator end: method = "evidence" scales ranges, method = "bound" keeps weights '
+            "where none can"
+        )
+    if evidence.register > evidence.accumulator_bits:
+        lines.append(
+            f'on the one grid of an NPU the layers need {evidence.register} bits: grid = "network" trains for that'
+        )
+    return lines
+
+
+def saturated(history: list[Figures]) -> list[str]:
+    """What there is to say if numbers were beyond the greatest exponent: all that comes behind is wrong."""
+    wrong = [figures for figures in history if figures.counts.saturated]
+    if not wrong:
+        return []
+    count = sum(figures.counts.saturated for figures in wrong)
+    text = (
+        f"{count:,} numbers needed an exponent above {TRAIN_EXP_MAX} and were cut off (saturated), from epoch "
+        f"{wrong[0].epoch + 1} on: what was trained since is wrong; a smaller scale of the data, or a smaller rate, "
+        "keeps them"
+    )
+    return [text]
+
+
+def updates_lost(history: list[Figures]) -> list[str]:
+    """What the counts ask for: refused updates of the epoch with most of them, vanished ones of the last."""
+    found = []
+    share, epoch = max((f.counts.refused / max(f.counts.elements, 1), f.epoch) for f in history)
+    if share > REFUSED:
+        found.append(
+            f"{_percent(share)} of the updates of epoch {epoch + 1} were larger than accumulators hold and were cut "
+            "off (refused): a smaller rate, or a smaller accumulator.point, keeps them"
+        )
+    last = history[-1].counts
+    if (share := last.vanished / max(last.elements, 1)) > VANISHED:
+        found.append(
+            f"{_percent(share)} of the updates of the last epoch were too small for accumulators and were rounded to "
+            "zero (vanished): more accumulator bits, or stochastic rounding, keep them"
+        )
+    return found
