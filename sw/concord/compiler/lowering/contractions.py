@@ -1,11 +1,12 @@
 """Products of two tensors, and softmax.
 
-The matrix memory holds constants, so a product of two tensors is made of element-wise products and a sum, for which one
-of three ways is chosen when it is known where the factors lie:
+The matrix memory holds constants, so a product of two tensors is made of element-wise products and a sum. There are
+three ways; the layouts of the factors decide between them:
 
-* elements that meet are in the same lanes already: one chain multiplies every pair of vectors;
-* a product with a matrix of zeros and ones brings those of the first factor to the lanes of the second one, or of the
-  second one to those of the first, and the multifunction units multiply what comes out of it.
+* The elements of both factors are in the same lanes already: one chain multiplies every pair of vectors.
+* A product with a matrix of zeros and ones moves the first factor to the lanes of the second one, and the
+  multifunction units multiply the result by the second factor.
+* The same with the factors exchanged.
 
 The sum is a product with ones: depthwise over positions, dense over lanes.
 """
@@ -18,8 +19,8 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
 from concord.compiler.ir.layout import Ids, LayoutError, Storage, Walk
+from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.meeting import meet, own_indices, side, spreading, summable
 from concord.compiler.lowering.reductions import apart, form, masked
 from concord.graph.ir import Node
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
@@ -36,8 +37,8 @@ def expand(lowering: Lowering, node: Node) -> None:
     """A product with a matrix of zeros and ones."""
     (tensor,), like, shape = node.inputs, node.attrs["like"], tuple(node.attrs["shape"])
     storages = lowering.done.storages
-    a, other = (side(storages, lowering.whole(name), shape) for name in (tensor, like))
-    found = spreading(a, other, own_indices(shape, lowering.graph.shapes[like]))
+    a, other = (broadcast(storages, lowering.whole(name), shape) for name in (tensor, like))
+    found = select_lanes(a, other, own_indices(shape, lowering.graph.shapes[like]))
     height, width, rows = found.size
     source = found.source
     walk = Walk(a.storage, source.start, height, width, a.storage.tiles, source.outer, source.inner, np.arange(0))
@@ -50,8 +51,8 @@ def expand(lowering: Lowering, node: Node) -> None:
 def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     """An element-wise operation of two tensors, both of which are broadcast."""
     shape, storages = lowering.graph.shapes[node.outputs[0]], lowering.done.storages
-    a, b = (side(storages, lowering.whole(name), shape) for name in node.inputs)
-    found = meet(a, b)
+    a, b = (broadcast(storages, lowering.whole(name), shape) for name in node.inputs)
+    found = align(a, b)
     first, second = found.first, found.second
     walk = Walk(a.storage, first.start, *found.size, first.outer, first.inner, np.arange(0), first.row)
     layer = lowering.add(
@@ -92,23 +93,25 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
 
 
 def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], shape: tuple[int, ...]) -> int | None:
-    """Which factor must be brought to the lanes of the other one; ``None`` if they can meet as they are."""
+    """Index of the factor to move to the lanes of the other one; ``None`` if both are in the same lanes already."""
     storages, graph, config = lowering.done.storages, lowering.graph, lowering.config
     views = [lowering.view(tensors[0]), lowering.view(tensors[1]).swapaxes(-1, -2)]
-    sides = [side(storages, view.reshape(graph.shapes[name]), shape) for view, name in zip(views, names, strict=True)]
+    factors = [
+        broadcast(storages, view.reshape(graph.shapes[name]), shape) for view, name in zip(views, names, strict=True)
+    ]
     reasons = []
     try:
-        if summable(shape, meet(*sides).places[1], *(each.position for each in sides)):
+        if summable(shape, align(*factors).places[1], *(each.position for each in factors)):
             return None
     except LayoutError as error:
         reasons.append(str(error))
     ways = []
     for k in (0, 1):
         try:
-            found = spreading(sides[k], sides[1 - k], own_indices(shape, graph.shapes[names[1 - k]]))
-            beats, steps = config.beats, sides[k].storage.tiles * config.native // config.lanes
-            if summable(shape, found.places[1], sides[k].position):
-                ways.append((math.prod(found.size) * (max(beats, steps) + (0 if found.in_step else beats)), k))
+            found = select_lanes(factors[k], factors[1 - k], own_indices(shape, graph.shapes[names[1 - k]]))
+            beats, steps = config.beats, factors[k].storage.tiles * config.native // config.lanes
+            if summable(shape, found.places[1], factors[k].position):
+                ways.append((math.prod(found.size) * (max(beats, steps) + (0 if found.same_loops else beats)), k))
         except LayoutError as error:
             reasons.append(str(error))
     if not ways:

@@ -150,16 +150,16 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
 
 
 def _halves(lowering: Lowering, node: Node, value: str, axis: int, reduced: Callable[[str, int], Node]) -> list[Node]:
-    """A reduction over a prime number of elements: two halves meet in an element-wise operation."""
+    """A reduction over a prime number of elements: an element-wise operation combines two halves."""
     size = lowering.graph.shapes[value][axis]
-    nodes, meet = [], []
+    nodes, halves = [], []
     for start, stop in ((0, size // 2), (size // 2, size)):
         half = lowering.part(node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,))
         nodes += [half, reduced(half.outputs[0], axis)]
         if node.op == "ReduceMean":
             share = np.asarray((stop - start) / size)
             nodes.append(lowering.part(node, "Mul", "share", nodes[-1].outputs, constant=share))
-        meet.append(nodes[-1].outputs[0])
-    nodes.append(lowering.part(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(meet)))
+        halves.append(nodes[-1].outputs[0])
+    nodes.append(lowering.part(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(halves)))
     shape = lowering.graph.shapes[node.outputs[0]]
     return [*nodes, Node("Reshape", node.name, nodes[-1].outputs, node.outputs, {"shape": shape})]

@@ -1,4 +1,4 @@
-"""How vectors of two tensors meet: which loops walk every pair, and which matrix brings elements to the same lanes."""
+"""Alignment of two broadcast operands: loops over pairs of vectors, and matrices that move elements to lanes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages
 
 
 @dataclass(frozen=True)
-class Grid:
+class Strides:
     """Vectors ``start + r * row + i * inner + o * outer`` of a storage in the order of three loops."""
 
     start: int
@@ -21,25 +21,25 @@ class Grid:
     row: int
 
 
-def _grid(vectors: Ids) -> Grid | None:
-    """The strides of ``vectors[o, i, r]``; ``None`` if they are not at equal distances."""
+def _strides(vectors: Ids) -> Strides | None:
+    """The strides of ``vectors[o, i, r]``; ``None`` if the vectors are not at equal distances."""
     start = int(vectors[0, 0, 0])
     outer = int(vectors[1, 0, 0]) - start if vectors.shape[0] > 1 else 0
     inner = int(vectors[0, 1, 0]) - start if vectors.shape[1] > 1 else 0
     row = int(vectors[0, 0, 1]) - start if vectors.shape[2] > 1 else 0
     o, i, r = np.ogrid[tuple(map(slice, vectors.shape))]
-    return Grid(start, outer, inner, row) if (vectors == start + o * outer + i * inner + r * row).all() else None
+    return Strides(start, outer, inner, row) if (vectors == start + o * outer + i * inner + r * row).all() else None
 
 
-def _loops(choices: list[int], *streams: Ids) -> tuple[tuple[int, int, int], tuple[Grid, ...]]:
-    """Turns of three loops in which sequences of vectors are evenly spaced, the innermost one of ``choices``."""
+def _loops(choices: list[int], *streams: Ids) -> tuple[tuple[int, int, int], tuple[Strides, ...]]:
+    """Sizes of three loops in which sequences of vectors are evenly spaced, the innermost of them in ``choices``."""
     count = len(streams[0])
     for rows in choices:
         for outer in _divisors(count // rows):
             size = (outer, count // rows // outer, rows)
-            grids = [_grid(stream.reshape(size)) for stream in streams]
-            if all(grid is not None for grid in grids):
-                return size, tuple(grid for grid in grids if grid is not None)
+            strides = [_strides(stream.reshape(size)) for stream in streams]
+            if all(one is not None for one in strides):
+                return size, tuple(one for one in strides if one is not None)
     raise LayoutError("vectors that meet must be at equal distances")
 
 
@@ -64,7 +64,7 @@ def _rows(groups: Ids) -> int | None:
 
 
 @dataclass(frozen=True)
-class Side:
+class Broadcast:
     """A tensor broadcast to some shape: where it lies, and vector and lane of every element, flat."""
 
     storage: Storage
@@ -77,37 +77,37 @@ class Side:
         return self.vector // self.storage.tiles
 
 
-def side(storages: Storages, ids: Ids, shape: tuple[int, ...]) -> Side:
+def broadcast(storages: Storages, ids: Ids, shape: tuple[int, ...]) -> Broadcast:
     """A view broadcast to ``shape``; :class:`LayoutError` unless it lies in one storage."""
     of = storages.of(ids)
     if len(of) != 1 or (ids == PAD).any():
         raise LayoutError("factors must each lie in one storage, without padding")
     local = np.broadcast_to(ids, shape).reshape(-1) - of[0].base
-    return Side(of[0], *np.divmod(local, of[0].native))
+    return Broadcast(of[0], *np.divmod(local, of[0].native))
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """How vectors of two tensors meet, for an element-wise operation.
+class Alignment:
+    """Which vectors of two tensors an element-wise operation combines.
 
     Parameters
     ----------
     size : tuple of int
-        Turns of three loops.
-    first, second : Grid
-        Vectors of both.
+        Sizes of three loops over pairs of vectors.
+    first, second : Strides
+        The vectors of each tensor in these loops.
     places : array
         By element of the result, flat: vector and lane.
     """
 
     size: tuple[int, int, int]
-    first: Grid
-    second: Grid
+    first: Strides
+    second: Strides
     places: tuple[Ids, Ids]
 
 
-def meet(a: Side, b: Side) -> Meeting:
-    """Every pair of vectors with elements that meet; :class:`LayoutError` unless those are in the same lanes."""
+def align(a: Broadcast, b: Broadcast) -> Alignment:
+    """All pairs of vectors whose elements are combined; :class:`LayoutError` unless these are in the same lanes."""
     if not (a.storage.uniform or b.storage.uniform or np.array_equal(a.lane, b.lane)):
         raise LayoutError("elements that meet must be in the same lanes")
     lane = b.lane if a.storage.uniform else a.lane
@@ -115,41 +115,43 @@ def meet(a: Side, b: Side) -> Meeting:
     rows = _rows(pairs[:, :2]) or 1
     choices = sorted(_divisors(len(pairs)), key=lambda n: (n != rows, n % rows > 0, n))  # whole positions, if possible
     size, (first, second) = _loops(choices, pairs[:, 2], pairs[:, 3])
-    return Meeting(size, first, second, (where, lane))
+    return Alignment(size, first, second, (where, lane))
 
 
 @dataclass(frozen=True)
-class Spreading:
-    """How a product with zeros and ones brings elements to the lanes of those they meet.
+class LaneSelection:
+    """A product with a matrix of zeros and ones, which moves elements to the lanes of another tensor.
 
     Parameters
     ----------
     size : tuple of int
-        Turns of three loops: rows of positions, positions, native vectors.
-    source : Grid
+        Sizes of three loops: rows of positions, positions, native vectors.
+    source : Strides
         Positions that are read.
     weight : array
         ``[vectors * native, elements of a position]``.
     places : array
         By element of the result, flat: vector and lane.
-    in_step : bool
+    same_loops : bool
         Whether the vectors of the other tensor follow the same loops, so that the chain can go on with them.
     """
 
     size: tuple[int, int, int]
-    source: Grid
+    source: Strides
     weight: Floats
     places: tuple[Ids, Ids]
-    in_step: bool
+    same_loops: bool
 
 
-def spreading(a: Side, like: Side, own: Ids) -> Spreading:
-    """Bring ``a`` beside ``like``; ``own`` tells elements apart for which ``like`` has a single one.
+def select_lanes(a: Broadcast, like: Broadcast, own: Ids) -> LaneSelection:
+    """Move the elements of ``a`` to the lanes of ``like``.
+
+    ``own`` numbers the elements of ``a`` that belong to a single element of ``like``, as :func:`own_indices` does.
 
     Raises
     ------
     LayoutError
-        If elements are not in the same places of every position, or positions not evenly spaced.
+        If the elements are not in the same lanes of every position, or the positions are not evenly spaced.
     """
     native, tiles = a.storage.native, a.storage.tiles
     keys, where = _distinct(a.position, own, like.vector)
@@ -159,15 +161,15 @@ def spreading(a: Side, like: Side, own: Ids) -> Spreading:
     positions, others = keys[:, 0] * tiles, keys[:, 2]
     try:
         size, (source, _) = _loops([rows], positions, others)
-        in_step = True
+        same_loops = True
     except LayoutError:
         size, (source,) = _loops([rows], positions)
-        in_step = False
+        same_loops = False
     weight = np.zeros((rows * native, tiles * native))
     weight[where % rows * native + like.lane, a.vector % tiles * native + a.lane] = 1.0
     if weight.sum(axis=1).max() > 1:
         raise LayoutError("elements must be taken from the same places of every position")
-    return Spreading(size, source, weight, (where, like.lane), in_step)
+    return LaneSelection(size, source, weight, (where, like.lane), same_loops)
 
 
 def summable(shape: tuple[int, ...], lane: Ids, *positions: Ids) -> bool:
