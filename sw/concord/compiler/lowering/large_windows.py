@@ -13,8 +13,8 @@ from math import gcd, prod
 import numpy as np
 
 from concord.compiler.ir.layout import LayoutError
+from concord.compiler.lowering.legality import PADDED_STRIDE, TAPS, TILES
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reach import PADDED_STRIDE, TAPS, TILES
 from concord.graph.ir import Node
 from concord.graph.ops.windows import divisors, window_counts
 from concord.spec.config import NpuConfig

@@ -16,7 +16,7 @@ import numpy as np
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction, Step, Window
 from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering import inputs, reach, steps
+from concord.compiler.lowering import inputs, legality, steps
 from concord.compiler.lowering.inputs import Unfold
 from concord.graph.ir import Floats, Graph, Node, fresh
 from concord.graph.ops import OPS, Kind
@@ -192,7 +192,7 @@ class Lowering:
     def _node(self, node: Node) -> None:
         if node.op in self.table.handlers:
             self.table.handlers[node.op](self, node)
-            reach.check_weights(node, self.config)
+            legality.check_weights(node, self.config)
         elif not self.table.knows(node):  # what only moves elements is looked up by those who read them
             raise LayoutError(_NOT_SUPPORTED)
 
@@ -223,7 +223,7 @@ class Lowering:
     def store_input(self, tensor: str, order: Ids) -> Storage:
         """Let the host write ``order[height, width, channel]``, elements of the sample, and find all of them again."""
         storage = self.done.storages.new(tensor, *order.shape)
-        reach.check_storage(storage)
+        legality.check_storage(storage)
         storage.fixed = True
         ids = storage.view(order.shape[2])
         shape = self.graph.shapes[tensor]
@@ -277,8 +277,8 @@ class Lowering:
         layer = Layer(
             node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0], [], [node.name]
         )
-        reach.check(layer, self.config)
-        reach.check_storage(target)
+        legality.check(layer, self.config)
+        legality.check_storage(target)
         layer.ids = ids = view(target).reshape(self.graph.shapes[tensor])
         self.done.layers.append(layer)
         self.done.views[tensor] = ids

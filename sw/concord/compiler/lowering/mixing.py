@@ -15,8 +15,8 @@ import numpy as np
 
 from concord.compiler.ir.layout import PAD, Ids, LayoutError
 from concord.compiler.lowering.inputs import as_map
+from concord.compiler.lowering.legality import TAPS
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reach import TAPS
 from concord.graph.ir import Floats, Node
 
 
@@ -122,15 +122,15 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
     for run in runs(node.attrs["weight"], node.attrs["bias"]):
         taps = len(run.weight)
         if taps <= TAPS:
-            height, width, begin, reach = 1, taps, run.begin, taps + run.count - 1
+            height, width, begin, extent = 1, taps, run.begin, taps + run.count - 1
         elif others == 1 and run.count == 1:
             height, width, begin = folded(taps, run.begin, size)
-            reach = height * width
+            extent = height * width
         else:
             raise LayoutError(f"rows of a product along positions must reach over at most {TAPS} of them, not {taps}")
         kernel = np.zeros(height * width)
         kernel[run.begin - begin : run.begin - begin + taps] = run.weight
-        some = add("Slice", "read", source, axes=(3,), starts=(begin,), stops=(begin + reach,), steps=(1,))
+        some = add("Slice", "read", source, axes=(3,), starts=(begin,), stops=(begin + extent,), steps=(1,))
         if height > 1:
             some = add("Reshape", "folded", some, shape=(1, lanes, height, width))
         weight = np.broadcast_to(kernel.reshape(height, width), (lanes, 1, height, width)).copy()

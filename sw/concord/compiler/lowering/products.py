@@ -10,7 +10,7 @@ import numpy as np
 from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Layer, Reduction, Step, Window
 from concord.compiler.ir.layout import PAD, Ids, Storage, Walk, placed, spread
-from concord.compiler.lowering import reach, steps
+from concord.compiler.lowering import legality, steps
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import power_below
@@ -120,7 +120,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         ids = as_map(lowering.view(node.inputs[0]))
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
     height, width = _counts(lowering, node, rank)
-    if source and node.attrs["bias"].any() and not reach.is_padded(window, (height, width)):
+    if source and node.attrs["bias"].any() and not legality.is_padded(window, (height, width)):
         lowering.done.movable.add(source)
         centre = lowering.formats.centres.get(source, 0.0)
     walk = lowering.walk(ids, "input")

@@ -13,7 +13,7 @@ from concord.compiler.ir.cells import CELLS
 from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.layout import PAD, Ids, LayoutError, spread
-from concord.compiler.lowering import reach
+from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.graph.ops import ACTIVATION_NAMES, directions
@@ -60,7 +60,7 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
                 raise LayoutError(f"initial {key} must lie in whole vectors")
         elif node.attrs.get(f"initial_{key}") is not None:
             constants[key] = np.asarray(node.attrs[f"initial_{key}"])[d].reshape(-1)
-    reach.check_sum(max(walk.tiles, target.tiles), lowering.config)
+    legality.check_sum(max(walk.tiles, target.tiles), lowering.config)
     states = target.view(hidden)[0]
     first = 0 if backward else 1
     sequence = states[first : first + steps] if keep else np.full((steps, hidden), PAD)

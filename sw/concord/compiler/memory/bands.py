@@ -218,8 +218,8 @@ def _computed(layer: Layer, there: dict[Storage, int]) -> int:
     source, window = layer.source.storage, layer.window
     rows = there[source]
     if layer.reduction is not Reduction.NONE:
-        reach = (window.kernel[0] - 1) * window.dilation[0] - window.begin[0]
-        rows = max(0, (rows - 1 - reach) // window.stride[0] + 1) if rows < source.height else layer.out[0]
+        extent = (window.kernel[0] - 1) * window.dilation[0] - window.begin[0]
+        rows = max(0, (rows - 1 - extent) // window.stride[0] + 1) if rows < source.height else layer.out[0]
     return min([rows, layer.out[0], *(there[o.storage] for o in _operands(layer) if o.storage is not None)])
 
 

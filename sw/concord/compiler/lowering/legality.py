@@ -1,4 +1,4 @@
-"""What no chain can compute: sizes that no field of an instruction can say, sums and weights that are too large."""
+"""Whether a chain can compute a layer: sizes must fit the fields of instructions, sums and weights their registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def greatest(op: Op, name: str) -> int:
 
 #: Greatest size of a window along either axis.
 TAPS = greatest(Op.SET_WINDOW, "kw")
-#: Greatest step of windows that reach into padding.
+#: Greatest stride of padded windows.
 PADDED_STRIDE = greatest(Op.SET_PAD, "step_x")
 #: Greatest number of native vectors of a position.
 TILES = greatest(Op.SET_SHAPE, "cols")
@@ -83,7 +83,7 @@ def _refuse(sizes: list[tuple[str, int, int]]) -> None:
 
 
 def is_padded(window: Window, out: tuple[int, int]) -> bool:
-    """Whether windows reach beyond the image."""
+    """Whether windows cover positions outside of the image."""
     axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
     beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)
     return window.size != (0, 0) and (max(window.begin) > 0 or beyond)
