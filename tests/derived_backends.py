@@ -65,7 +65,7 @@ def networks(package, backend, folder, samples):
     found, _ = backend(derive_package(package), folder, x)
     want |= package.behind(x, want)
     same({name: found[name] for name in want if name in found}, {name: want[name] for name in want if name in found})
-    assert set(package.host.outputs if package.host is not None else want) <= set(found)
+    assert set(package.host_graph.outputs if package.host_graph is not None else want) <= set(found)
 
 
 def emulated_flags(image, inputs, group=1):

@@ -109,7 +109,7 @@ def test_softmax_inside_a_network(name, seed, op, error):
     graph = graph_of(nodes, x=shape)
     x = {"x": rng.normal(0, 2, (4, *graph.sample_shape("x")))}
     compiled = compile_graph(graph, CONFIGS[name])
-    assert compiled.host is None
+    assert compiled.host_graph is None
     assert np.abs(emulate(compiled, x)["y"] - run(graph, x)["y"]).max() < error
 
 
@@ -152,7 +152,7 @@ def test_more_ranges_than_slots_compile():
 def test_a_final_softmax_stays_on_the_host():
     graph = graph_of([Node("Softmax", "softmax", ("x",), ("y",), {"axis": 1})], x=(1, 5))
     compiled = compile_graph(graph, TINY)
-    assert [node.op for node in compiled.host.nodes] == ["Softmax"] and not compiled.lowered.layers
+    assert [node.op for node in compiled.host_graph.nodes] == ["Softmax"] and not compiled.lowered.layers
 
 
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMax"])

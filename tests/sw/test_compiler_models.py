@@ -56,7 +56,7 @@ def test_the_residual_network_fits_with_its_first_stage_in_strips():
     assert len(compiled.strips) == 1
     slots = sum(layer.macs for layer in compiled.lowered.layers)
     assert 12_501_632 / slots > 0.95
-    assert [node.op for node in compiled.host.nodes] == ["Softmax"]
+    assert [node.op for node in compiled.host_graph.nodes] == ["Softmax"]
 
 
 def test_what_does_not_fit_is_told():

@@ -169,7 +169,7 @@ def test_what_the_host_computes_has_no_tables():
         Node("Function", "last", ("b",), ("y",), {"functions": (("log", {}),)}),
     ]
     evidence = choose_formats(graph_of(nodes, x=(1, 8)), TINY, {"x": powers()})
-    assert [node.op for node in evidence.chosen.compiled.host.nodes] == ["Softmax", "Function"]
+    assert [node.op for node in evidence.chosen.compiled.host_graph.nodes] == ["Softmax", "Function"]
     assert {name for c in evidence.candidates for name in c.compiled.package.formats.parts} == {"wide"}
 
 

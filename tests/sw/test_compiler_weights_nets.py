@@ -150,7 +150,7 @@ def test_errors_are_those_before_a_softmax_of_the_host():
     ranked = np.sort(execute.run(graph, {"x": many})["y"], axis=1)
     x = {"x": many[ranked[:, -1] - ranked[:, -2] > 20]}
     bare, whole = (calibration_of(g, x).measure("", TINY, Formats(mantissas={"last": 4})) for g in (graph, soft))
-    assert whole.compiled.host is not None and bare.error == whole.error > 0.02
+    assert whole.compiled.host_graph is not None and bare.error == whole.error > 0.02
     assert whole.error == pytest.approx(relative_error(bare.outputs["y"], execute.run(graph, x)["y"]))
     (p,) = whole.outputs.values()
     np.testing.assert_array_equal(p, emulate(whole.compiled, x)["p"])
@@ -168,7 +168,7 @@ def test_it_holds_for_other_samples_of_a_trained_network():
     errors = []
     for follow in (NEAREST, ALL):
         compiled = data.measure("", ECP5_85F, Formats(), follow).compiled
-        found = emulate(replace(compiled, package=replace(compiled.package, host=None)), {given: x[:100]})
+        found = emulate(replace(compiled, package=replace(compiled.package, host_graph=None)), {given: x[:100]})
         want = execute.run(graph, {given: x[:100]}, keep="all")
         (error,) = (relative_error(y.reshape(want[name].shape), want[name]) for name, y in found.items())
         errors.append(error)

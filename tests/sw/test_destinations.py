@@ -4,8 +4,8 @@ import pytest
 
 from compiled_nets import attention, graph_of, residual
 from concord.compiler.ir.layers import Layer
+from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.table import lowered as lower
-from concord.compiler.lowering.tail import split
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model

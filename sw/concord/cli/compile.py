@@ -260,7 +260,7 @@ def compile_model(
     if calibrate is not None:
         compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
     save_package(compiled.package, target, network)
-    host = f", on the host: {', '.join(node.op for node in compiled.host.nodes)}" if compiled.host else ""
+    host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
     for one in compiled.inexact:
         click.echo(f"not exact: {one.text}")

@@ -101,9 +101,9 @@ class Compiled:
         return self.package.image
 
     @property
-    def host(self) -> Graph | None:
+    def host_graph(self) -> Graph | None:
         """What the host computes from the outputs of the NPU."""
-        return self.package.host
+        return self.package.host_graph
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """Results of a batch on a device that has the image loaded."""
@@ -280,7 +280,7 @@ def in_one_piece(compiled: Compiled) -> Compiled:
     depth = 1 << VECTOR_ADDR_BITS
     config = compiled.image.config.replace(narrow_depth=depth, wide_depth=depth, program_depth=PROGRAM_DEPTH_MAX)
     emitter = whole(compiled.lowered, config, compiled.package.formats)
-    return _compiled(compiled.graph, emitter, compiled.package.arrangement, compiled.host)
+    return _compiled(compiled.graph, emitter, compiled.package.arrangement, compiled.host_graph)
 
 
 def _narrow(plan: Plan) -> list[str]:

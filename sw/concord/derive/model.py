@@ -86,8 +86,8 @@ def observe(what: Package | Image) -> Observed:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
-    if package.host is not None:
-        steps(package.host)  # refuses what cannot be derived
+    if package.host_graph is not None:
+        steps(package.host_graph)  # refuses what cannot be derived
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
@@ -101,9 +101,9 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
     outputs = {
         name: ids.reshape(front + tuple(arrangement.shapes[name]))
         for name, ids in arrangement.outputs.items()
-        if package.host is None or name not in arrangement.inputs  # the host reads inputs as they are given
+        if package.host_graph is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
-    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host, False, flags)
+    return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags)
 
 
 def _of_image(image: Image, flags: bool = False) -> _Derivation:

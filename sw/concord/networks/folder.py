@@ -19,7 +19,7 @@ import numpy.typing as npt
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement, Grid
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.tail import split
+from concord.compiler.lowering.host_partition import split
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.frontend import import_model
 from concord.frontend.load import one_file

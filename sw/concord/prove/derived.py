@@ -211,7 +211,7 @@ class Derived:
             )
 
     def _results(self, found: Mapping[str, Any], want: Mapping[str, Any], first_sample: int) -> None:
-        host = self.subject.package.host if self.subject.package is not None else None
+        host = self.subject.package.host_graph if self.subject.package is not None else None
         for name, values in want.items():
             if name not in found and host is not None and name not in host.outputs:
                 continue  # of the NPU, for the host alone

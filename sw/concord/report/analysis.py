@@ -71,7 +71,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
             for port in compiled.image.inputs
         ),
         outputs=tuple(OutputFacts(name, _shape(graph, name), error(got[name], want[name])) for name in graph.outputs),
-        host=tuple(node.op for node in compiled.host.nodes) if compiled.host else (),
+        host=tuple(node.op for node in compiled.host_graph.nodes) if compiled.host_graph else (),
         memories=memories(compiled),
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         accumulator=_accumulator(compiled),

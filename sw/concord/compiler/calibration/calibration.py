@@ -284,7 +284,7 @@ class Calibration:
         if sigmoids:
             complete = compiled.package
             compiled = compile_graph(short, complete.config, complete.formats, batch=self.batch)
-        bare = replace(compiled, package=replace(compiled.package, host=None))
+        bare = replace(compiled, package=replace(compiled.package, host_graph=None))
         computed = self.run(bare, self.inputs)
         error = max(
             relative_error(x.reshape(self.values[name].shape), self.values[name]) for name, x in computed.items()

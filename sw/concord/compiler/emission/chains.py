@@ -135,7 +135,7 @@ class Chains:
         walk = layer.source
         storage = walk.storage
         first = storage.vector(walk.start) - storage.vector(0)
-        if storage.host is not None:
+        if storage.parent is not None:
             inside = walk.start % storage.tiles + walk.tiles <= storage.tiles
             if not inside or walk.step % storage.tiles or walk.row_step % storage.tiles:
                 raise LayoutError(f"{layer.name} must read whole positions of a tensor that is part of another")
@@ -191,7 +191,7 @@ class Chains:
         assert storage is not None
         addr = self.plan.addr(storage, Mem.WIDE, operand.start)
         steps = (operand.row, operand.inner, operand.outer)
-        if storage.host is None:
+        if storage.parent is None:
             return (addr, *steps)
         row, inner, outer = (
             storage.vector(operand.start + s) - storage.vector(operand.start) if s else 0 for s in steps

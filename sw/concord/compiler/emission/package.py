@@ -42,7 +42,7 @@ class Package:
         Program and constants.
     arrangement : Arrangement
         Of inputs and outputs.
-    host : Graph or None
+    host_graph : Graph or None
         What the host computes from the outputs of the NPU.
     formats : Formats
         What it was compiled with.
@@ -50,7 +50,7 @@ class Package:
 
     image: Image
     arrangement: Arrangement
-    host: Graph | None
+    host_graph: Graph | None
     formats: Formats = DEFAULT
 
     @property
@@ -69,13 +69,15 @@ class Package:
         where elements are in memory, so each sample is computed by itself, from contiguous arrays. A zero that the
         host computes is +0, for NumPy does not say which one a maximum is.
         """
-        if self.host is None:
+        if self.host_graph is None:
             return found
-        given = {name: self.arrangement.rounded(name, inputs[name]) for name in self.host.inputs if name in inputs}
-        batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host.inputs}
+        given = {
+            name: self.arrangement.rounded(name, inputs[name]) for name in self.host_graph.inputs if name in inputs
+        }
+        batch = {name: np.ascontiguousarray((found | given)[name], dtype=np.float64) for name in self.host_graph.inputs}
         samples = range(max(len(values) for values in batch.values())) or (0,)
-        single = [execute.run(self.host, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
-        computed = {name for node in self.host.nodes for name in node.outputs}
+        single = [execute.run(self.host_graph, {name: x[k : k + 1] for name, x in batch.items()}) for k in samples]
+        computed = {name for node in self.host_graph.nodes for name in node.outputs}
         return {
             name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
             for name in single[0]

@@ -41,12 +41,12 @@ class Storage:
         Positions, and native vectors per position.
     native : int
         Elements of a native vector.
-    host : Storage or None
+    parent : Storage or None
         The larger storage that this one is part of; then ``offset``, ``row_step`` and ``step`` place it there.
     offset : int
-        Vector of the first position in ``host``.
+        Vector of the first position in ``parent``.
     row_step, step : int
-        Vectors of ``host`` from a row to the next and from a position to the next.
+        Vectors of ``parent`` from a row to the next and from a position to the next.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Storage:
     width: int
     tiles: int
     native: int
-    host: Storage | None = None
+    parent: Storage | None = None
     offset: int = 0
     row_step: int = 0
     step: int = 0
@@ -73,24 +73,24 @@ class Storage:
         """Native vectors in all."""
         return self.height * self.width * self.tiles
 
-    def place(self, host: Storage, offset: int, row_step: int, step: int) -> None:
+    def place(self, parent: Storage, offset: int, row_step: int, step: int) -> None:
         """Make this storage part of a larger one."""
-        if self.host is not None:
-            raise LayoutError(f"{self.name} is already part of {self.host.name}")
-        self.host, self.offset, self.row_step, self.step = host, offset, row_step, step
+        if self.parent is not None:
+            raise LayoutError(f"{self.name} is already part of {self.parent.name}")
+        self.parent, self.offset, self.row_step, self.step = parent, offset, row_step, step
 
     @property
     def root(self) -> Storage:
         """The storage that has addresses of its own."""
-        return self if self.host is None else self.host.root
+        return self if self.parent is None else self.parent.root
 
     def vector(self, index: int) -> int:
         """Where vector ``index`` lies in the root."""
-        if self.host is None:
+        if self.parent is None:
             return index
         position, tile = divmod(index, self.tiles)
         y, x = divmod(position, self.width)
-        return self.host.vector(self.offset + y * self.row_step + x * self.step + tile)
+        return self.parent.vector(self.offset + y * self.row_step + x * self.step + tile)
 
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""
@@ -195,7 +195,7 @@ class Storages:
     def _join(self, ids: Ids, what: str, accept: Callable[[Ids], None]) -> None:
         """Place the parts of a view in the first arrangement that ``accept`` takes without a :class:`LayoutError`."""
         parts = self.of(ids)
-        if any(part.host is not None or part.fixed for part in parts):
+        if any(part.parent is not None or part.fixed for part in parts):
             raise LayoutError(f"{what} must be made of tensors that can still be placed")
         first, name = parts[0], "+".join(part.name for part in parts)
         positions, offsets = {(p.height, p.width) for p in parts}, [0, *accumulate(p.vectors for p in parts)]
@@ -208,17 +208,17 @@ class Storages:
         if len({part.tiles for part in parts}) == 1 and all(part.height == 1 for part in parts):
             choices.append(((1, sum(part.width for part in parts), first.tiles), offsets))
         for size, places in choices:
-            host = self.new(name, size[0], size[1], size[2] * self.native)
+            parent = self.new(name, size[0], size[1], size[2] * self.native)
             try:
-                accept(self._moved(ids, parts, places, host))
+                accept(self._moved(ids, parts, places, parent))
             except LayoutError:
                 continue
             for part, place in zip(parts, places, strict=False):
-                part.place(host, int(place), host.width * host.tiles, host.tiles)
+                part.place(parent, int(place), parent.width * parent.tiles, parent.tiles)
             return
         raise LayoutError(f"{what} must be made of tensors that can lie side by side")
 
-    def _moved(self, ids: Ids, parts: list[Storage], places: list[int], host: Storage) -> Ids:
+    def _moved(self, ids: Ids, parts: list[Storage], places: list[int], parent: Storage) -> Ids:
         """A view of parts as one of the storage that they are to be placed in."""
         moved = ids.copy()
         for part, place in zip(parts, places, strict=False):
@@ -226,7 +226,7 @@ class Storages:
             vector, lane = np.divmod(ids[mine] - part.base, self.native)
             position, tile = np.divmod(vector, part.tiles)
             y, x = np.divmod(position, part.width)
-            moved[mine] = host.base + (place + (y * host.width + x) * host.tiles + tile) * self.native + lane
+            moved[mine] = parent.base + (place + (y * parent.width + x) * parent.tiles + tile) * self.native + lane
         return moved
 
     def walk(self, ids: Ids, what: str) -> Walk:

@@ -248,7 +248,7 @@ class Lowering:
         """A view with copies of those storages that cannot become part of another one: a chain each."""
         storages, moved = self.done.storages, ids.copy()
         for storage in storages.of(ids):
-            if storage.host is None and not storage.fixed:
+            if storage.parent is None and not storage.fixed:
                 continue
             mine = (ids != PAD) & storages.within(ids, storage)
             walk = steps.box(storages, ids[mine])

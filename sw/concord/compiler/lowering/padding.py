@@ -165,19 +165,19 @@ class _Frame:
         shape = lowering.graph.shapes[node.outputs[0]]
         self.sizes = [shape[axis] for axis in outside]
         elements = walk.tiles * walk.storage.native
-        self.host = lowering.done.storages.new(node.outputs[0], prod(self.sizes[:-1]), self.sizes[-1], elements)
+        self.parent = lowering.done.storages.new(node.outputs[0], prod(self.sizes[:-1]), self.sizes[-1], elements)
         self.order = np.argsort([*outside, *lanes])
         self.shape = (*self.sizes, *(shape[axis] for axis in lanes))
-        whole = self.host.view(elements)[..., walk.lanes].reshape(self.shape)
+        whole = self.parent.view(elements)[..., walk.lanes].reshape(self.shape)
         lowering.done.views[node.outputs[0]] = whole.transpose(self.order)
 
     def layer(self, source: Walk, box: tuple[slice, ...]) -> Layer:
         """A chain that copies ``source`` to a box of positions."""
-        done, host = self.lowering.done, self.host
-        elements = host.tiles * host.native
+        done, parent = self.lowering.done, self.parent
+        elements = parent.tiles * parent.native
         target = done.storages.new(f"{self.node.name}.{len(done.layers)}", source.height, source.width, elements)
         corner = np.ravel_multi_index([part.start for part in box], self.sizes)
-        target.place(host, int(corner) * host.tiles, host.width * host.tiles, host.tiles)
+        target.place(parent, int(corner) * parent.tiles, parent.width * parent.tiles, parent.tiles)
         ids = np.full(self.shape, PAD)
         ids[box] = target.view(elements)[..., source.lanes].reshape(ids[box].shape)
         made = Layer(
@@ -189,8 +189,8 @@ class _Frame:
 
     def fill(self, value: float, inside: tuple[slice, ...]) -> None:
         """A chain that writes a number everywhere; what lies ``inside`` comes later."""
-        host, walk = self.host, self.walk
-        source = Walk(walk.storage, walk.start, host.height, host.width, host.tiles, 0, 0, walk.lanes)
+        parent, walk = self.parent, self.walk
+        source = Walk(walk.storage, walk.start, parent.height, parent.width, parent.tiles, 0, 0, walk.lanes)
         layer = self.layer(source, tuple(slice(0, size) for size in self.sizes))
         number = steps.constant(np.asarray(value), layer.ids, layer.target)
         layer.append([Step(Op.VV_MIN, number), Step(Op.VV_MAX, number)])

@@ -29,7 +29,7 @@ from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Domain, Span
 from concord.compiler.ir.parts import MARGIN, divided
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering.tail import split
+from concord.compiler.lowering.host_partition import split
 from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.functions.segmented import Part
 from concord.functions.tables import standard_range

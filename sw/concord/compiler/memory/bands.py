@@ -191,7 +191,7 @@ def _obstacle(layer: AnyLayer) -> str | None:
         return "is recurrent"
     walk, storage = layer.source, layer.source.storage
     aligned = walk.row_step == row_vectors(storage) and walk.start < row_vectors(storage)
-    if storage.host is not None or layer.target.host is not None:
+    if storage.parent is not None or layer.target.parent is not None:
         return "reads or computes a part of another tensor"
     if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:
         return "does not read whole rows"
@@ -201,7 +201,7 @@ def _obstacle(layer: AnyLayer) -> str | None:
         read = operand.storage
         assert read is not None
         aligned = operand.outer == row_vectors(read) and operand.start < row_vectors(read)
-        if read.host is not None or read.height != layer.out[0] or not aligned:
+        if read.parent is not None or read.height != layer.out[0] or not aligned:
             return f"has an operand {operand.tensor} of other rows"
     return None
 

@@ -1,4 +1,4 @@
-"""What the host does behind the NPU: a final softmax, or its logarithm, and what follows it."""
+"""Partition of a graph: what the NPU computes, and what the host computes from its outputs, such as a final softmax."""
 
 from __future__ import annotations
 
