@@ -6,10 +6,12 @@ import numpy as np
 
 from compiled_nets import graph_of
 from concord.compiler.emission.banded import Banded, planned
+from concord.compiler.emission.emit import Emitter
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.table import lowered as lower
 from concord.compiler.memory.bands import prefixes
+from concord.compiler.memory.plan import make_plan
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.isa import Mem
@@ -115,3 +117,10 @@ def outputs_of(image, ports):
     with connect("emulator", image.config) as device:
         device.load(image)
         return device.run(ports)
+
+
+def image_in_one_piece(lowered, config=LARGE, formats=DEFAULT):
+    """The image without bands."""
+    emitter = Emitter(make_plan(lowered), config, formats)
+    emitter.write(emitter.place, lambda: emitter.layers(0))
+    return emitter.sheet.image(emitter.builder.words())

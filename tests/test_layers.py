@@ -10,11 +10,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 #: Rooms of the compiler, each of which may import from those in front of it alone.
-STAGES = ("ir", "lowering", "memory", "emission", "model", "calibration")
+STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
-    "utils", "spec", "golden", "functions", "image", "program", "transfer", "emulator", "examples", "graph", "frontend",
-    "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "demo", "bench",
+    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "transfer", "emulator", "examples", "graph",
+    "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "demo", "bench",
     "cli", "__main__",
 )  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}

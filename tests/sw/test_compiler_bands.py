@@ -5,16 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from banded_nets import LARGE, choices, conv, image_in_bands, outputs_of, random_net, separable, window
+from banded_nets import (
+    choices,
+    conv,
+    image_in_bands,
+    image_in_one_piece,
+    outputs_of,
+    random_net,
+    separable,
+    window,
+)
 from compiled_nets import graph_of
 from concord.bench.tasks import TASKS, load, top_one
 from concord.compiler.calibration.formats import static_exponents
+from concord.compiler.emission.arranging import arranged
 from concord.compiler.emission.banded import planned
-from concord.compiler.emission.emit import whole
 from concord.compiler.ir.layers import Reduction
-from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.model import arranged, compile_graph, in_one_piece
+from concord.compiler.model import compile_graph, in_one_piece
 from concord.golden import half
 from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
@@ -42,8 +51,7 @@ def test_bands_of_any_height_give_the_same_bits(seed):
     lowered, found = choices(graph, unfold=unfold)
     arrangement = arranged(lowered, {tensor: graph.sample_shape(tensor) for tensor in ("x", name)})
     ports = arrangement.pack(inputs)
-    emitter = whole(lowered, LARGE, DEFAULT)
-    want = outputs_of(emitter.sheet.image(emitter.builder.words()), ports)[name]
+    want = outputs_of(image_in_one_piece(lowered), ports)[name]
     for prefix in found:
         height = prefix.source.height
         for rows in {1, int(rng.integers(1, height + 1)), height if prefix is found[-1] else 2}:

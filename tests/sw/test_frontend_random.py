@@ -104,6 +104,6 @@ def test_a_second_time_nothing_changes(seed):
     graph = import_model(network(seed))
     before = [(n.op, n.name, n.inputs, n.outputs) for n in graph.nodes]
     for rewrite in AFTER_IMPORT:
-        rewrite.run(graph)
+        assert rewrite.run(graph) is graph
         graph.check()
     assert [(n.op, n.name, n.inputs, n.outputs) for n in graph.nodes] == before

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from concord.cli.common import EXISTING, FOLDER, POSITIVE, arrays_of, inputs_of, npu, readable, wide_console
+from concord.cli.passes import Watch, passes_options
 from concord.cli.workers import several, workers_options
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
@@ -184,6 +185,7 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
+@passes_options
 @workers_options
 @readable
 def compile_model(
@@ -199,6 +201,9 @@ def compile_model(
     batch: int,
     output_formats: tuple[str, ...],
     output: Path | None,
+    verbose: bool,
+    dump: Path | None,
+    check: bool,
     workers: int | None,
     cluster: str | None,
 ) -> None:
@@ -210,6 +215,9 @@ def compile_model(
     width says which NPU it is, the NPU may be one with narrower mantissas. With --accumulator the NPU is one whose
     accumulator, and exponents of weights, are as wide as the network needs. --workers and --cluster share what
     --calibrate runs on the emulator; double precision and the rounding of weights stay in this process.
+
+    --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
+    these are the passes of the chosen network, which is compiled once more.
     """
     from concord.compiler.calibration.remedies import remedies
     from concord.compiler.ir.tensor_formats import Formats
@@ -227,8 +235,12 @@ def compile_model(
     widths, bits = Widths.parse(mantissas), accumulator_bits(accumulator, guard)
     target = output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
-    network = one_file(model)
-    graph, config = import_model(network), PRESETS[BOARD_PRESETS[board] if board else preset]
+    network, watch = one_file(model), Watch(verbose, dump, check)
+    click.get_current_context().call_on_close(watch.show)
+    with watch.observed():
+        graph = import_model(network)
+    config = PRESETS[BOARD_PRESETS[board] if board else preset]
+    single = calibrate is None and bits is None and not output_formats  # nothing is chosen among candidates
     if widths.npu is not None:
         config = with_mantissas(config, widths.npu)
     if (budget is not None or widths.auto) and not (widths.auto and calibrate):
@@ -245,7 +257,8 @@ def compile_model(
             samples = None if calibrate is None else inputs_of(graph, arrays_of(calibrate))
             compiled, lines = _for_trained(graph, config, trained, samples, batch, engine)
         else:
-            compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch, engine)
+            with watch.observed(single):
+                compiled = _compiled(graph, config, calibrate, widths, plain, budget, board is None, batch, engine)
     except CapacityError as error:
         with Console(stderr=True).status("looking for what would do"):
             lines = remedies(graph, config, plain, batch, error)
@@ -259,6 +272,8 @@ def compile_model(
         compiled = _narrower(graph, compiled, bits, samples, guard, engine)
     if calibrate is not None:
         compiled = expecting(compiled, inputs_of(graph, arrays_of(calibrate)))
+    if not single:
+        watch.again(graph, compiled)
     save_package(compiled.package, target, network)
     host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
     strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""

@@ -15,6 +15,8 @@ from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, load, opset
 from concord.graph import passes
 from concord.graph.ir import Graph
+from concord.graph.level import GRAPH
+from concord.pipeline.manager import Pass, Pipeline
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
@@ -56,9 +58,16 @@ def import_model(
     ValueError
         If it is no valid ONNX, or if ``shapes`` does not fit.
     """
-    proto = load(model)
+    values = IMPORT.run({"model": model, "shapes": shapes or {}, "batchnorm": batchnorm})
+    graph: Graph = values["graph"]
+    graph.check()
+    return graph
+
+
+def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool) -> Graph:
+    """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
-    known, reasons = input_shapes(values, shapes or {})
+    known, reasons = input_shapes(values, shapes)
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
     nodes = _live(proto.graph)
     importer = _Importer(proto, graph, nodes, reasons)
@@ -71,9 +80,20 @@ def import_model(
     if importer.reasons:
         raise UnsupportedModel(graph.name, importer.reasons)
     graph.batched = {name for name in [*graph.inputs, *graph.outputs] if graph.shapes[name][:1] == (1,)}
-    passes.run(graph)
-    graph.check()
     return graph
+
+
+#: From a file to a graph in its canonical form.
+IMPORT = Pipeline(
+    "import",
+    ("model", "shapes", "batchnorm"),
+    (
+        Pass("parse", ("model",), ("proto",), load, "Read ONNX, and check that it is valid."),
+        Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "ONNX operators to nodes of a graph."),
+        *passes.AFTER_IMPORT,
+    ),
+    (GRAPH,),
+)
 
 
 def _live(graph: Any) -> list[OnnxNode]:

@@ -135,10 +135,11 @@ class Graph:
 
     def check(self) -> None:
         """Raise ``ValueError`` with everything that is inconsistent: names, order, shapes that are missing."""
-        if problems := list(self._problems()):
+        if problems := list(self.problems()):
             raise ValueError(f"graph {self.name} must be consistent: " + "; ".join(problems))
 
-    def _problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
+        """A line for everything that is inconsistent."""
         known, names = set(self.inputs), set()
         for node in self.nodes:
             if node.name in names:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.ir.quantized import exponents_of
 from concord.compiler.lowering.bounds import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.emulator import Memories
@@ -169,7 +168,7 @@ def choose_accumulator(
     if bits is None:
         bits = max(least, min(bound, observed + guard) if inputs is not None else bound)
     raised = max(0, observed - bits)
-    if raised and before.act_exp_min + raised > _least_static(graph, compiled):
+    if raised and before.act_exp_min + raised > _least_static(compiled):
         raise _too_few(needs, bits)
     config = with_accumulator(before, bits, weights=weights, least=before.act_exp_min + raised)
     try:
@@ -217,11 +216,9 @@ def needs_of(
     return tuple(needs), analysis.ranges
 
 
-def _least_static(graph: Graph, compiled: Compiled) -> int:
-    """The least static exponent of a tensor; the greatest exponent there is without any."""
-    config = compiled.image.config
-    exponents = {**compiled.package.formats.exponents, **exponents_of(graph, config)}
-    return min(exponents.values(), default=config.act.exp_max)
+def _least_static(compiled: Compiled) -> int:
+    """The least static exponent of a tensor, those of the exporter included; the greatest exponent without any."""
+    return min(compiled.package.formats.exponents.values(), default=compiled.image.config.act.exp_max)
 
 
 def _too_few(needs: tuple[Need, ...], bits: int) -> AccumulatorError:

@@ -179,21 +179,25 @@ class Sheet:
         ]
 
     def image(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
-        """The image of a program on this sheet, after proving the program sound; its metadata have the :meth:`map`.
+        """The image of a program on this sheet, as :meth:`linked` makes it, after :meth:`verify`."""
+        made = self.linked(words, metadata)
+        self.verify(made)
+        return made
+
+    def linked(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
+        """Program and constants as one image; its metadata have the :meth:`map`.
 
         Raises
         ------
         CapacityError
             With everything that does not fit.
-        ValueError
-            With everything that :func:`concord.program.verify` finds.
         """
         self.check(len(words))
         tables = [
             Segment.from_words(RegionId.TABLE, 0, self.tables.memory().tolist(), self.config),
             Segment.from_words(RegionId.SLOTS, 0, self.tables.slots(), self.config),
         ]
-        image = Image(
+        return Image(
             config=self.config,
             program=tuple(words),
             segments=(*(make() for make in self.segments), *(part for part in tables if part.count)),
@@ -202,8 +206,17 @@ class Sheet:
             phases=tuple(self.phases),
             metadata={"map": self.map()} | (metadata or {}),
         )
+
+    def verify(self, image: Image) -> None:
+        """Prove that the program of an image on this sheet is sound.
+
+        Raises
+        ------
+        ValueError
+            With everything that :func:`concord.program.verify` finds.
+        """
         problems = verify_phases(
-            words,
+            image.program,
             self.config,
             [
                 (phase.pc, _spans(phase.inputs, self.inputs), _spans(phase.outputs, self.outputs))
@@ -213,7 +226,6 @@ class Sheet:
         )
         if problems:
             raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
-        return image
 
     def used(self, region: RegionId) -> int:
         """Words that are taken."""

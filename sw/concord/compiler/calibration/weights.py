@@ -18,7 +18,6 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.ir.layout import Ids
-from concord.compiler.lowering.scaled import on_npu
 from concord.compiler.lowering.table import lowered
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph, Node
@@ -65,7 +64,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
         if node.op in ("Conv", "Dense") and node.name not in graph.weight_quantization
     }
     found = {}
-    for layer, places in zip(compiled.lowered.layers, _places(graph, compiled, set(sizes)), strict=True):
+    for layer, places in zip(compiled.lowered.layers, _places(compiled, set(sizes)), strict=True):
         if not isinstance(layer, Layer) or layer.weight is None or layer.nodes[0] not in sizes:
             continue
         shape, mant = sizes[layer.nodes[0]], formats.mantissa(layer, config)
@@ -78,7 +77,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
     return found
 
 
-def _places(graph: Graph, compiled: Compiled, names: set[str]) -> list[Ids]:
+def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
     """By layer, in the shape of its weights: the number, from 1, of the node's weight that is there, or 0.
 
     The graph is lowered once more, with these numbers as weights; a product that is several layers keeps its own, as
@@ -86,13 +85,13 @@ def _places(graph: Graph, compiled: Compiled, names: set[str]) -> list[Ids]:
     """
     names = names & {la.nodes[0] for la in compiled.lowered.layers if isinstance(la, Layer) and la.nodes}
     scale = 2.0**-32  # exact, and below what a block can hold
-    mine, nodes = on_npu(graph, compiled.image.config, compiled.package.formats)[0], []
-    for node in mine.nodes:
+    nodes = []
+    for node in compiled.npu.nodes:
         if node.name in names:
             weight = node.attrs["weight"]
             node = node.with_attrs(weight=scale * np.arange(1.0, weight.size + 1).reshape(weight.shape))
         nodes.append(node)
-    npu = replace(mine, nodes=nodes)
+    npu = replace(compiled.npu, nodes=nodes)
     if (batch := compiled.package.arrangement.batch) != 1:
         npu = with_batch(npu, batch)
     formats = replace(compiled.package.formats, means={}, weights={})

@@ -10,10 +10,9 @@ from concord.compiler.emission.contents import Contents
 from concord.compiler.emission.steps_in_time import Block
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.copies import place as place_copies
-from concord.compiler.memory.plan import Plan, make_plan, output_memory, share, widen_in_strips
+from concord.compiler.memory.plan import Plan, output_memory, share, widen_in_strips
 from concord.image import Port
 from concord.program.allocator import Sheet
 from concord.program.builder import ProgramBuilder
@@ -79,7 +78,7 @@ class Emitter:
         self.contents.fill()
         allot()
         self.sheet.check()  # what lies beyond the end cannot even be addressed
-        self._ports()
+        self.ports()
         program()
 
     def layers(self, first: int) -> None:
@@ -108,7 +107,8 @@ class Emitter:
         for mem in Mem:
             self.sheet.allot(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
 
-    def _ports(self) -> None:
+    def ports(self) -> None:
+        """Note where inputs and outputs lie."""
         lowered = self.plan.lowered
         for name, (storage, _) in lowered.inputs.items():
             copy = self.plan.copy(storage, Mem.WIDE) or self.plan.copy(storage, Mem.NARROW)
@@ -120,10 +120,3 @@ class Emitter:
             mem = output_memory(lowered, name)
             addr = self.plan.addr(storage, mem, 0)
             self.sheet.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))
-
-
-def whole(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
-    """The program that computes one layer after the other."""
-    emitter = Emitter(make_plan(lowered), config, formats)
-    emitter.write(emitter.place, lambda: emitter.layers(0))
-    return emitter

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
+from concord.compiler.ir.arrangement import Grid
 from concord.compiler.ir.layers import AnyLayer
-from concord.compiler.ir.quantized import Inexact, grids_of
+from concord.compiler.ir.quantized import Inexact
 from concord.compiler.memory.footprint import KIB, weight_bits
 from concord.graph.ir import Graph
 
 
-def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[str, Any]:
-    """Metadata of the image of a program that has been written.
+def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: Sequence[Inexact]) -> dict[str, Any]:
+    """Metadata of the image of a program that has been written, with the grids of its inputs and what is not exact.
 
     Returns
     -------
@@ -27,7 +28,7 @@ def inventory(graph: Graph, emitter: Emitter, lost: Sequence[Inexact]) -> dict[s
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
     if emitter.bands is not None:
         found["bands"] = emitter.bands.text
-    if grids := grids_of(graph, emitter.config):
+    if grids:
         found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
     if centres := {name: c for name, c in emitter.formats.centres.items() if name in lowered.movable}:
         found["centre"] = [f"the host takes {c:g} off {name}, a bias adds its part" for name, c in centres.items()]

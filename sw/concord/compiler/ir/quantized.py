@@ -10,7 +10,7 @@ would be, so the codes are exact.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,7 +106,12 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, Grid]:
 
 
 def inexact(
-    graph: Graph, layers: Collection[AnyLayer], narrow: Collection[str], config: NpuConfig, formats: Formats
+    graph: Graph,
+    layers: Collection[AnyLayer],
+    narrow: Collection[str],
+    config: NpuConfig,
+    formats: Formats,
+    exponents: Mapping[str, int],
 ) -> tuple[Inexact, ...]:
     """What of a quantised model the NPU does not hold exactly.
 
@@ -122,8 +127,9 @@ def inexact(
         The NPU.
     formats : Formats
         What it was compiled with.
+    exponents : mapping of str to int
+        Those of the exporter, :func:`exponents_of`.
     """
-    exponents = exponents_of(graph, config)
     found = [
         _tensor(name, graph.quantization[name], config, exponents.get(name))
         for name in narrow

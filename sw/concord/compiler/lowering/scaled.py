@@ -29,7 +29,6 @@ from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Domain, Span
 from concord.compiler.ir.parts import MARGIN, divided
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering.host_partition import split
 from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.functions.segmented import Part
 from concord.functions.tables import standard_range
@@ -50,12 +49,6 @@ _ENOUGH = 0.004
 _VANISHED = -8.0
 #: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
 _EXPONENTIALS = ((1024, Span(-17.5, 11.125, (0.0, None), 3)), (0, Span(-12.0, 11.25, (0.0, None), 2)))
-
-
-def on_npu(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[Graph, Graph | None]:
-    """What is to be lowered of a network, and what the host computes behind it, if there is such a part."""
-    npu, host = split(graph)
-    return scaled(npu, config, formats), host
 
 
 def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:

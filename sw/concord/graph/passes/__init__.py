@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from concord.graph.ir import Graph
+from concord.graph.level import GRAPH
 from concord.graph.passes import (
     dead,
     fold_affine,
@@ -20,14 +21,36 @@ from concord.graph.passes import (
     reshapes,
     scales,
 )
+from concord.pipeline.manager import Pass, Pipeline
+
+
+def _rewrite(name: str, module: ModuleType) -> Pass:
+    """A module's ``run`` as a pass that changes the graph in place."""
+
+    def run(graph: Graph) -> Graph:
+        module.run(graph)
+        return graph
+
+    return Pass(name, ("graph",), ("graph",), run, (module.__doc__ or "").partition("\n")[0])
+
 
 #: In this order after import. Each leaves a consistent graph.
-AFTER_IMPORT: tuple[ModuleType, ...] = (
-    dead, noops, reshapes, noops, gelu, piecewise, fold_affine, fold_pad, functions, normalisations, scales,
-)  # fmt: skip
+AFTER_IMPORT: tuple[Pass, ...] = (
+    _rewrite("dead nodes", dead),
+    _rewrite("no-ops", noops),
+    _rewrite("reshapes", reshapes),
+    _rewrite("no-ops", noops),
+    _rewrite("gelu", gelu),
+    _rewrite("piecewise functions", piecewise),
+    _rewrite("fold affine", fold_affine),
+    _rewrite("fold padding", fold_pad),
+    _rewrite("join functions", functions),
+    _rewrite("normalisations", normalisations),
+    _rewrite("scales", scales),
+)
+CANONICAL = Pipeline("canonical form", ("graph",), AFTER_IMPORT, (GRAPH,))
 
 
 def run(graph: Graph) -> None:
     """Bring an imported graph into its canonical form."""
-    for rewrite in AFTER_IMPORT:
-        rewrite.run(graph)
+    CANONICAL.run({"graph": graph})

@@ -1,0 +1,76 @@
+"""Options of ``concord compile`` that show what its passes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+from concord.cli.common import FOLDER, wide_console
+from concord.pipeline.instruments import Checks, Dump, Timings
+from concord.pipeline.manager import Instrument, instrumented
+
+if TYPE_CHECKING:
+    from concord.compiler.model import Compiled
+    from concord.graph.ir import Graph
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def passes_options(command: Callable[P, R]) -> Callable[P, R]:
+    """``--verbose``, ``--dump`` and ``--check``."""
+    options = (
+        click.option("-v", "--verbose", is_flag=True, help="Show every pass with its time, and the strategies tried."),
+        click.option("--dump", type=FOLDER, help="Write what every pass makes to numbered text files in this folder."),
+        click.option("--check", is_flag=True, help="Check the invariants of what every pass makes."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class Watch:
+    """The instruments that the options ask for.
+
+    Parameters
+    ----------
+    verbose : bool
+        Whether times and strategies are to be shown.
+    dump : Path or None
+        Folder for what passes make.
+    check : bool
+        Whether invariants are to be checked.
+    """
+
+    def __init__(self, verbose: bool, dump: Path | None, check: bool):
+        from concord.compiler.pipeline.strategies import Strategies
+
+        self.timings, self.strategies, self.verbose = Timings(), Strategies(), verbose
+        self.instruments: list[Instrument] = [self.timings, self.strategies] if verbose else []
+        self.instruments += [Dump(dump)] if dump is not None else []
+        self.instruments += [Checks()] if check else []
+
+    def observed(self, really: bool = True) -> AbstractContextManager[None]:
+        """The instruments observe what runs inside, if it is ``really`` what the options are about."""
+        return instrumented(*(self.instruments if really else ()))
+
+    def again(self, graph: Graph, compiled: Compiled) -> None:
+        """Compile a network whose formats have been chosen among candidates once more, observed."""
+        from concord.compiler.model import compile_graph
+
+        if self.instruments:
+            package = compiled.package
+            with self.observed():
+                compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+
+    def show(self) -> None:
+        """Print the tables, if they are asked for."""
+        if self.verbose:
+            console = wide_console()
+            console.print(self.timings.table())
+            if self.strategies.considered:
+                console.print(self.strategies.table())

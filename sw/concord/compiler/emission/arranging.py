@@ -1,0 +1,66 @@
+"""How the host, or a feeder, lays out the inputs of a lowered network and finds its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.layout import BORDER, PAD
+from concord.compiler.lowering.lower import Lowered
+from concord.golden import half
+from concord.graph.ir import Shape
+from concord.image import Image
+from concord.image.feeder_layout import Feed, Feeding
+from concord.spec.feeder import CODES_DEPTH
+
+
+def arranged(
+    lowered: Lowered,
+    shapes: Mapping[str, Shape],
+    batch: int = 1,
+    grids: Mapping[str, Grid] | None = None,
+    centres: Mapping[str, float] | None = None,
+) -> Arrangement:
+    """How samples become the ports of a lowered graph, and back."""
+    graph = lowered.graph
+    inputs, outputs = {}, {}
+    for name, (storage, order) in lowered.inputs.items():
+        full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
+        full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.movable else order
+        full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # spare lanes hold copies
+        inputs[name] = full.reshape(-1, storage.native)
+    for name in graph.outputs:
+        (storage,) = lowered.storages.of(lowered.views[name])
+        outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), dict(centres or {}))
+
+
+def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:
+    """How a feeder lays out the inputs and collects the outputs; without inputs that it cannot lay out."""
+    feeds, config = [], image.config
+    for name, (_, order) in lowered.inputs.items():
+        feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
+        border = int(half.encode(np.array(-arrangement.centres[name]))) if name in arrangement.centres else 0
+        feed = replace(feed, border=border)
+        laid, wanted = feed.order(config.native), arrangement.inputs[name]
+        if laid.shape != wanted.shape or np.any((laid < 0) != (wanted < 0)):
+            continue
+        element = np.full(feed.elements, PAD)
+        element[laid[laid >= 0]] = wanted[laid >= 0]
+        if np.array_equal(element[laid[laid >= 0]], wanted[laid >= 0]):
+            feeds.append(feed)
+    vectors = {port.name: port.vectors(config) for port in image.outputs}
+    lanes = {name: _used(ids, vectors[name], config.native) for name, ids in arrangement.outputs.items()}
+    few = (name for name, grid in arrangement.grids.items() if grid.greatest - grid.least < CODES_DEPTH)
+    return Feeding(tuple(feeds), lanes, tuple(few))
+
+
+def _used(ids: npt.NDArray[np.int64], vectors: int, native: int) -> tuple[int, ...]:
+    """Lanes of each vector up to the last one that an element lies in, at least one."""
+    counts = np.ones(vectors, np.int64)
+    np.maximum.at(counts, ids.ravel() // native, ids.ravel() % native + 1)
+    return tuple(counts.tolist())

@@ -1,0 +1,164 @@
+"""The column of passes from a graph to a proven image.
+
+:data:`PREPARE` brings the graph into the form that is lowered, :data:`LOWER` makes layers of it, and one of
+:data:`ONE_PIECE` and :data:`ROW_TILING` makes the image. :mod:`concord.compiler.pipeline.strategies` runs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from concord.compiler.emission.arranging import arranged, feeding
+from concord.compiler.emission.banded import in_bands
+from concord.compiler.emission.emit import Emitter
+from concord.compiler.emission.inventory import inventory
+from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.bounds import with_bounds
+from concord.compiler.lowering.host_partition import split
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.scaled import scaled
+from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.footprint import check_weights_fit
+from concord.compiler.memory.plan import Plan, check_outputs, make_plan
+from concord.compiler.pipeline.levels import LEVELS
+from concord.graph.ir import Graph
+from concord.graph.passes.batch import with_batch
+from concord.image import Image
+from concord.pipeline.manager import Pass, Pipeline
+from concord.spec.config import NpuConfig
+from concord.spec.isa import Mem
+
+
+def _batched(npu: Graph, batch: int) -> Graph:
+    return npu if batch == 1 else with_batch(npu, batch)
+
+
+def _of_exporter(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[dict[str, int], dict[str, Grid], Formats]:
+    """Static exponents and grids of inputs that the scales of a quantised model mean; the former take precedence."""
+    exponents, grids = exponents_of(graph, config), grids_of(graph, config)
+    return exponents, grids, replace(formats, exponents={**formats.exponents, **exponents})
+
+
+def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
+    formats.check(lowered.layers, config)
+    check_outputs(lowered)
+
+
+def _data_section(plan: Plan, config: NpuConfig, formats: Formats) -> Emitter:
+    program = Emitter(plan, config, formats)
+    program.contents.fill()
+    return program
+
+
+def _allocated(plan: Plan, program: Emitter) -> tuple[Plan, Emitter]:
+    program.place()
+    program.sheet.check()  # what lies beyond the end cannot even be addressed
+    return plan, program
+
+
+def _emitted(program: Emitter) -> Emitter:
+    program.ports()
+    program.layers(0)
+    return program
+
+
+def _row_tiling(lowered: Lowered, config: NpuConfig, formats: Formats) -> tuple[Plan, Emitter]:
+    program = in_bands(lowered, config, formats)
+    return program.plan, program
+
+
+def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, Grid], formats: Formats) -> Arrangement:
+    shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
+    centres = {name: centre for name, centre in formats.centres.items() if name in lowered.movable}
+    return arranged(lowered, shapes, batch, grids, centres)
+
+
+def _lost(
+    plan: Plan, graph: Graph, config: NpuConfig, formats: Formats, exponents: dict[str, int]
+) -> tuple[Inexact, ...]:
+    """What of a quantised model the NPU does not hold exactly, in narrow memory and in weights."""
+    stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
+    stored += [(layer.tensor, layer.target) for layer in plan.lowered.layers]
+    narrow = [name for name, storage in stored if plan.copy(storage, Mem.NARROW) is not None]
+    return inexact(graph, plan.lowered.layers, narrow, config, formats, exponents)
+
+
+def _linked(program: Emitter, graph: Graph, grids: dict[str, Grid], lost: tuple[Inexact, ...]) -> Image:
+    return program.sheet.linked(program.builder.words(), inventory(graph, program, grids, lost))
+
+
+def _verified(program: Emitter, image: Image) -> None:
+    program.sheet.verify(image)
+
+
+def _fed(lowered: Lowered, arrangement: Arrangement, image: Image) -> Image:
+    return replace(image, feeding=feeding(lowered, arrangement, image)) if image.config.inbox else image
+
+
+#: What every program goes through behind its layers.
+_IMAGE = (
+    Pass("arrangement", ("lowered", "npu", "batch", "grids", "formats"), ("arrangement",), _arranged,
+         "How samples become ports, and ports results."),
+    Pass("exactness", ("plan", "graph", "config", "formats", "exponents"), ("lost",), _lost,
+         "What of a quantised model the NPU does not hold exactly."),
+    Pass("image", ("program", "graph", "grids", "lost"), ("image",), _linked,
+         "Instructions, weights, constants and tables as memory words."),
+    Pass("proof", ("program", "image"), (), _verified,
+         "Every address within its memory, nothing read before it is written."),
+    Pass("feeding", ("lowered", "arrangement", "image"), ("image",), _fed,
+         "How the feeder lays out raw inputs."),
+)  # fmt: skip
+_LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", "lowered")
+
+PREPARE = Pipeline(
+    "prepare",
+    ("graph", "config", "given", "batch"),
+    (
+        Pass("weights fit", ("graph", "config"), (), check_weights_fit, "Refuse at once what is far too large."),
+        Pass("bounds", ("graph", "given"), ("formats",), with_bounds,
+             "What tables have to cover where there are no samples."),
+        Pass("exporter formats", ("graph", "config", "formats"), ("exponents", "grids", "formats"), _of_exporter,
+             "Static exponents and grids of inputs that the scales of a quantised model mean."),
+        Pass("host partition", ("graph",), ("npu", "host"), split, "A final softmax and what follows is for the host."),
+        Pass("scaled functions", ("npu", "config", "formats"), ("npu",), scaled,
+             "Functions that one table does not hold at every scale become several nodes."),
+        Pass("batch", ("npu", "batch"), ("batched",), _batched, "Several samples side by side."),
+    ),
+    LEVELS,
+)  # fmt: skip
+LOWER = Pipeline(
+    "lower",
+    ("batched", "config", "unfold", "formats", "norms"),
+    (
+        Pass("lowering", ("batched", "config", "unfold", "formats", "norms"), ("lowered",), lower,
+             "Nodes to layers, element-wise operations fused."),
+        Pass("legality", ("lowered", "formats", "config"), (), _legal,
+             "Formats are for layers that exist, and outputs can leave as they are to."),
+    ),
+    LEVELS,
+)  # fmt: skip
+ONE_PIECE = Pipeline(
+    "one piece",
+    _LOWERED,
+    (
+        Pass("memory planning", ("lowered",), ("plan",), make_plan, "Which memories hold a tensor, and for how long."),
+        Pass("data section", ("plan", "config", "formats"), ("program",), _data_section,
+             "Weights, constants and tables get their addresses."),
+        Pass("allocation", ("plan", "program"), ("plan", "program"), _allocated, "Tensors get their addresses."),
+        Pass("emission", ("program",), ("program",), _emitted, "Layers to instructions."),
+        *_IMAGE,
+    ),
+    LEVELS,
+)  # fmt: skip
+ROW_TILING = Pipeline(
+    "row tiling",
+    _LOWERED,
+    (
+        Pass("row tiling", ("lowered", "config", "formats"), ("plan", "program"), _row_tiling,
+             "The cheapest tiles of rows that fit: plan, data section, allocation and emission."),
+        *_IMAGE,
+    ),
+    LEVELS,
+)  # fmt: skip
