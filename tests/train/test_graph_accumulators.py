@@ -8,6 +8,7 @@ import pytest
 from bounded import within_bound
 from concord.frontend import import_model
 from concord.graph.ir import Node
+from concord.graph.signs import never_negative
 from concord.host import connect
 from concord.overflow.kinds import KINDS
 from concord.overflow.trained import compile_trained
@@ -16,7 +17,6 @@ from concord.train import adjacency_of, export_onnx
 from concord.train.bound import norms, radius
 from concord.train.layers.base import Pass
 from concord.train.layers.dense import FixedDense
-from concord.train.sites import never_negative
 from concord.train.tensor import Tensor
 from concord.train.watch import moved
 from graph_nets import RING, linear, trainer

@@ -14,6 +14,7 @@ from concord.cli.main import main
 from concord.frontend import import_model
 from concord.golden import blocks, half
 from concord.graph.ir import Node
+from concord.graph.signs import never_negative
 from concord.host import connect
 from concord.overflow.accumulator import AccumulatorError
 from concord.overflow.kinds import KINDS
@@ -25,7 +26,7 @@ from concord.train import Samples, Settings, Trainer, described, export_onnx
 from concord.train.layers.base import Pass
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import Parameter
-from concord.train.sites import never_negative, root_of
+from concord.train.sites import root_of
 from concord.train.tensor import Tensor
 from concord.train.watch import move, weight_exponent
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from concord.frontend.errors import Refusal
 from concord.frontend.load import LARGEST_TENSOR
 from concord.graph.ir import Floats, Graph, Node, Quantization, Shape
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 
 Array = npt.NDArray[Any]
 
@@ -100,7 +100,7 @@ class Context:
         outputs = [self.unique(f"{node.name}/{op}") for _ in range(count)]
         made = Node(op, name, tuple(inputs), tuple(outputs), attrs)
         try:
-            shapes = OPS[op].shape(made, [self.graph.shapes[name] if name else None for name in inputs])
+            shapes = operator_of(made).shape(made, [self.graph.shapes[name] if name else None for name in inputs])
         except ValueError as error:
             raise Refusal(str(error), "correct the model") from error
         if (largest := max(map(prod, shapes))) > LARGEST_TENSOR:

@@ -14,14 +14,9 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.graph.ir import Quantization, Shape
+from concord.graph.signs import never_negative
 
 _RELU6_END = 6.0
-_POSITIVE_FUNCTIONS = {"sigmoid", "hardsigmoid", "softplus", "exp", "sqrt", "rsqrt", "relu"}
-#: Operators whose results are not negative if what they read is not.
-_KEEP_SIGN = {
-    "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "MatMul", "Reshape", "Transpose", "Slice",
-    "Concat",
-}  # fmt: skip
 
 
 def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
@@ -56,25 +51,14 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
     quantization = read(ctx, node, dtype, ctx.shape(x))
     low, high = quantization.range
-    if not low.any() and not _never_negative(ctx, x):
+    # The range of an input is the user's choice.
+    if not low.any() and not never_negative(ctx.graph, x, inputs=True):
         if np.all(np.abs(high - _RELU6_END) <= quantization.scale):
             x = ctx.emit(node, "Clip", [x], min=0.0, max=_RELU6_END)
         else:
             x = ctx.emit(node, "Relu", [x])
     ctx.codes[node.outputs[0]] = (x, quantization)
     return []
-
-
-def _never_negative(ctx: Context, tensor: str) -> bool:
-    """Whether a tensor is an input, whose range is the user's choice, or follows from values that are not negative."""
-    producer = ctx.graph.producer(tensor)
-    if producer is None or producer.op in ("Relu", "Softmax"):
-        return True
-    if producer.op == "Clip":
-        return bool(producer.attrs["min"] >= 0)
-    if producer.op == "Function":
-        return producer.attrs["functions"][-1][0] in _POSITIVE_FUNCTIONS
-    return producer.op in _KEEP_SIGN and all(_never_negative(ctx, name) for name in producer.inputs)
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:

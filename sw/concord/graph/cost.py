@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
 
 
 def macs(graph: Graph) -> int:
@@ -14,13 +13,8 @@ def macs(graph: Graph) -> int:
 
 def node_macs(graph: Graph, node: Node) -> int:
     """Multiply-accumulates of one node for one sample."""
-    if node.op in ("Conv", "Dense"):
-        weight = node.attrs["weight"]
-        return prod(graph.shapes[node.outputs[0]]) * int(weight[0].size)
-    if node.op == "MatMul":
-        return prod(graph.shapes[node.outputs[0]]) * graph.shapes[node.inputs[0]][-1]
-    if node.attrs.get("product"):
-        return prod(graph.shapes[node.inputs[0]])
-    if node.op in ("LSTM", "GRU", "RNN"):
-        return graph.shapes[node.inputs[0]][0] * int(node.attrs["W"].size + node.attrs["R"].size)
-    return 0
+    rule = operator_of(node).macs
+    if rule is None:
+        return 0
+    inputs, outputs = ([graph.shapes[name] if name else None for name in ends] for ends in (node.inputs, node.outputs))
+    return rule(node, inputs, outputs)

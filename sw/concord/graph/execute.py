@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Floats, Graph
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     last_use = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     for index, node in enumerate(graph.nodes):
         with np.errstate(all="ignore"):  # infinities and NaN are told where results are shown
-            results = OPS[node.op].evaluate(node, [values[name] if name else None for name in node.inputs])
+            results = operator_of(node).evaluate(node, [values[name] if name else None for name in node.inputs])
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
         for name in {*node.inputs, *node.outputs} - wanted - {""}:
             if last_use.get(name, index) == index:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from concord.graph.ir import Graph, Node, fresh
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 
 #: Makes a node from its operator, inputs and attributes, and returns the name of its output.
 Emit = Callable[..., str]
@@ -19,7 +19,7 @@ def rewrite(graph: Graph, node: Node, rule: Callable[[Emit], object]) -> None:
     def emit(op: str, *inputs: str, **attrs: Any) -> str:
         name = fresh(graph, f"{node.name}/{op.lower()}", [made.name for made in found])
         made = Node(op, name, inputs, (name,), attrs)
-        (graph.shapes[name],) = OPS[op].shape(made, [graph.shapes[tensor] for tensor in inputs])
+        (graph.shapes[name],) = operator_of(made).shape(made, [graph.shapes[tensor] for tensor in inputs])
         found.append(made)
         return name
 

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from concord.graph.cost import node_macs
 from concord.graph.ir import Graph
+from concord.graph.ops import operator_of
 from concord.overflow.histogram import check_width
 from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
 
@@ -93,15 +95,16 @@ def kind_of(graph: Graph) -> str:
     LSTM, another recurrent layer, a convolution, a product with a fixed matrix on the left or of two computed tensors,
     as of an adjacency with features (a graph convolution), and else a fully connected network.
     """
-    ops = {node.op for node in graph.nodes}
-    if "LSTM" in ops:
+    records = {node.op: operator_of(node) for node in graph.nodes}
+    if "LSTM" in records:
         return "lstm"
-    if ops & {"GRU", "RNN"}:
+    if any(record.recurrent for record in records.values()):
         return "recurrent"
-    if "Conv" in ops:
+    if any(record.maps and record.weights for record in records.values()):
         return "cnn"
-    fixed = any(node.op == "Dense" and node.attrs.get("fixed") for node in graph.nodes)
-    return "graph" if "MatMul" in ops or fixed else "dense"
+    fixed = any(node.attrs.get("fixed") for node in graph.nodes)
+    computed = any(records[node.op].weights is None and node_macs(graph, node) for node in graph.nodes)
+    return "graph" if computed or fixed else "dense"
 
 
 def settings_of(kind: str) -> Settings:

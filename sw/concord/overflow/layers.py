@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.graph import execute
+from concord.graph.cost import node_macs
 from concord.graph.ir import Floats, Graph, Node
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 from concord.graph.ops.base import aligned
 from concord.graph.ops.recurrent import ACTIVATION_NAMES, directions
 from concord.graph.ops.windows import windows
@@ -73,7 +74,15 @@ def products(graph: Graph, inputs: Mapping[str, Any]) -> Iterator[LayerProduct]:
         The network.
     inputs : mapping of str to array
         ``[samples, *graph.sample_shape(name)]`` for every input.
+
+    Raises
+    ------
+    ValueError
+        If an operator has products that are not counted here.
     """
+    for node in graph.nodes:
+        if node.op not in _MAKERS and node_macs(graph, node):
+            raise ValueError(f"products must be those of {', '.join(_MAKERS)}, not of {node.op} ({node.name})")
     read = {name for node in graph.nodes if node.op in _MAKERS for name in node.inputs if name}
     values = execute.run(graph, inputs, keep=read)
     for node in graph.nodes:
@@ -128,7 +137,7 @@ def _matmul(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]
 def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProduct]:
     x = given[0]
     hidden = node.attrs["hidden_size"]
-    states = OPS[node.op].evaluate(node, given)[0]  # [samples, steps, directions, batch, hidden]
+    states = operator_of(node).evaluate(node, given)[0]  # [samples, steps, directions, batch, hidden]
     several = len(node.attrs["W"]) > 1
     for d, backward in enumerate(directions(node)):
         number = f".{d}" if several else ""

@@ -10,7 +10,7 @@ import numpy as np
 from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 from concord.report.layer_facts import Distribution, Error, Format
 from concord.report.prefixes import Result
 from concord.spec.config import NpuConfig
@@ -63,7 +63,7 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
         take(name, values[name])
     for node in compiled.lowered.graph.nodes:
         with np.errstate(all="ignore"):
-            outputs = OPS[node.op].evaluate(node, [values[name] if name else None for name in node.inputs])
+            outputs = operator_of(node).evaluate(node, [values[name] if name else None for name in node.inputs])
         for name, value in zip(node.outputs, outputs, strict=True):
             take(name, value)
     return errors

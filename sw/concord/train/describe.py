@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Floats, Graph, Node, Shape
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 
 #: Layers and their options; those with a default may be left out.
 LAYERS: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ def described(layers: Sequence[Mapping[str, Any]], shape: Sequence[int], name: s
         try:
             for node in _nodes(kind, called, options, last, graph.shapes[last]):
                 shapes = [graph.shapes[tensor] for tensor in node.inputs]
-                (graph.shapes[node.name],) = OPS[node.op].shape(node, list(shapes))
+                (graph.shapes[node.name],) = operator_of(node).shape(node, list(shapes))
                 graph.nodes.append(node)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise ValueError(f"layer {called} must fit what is in front of it: {error}") from error

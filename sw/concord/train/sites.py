@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.graph.ir import Graph
+from concord.graph.ops import Kind, operator_of
+from concord.graph.signs import never_negative
 from concord.overflow.kinds import kind_of
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer
@@ -15,46 +17,29 @@ from concord.train.layers.recurrent import Recurrent
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.watch import Site, Watch
 
-#: Operators that give numbers of their input, or the greatest of some.
-PASSING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
-#: Operators whose results are not negative if no input is.
-_KEEPING = (*PASSING, "Add", "AveragePool", "ReduceMean")
+
+def _source(graph: Graph, tensor: str) -> str | None:
+    """The tensor whose numbers, or the greatest of some, a tensor has; ``None`` if they are computed or given."""
+    node = graph.producer(tensor)
+    passed = node is not None and operator_of(node).kind is Kind.MOVING and len(node.inputs) == 1
+    return node.inputs[0] if node is not None and passed else None
 
 
 def root_of(graph: Graph, tensor: str) -> str:
     """Where the numbers of a tensor were made: at a node that does more than to pass numbers on, or the input."""
-    while True:
-        made = [node for node in graph.nodes if tensor in node.outputs]
-        if not made or made[0].op not in PASSING:
-            return tensor
-        tensor = made[0].inputs[0]
+    while (source := _source(graph, tensor)) is not None:
+        tensor = source
+    return tensor
 
 
 def passed_on(graph: Graph, exponents: dict[str, int]) -> dict[str, int]:
     """Exponents of tensors, and of those whose numbers they are."""
     found = dict(exponents)
     for tensor, exp in exponents.items():
-        while True:
-            made = [node for node in graph.nodes if tensor in node.outputs]
-            if not made or made[0].op not in PASSING:
-                break
-            tensor = made[0].inputs[0]
+        while (source := _source(graph, tensor)) is not None:
+            tensor = source
             found.setdefault(tensor, exp)
     return found
-
-
-def never_negative(graph: Graph, tensor: str) -> bool:
-    """Whether a tensor has no negative elements, whatever the input is."""
-    made = [node for node in graph.nodes if tensor in node.outputs]
-    if not made:
-        return False
-    (node,) = made
-    if node.op == "Relu" or (node.op == "Function" and [name for name, _ in node.attrs["functions"]] == ["sigmoid"]):
-        return True
-    if node.op == "Dense" and node.attrs.get("fixed"):
-        kept = node.attrs["weight"].min(initial=0) >= 0 and not node.attrs["bias"].any()
-        return kept and never_negative(graph, node.inputs[0])
-    return node.op in _KEEPING and all(never_negative(graph, name) for name in node.inputs if name)
 
 
 def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[Site]:

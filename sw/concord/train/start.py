@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.compiler.calibration.weights import Units, best, channel_means, moments
+from concord.compiler.calibration.weights import ROUNDED, Units, best, channel_means, moments
 from concord.golden.training import shared_exponent
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph, Node
@@ -46,7 +46,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: Floats) -> Graph:
     """
     if len(x) < 2:
         raise ValueError(f"weights must be rounded for two samples at least, not {len(x)}")
-    nodes = [node for node in graph.nodes if node.op in ("Conv", "Dense") and not node.attrs.get("fixed")]
+    nodes = [node for node in graph.nodes if node.op in ROUNDED and not node.attrs.get("fixed")]
     name = graph.inputs[0]
     values = execute.run(graph, {name: x.reshape(len(x), *graph.sample_shape(name))}, {n.inputs[0] for n in nodes})
     found = {}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.calibration.centres import input_centres
-from concord.compiler.calibration.weights import Rounder, channel_means
+from concord.compiler.calibration.weights import ROUNDED, Rounder, channel_means
 from concord.compiler.ir.activations import depends
 from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.tensor_formats import Formats
@@ -125,7 +125,7 @@ def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple
     return {
         node.name: tuple(map(float, channel_means(node, values[node.inputs[0]])))
         for node in graph.nodes
-        if node.op in ("Conv", "Dense")
+        if node.op in ROUNDED
     }
 
 

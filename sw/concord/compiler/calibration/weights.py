@@ -25,6 +25,8 @@ from concord.graph.ops.windows import windows
 from concord.graph.passes.batch import with_batch
 from concord.image.packing import depthwise_units, matrix_units
 
+#: Operators whose weights are rounded for samples; those of others are rounded to the nearest.
+ROUNDED = ("Conv", "Dense")
 #: What is added to the mean square of inputs, relative to its mean, so that few samples do not decide too much.
 DAMPINGS = (0.01, 0.1, 1.0)
 #: What weights may lose on samples that they were not made with, as a share of what the nearest ones lose.
@@ -61,7 +63,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
     sizes = {
         node.name: node.attrs["weight"].shape
         for node in graph.nodes
-        if node.op in ("Conv", "Dense") and node.name not in graph.weight_quantization
+        if node.op in ROUNDED and node.name not in graph.weight_quantization
     }
     found = {}
     for layer, places in zip(compiled.lowered.layers, _places(compiled, set(sizes)), strict=True):

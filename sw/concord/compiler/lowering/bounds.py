@@ -21,7 +21,7 @@ from concord.compiler.lowering.scaled import covers_all, is_power
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import operator_of
 from concord.spec.formats import HALF_MAX
 
 #: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
@@ -219,7 +219,7 @@ def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
         found[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
     for node in graph.nodes:
         ends = [found[name] if name else None for name in node.inputs]
-        rule = _RULES.get(node.op, _moving if OPS[node.op].kind is Kind.MOVING else _unknown)
+        rule = _RULES.get(node.op, _rising if operator_of(node).rising else _unknown)
         for name, (low, high) in zip(node.outputs, rule(graph, node, ends), strict=True):
             if name:
                 found[name] = (
@@ -231,12 +231,12 @@ def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
 
 def _evaluate(node: Node, *inputs: Floats) -> Floats:
     with np.errstate(all="ignore"):
-        return OPS[node.op].evaluate(node, list(inputs))[0]
+        return operator_of(node).evaluate(node, list(inputs))[0]
 
 
-def _moving(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
-    """Both ends go the way of the elements; maxima and means rise with every element."""
-    low, high = (OPS[node.op].evaluate(node, [one[k] if one else None for one in ends]) for k in (0, 1))
+def _rising(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
+    """No element falls when another one rises: the ends are the results of the ends."""
+    low, high = (operator_of(node).evaluate(node, [one[k] if one else None for one in ends]) for k in (0, 1))
     return list(zip(low, high, strict=True))
 
 
@@ -320,19 +320,19 @@ def _normalise(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
 
 
 def _unknown(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
-    """Nothing is known: of recurrent layers."""
+    """Nothing is known, as of recurrent layers; statistics alone say what is to be expected."""
     shapes = [(1, *graph.shapes[name]) if name else (1,) for name in node.outputs]
     return [(np.full(shape, -_HUGE), np.full(shape, _HUGE)) for shape in shapes]
 
 
 Rule = Callable[[Graph, Node, list[Ends | None]], list[Ends]]
+#: Operators whose ends have a rule of their own. Of others the record says whether they rise; else nothing is known.
 _RULES: dict[str, Rule] = {
     "Conv": _linear,
     "Dense": _linear,
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min"), _binary),
     **dict.fromkeys(("Clip", "Function"), _unary),
-    **dict.fromkeys(("ReduceMean", "ReduceSum", "AveragePool", "Expand", "Apart"), _moving),
     "Softmax": _softmax,
     "LogSoftmax": _log_softmax,
     "Normalise": _normalise,

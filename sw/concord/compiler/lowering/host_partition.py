@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph
-from concord.graph.ops import OPS, Kind
-
-#: Operators that the host may take over at the end of a network.
-HOST_OPS = ("Softmax", "LogSoftmax")
+from concord.graph.ops import Kind, operator_of
 
 
 def split(graph: Graph) -> tuple[Graph, Graph | None]:
     """The part of a graph for the NPU, and the part that the host computes from its outputs, if there is one.
 
-    A node is for the host if no product reads what it computes, and it is one of :data:`HOST_OPS` or follows one.
+    A node is for the host if no product reads what it computes, and its operator is one that the host's share may begin
+    with, or it follows such a node.
     """
     host: set[str] = set()
     late: set[str] = set()  # nodes with a product behind them
     for node in reversed(graph.nodes):
         if any(
-            c.name in late or OPS[c.op].kind is Kind.QUANTISED for name in node.outputs for c in graph.consumers(name)
+            c.name in late or operator_of(c).kind is Kind.QUANTISED
+            for name in node.outputs
+            for c in graph.consumers(name)
         ):
             late.add(node.name)
     for node in graph.nodes:
         follows = any((p := graph.producer(name)) is not None and p.name in host for name in node.inputs if name)
-        if follows or (node.op in HOST_OPS and node.name not in late):
+        if follows or (operator_of(node).host and node.name not in late):
             host.add(node.name)
     if not host:
         return graph, None

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.ir.layout import PAD, Ids, LayoutError
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import operator_of
 
 
 class Unfold(Enum):
@@ -32,7 +32,7 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
         if node.attrs["value"] != 0 and any(node.attrs["pads"]):
             raise LayoutError(f"padding of {node.name} must be with zeros, not with {node.attrs['value']!r}")
         node = node.with_attrs(value=PAD)
-    (result,) = OPS[node.op].evaluate(node, [view[None].astype(np.float64) for view in views])
+    (result,) = operator_of(node).evaluate(node, [view[None].astype(np.float64) for view in views])
     return np.asarray(result[0]).astype(np.int64)
 
 
@@ -45,29 +45,34 @@ def first_order(graph: Graph, tensor: str) -> Ids:
     ids: Ids = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
     name = tensor
     while (node := next((n for n in graph.nodes if name in n.inputs), None)) is not None:
-        output = node.outputs[0]
-        if node.op in _DEMANDING or not output or np.prod(graph.shapes[output]) != ids.size:
+        output, record = node.outputs[0], operator_of(node)
+        if record.own_order or not output or np.prod(graph.shapes[output]) != ids.size:
             break
-        if OPS[node.op].kind is Kind.MOVING and node.op != "Relu":
+        if record.view:
             ids = moved(node, [ids])
         name = output
-    if node is not None and node.op in _ON_MAPS:
+    if node is not None and operator_of(node).maps:
         return as_map(ids)
     if node is not None and node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
         return as_map(ids.reshape(1, -1, *ids.shape[2:]))
     if (
         node is not None
         and node.op == "Pad"
-        and not any(reader.op in ("Dense", "LSTM", "GRU", "RNN") for reader in graph.consumers(node.outputs[0]))
+        and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0]))
     ):
         return _unpadded_last(node, ids)
     return ids.reshape(1, -1, ids.shape[-1] if ids.ndim else 1)
 
 
+def _weighs_last_axis(node: Node) -> bool:
+    weights = operator_of(node).weights
+    return weights is not None and weights.inputs == -1
+
+
 def _becomes_map(graph: Graph, tensor: str) -> bool:
     """Whether a convolution or pooling reads a tensor, alone or behind others, as an image or several of them."""
     while (node := next((n for n in graph.nodes if tensor in n.inputs), None)) is not None:
-        if node.op in _ON_MAPS:
+        if operator_of(node).maps:
             return True
         images, *rest = graph.shapes[tensor]
         merged = rest and graph.shapes[node.outputs[0]] == (1, images * rest[0], *rest[1:])
@@ -85,14 +90,6 @@ def _unpadded_last(node: Node, ids: Ids) -> Ids:
         return ids.reshape(1, -1, 1)
     lanes = max(free, key=lambda axis: ids.shape[axis])
     return np.asarray(np.moveaxis(ids, lanes, -1).reshape(1, -1, ids.shape[lanes]))
-
-
-_ON_MAPS = ("Conv", "MaxPool", "AveragePool")
-#: Operators that want their input in an order of their own.
-_DEMANDING = (
-    "Conv", "Dense", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "ReduceSum", "ReduceMax", "LSTM", "GRU", "RNN",
-    "Concat", "Pad", "Expand", "Apart", "Normalise",
-)  # fmt: skip
 
 
 def as_map(ids: Ids) -> Ids:

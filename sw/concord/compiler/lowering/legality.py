@@ -8,6 +8,7 @@ from concord.compiler.ir.layers import Layer, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import steps
 from concord.graph.ir import Node
+from concord.graph.ops import operator_of
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, VECTOR_ADDR_BITS, Op
 
@@ -67,8 +68,9 @@ def check_storage(storage: Storage) -> None:
 def check_weights(node: Node, config: NpuConfig) -> None:
     """Refuse weights that no block of the matrix memory holds, and their biases, with :class:`LayoutError`."""
     limit = config.wgt.limit
-    for key in ("weight", "W", "R"):
-        peak = float(np.abs(node.attrs[key]).max()) if key in node.attrs else 0.0
+    weights = operator_of(node).weights
+    for key in () if weights is None else weights.names:
+        peak = float(np.abs(node.attrs[key]).max())
         if peak >= limit:
             raise LayoutError(f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model")
     for key, what in (("B", "biases"), ("P", "peepholes"), ("initial_h", "states"), ("initial_c", "states")):

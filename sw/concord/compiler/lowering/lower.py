@@ -19,7 +19,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, legality, steps
 from concord.compiler.lowering.inputs import Unfold
 from concord.graph.ir import Floats, Graph, Node, fresh
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import operator_of
 from concord.image.feeder_layout import Feed
 from concord.spec.config import NpuConfig
 
@@ -113,7 +113,7 @@ class Table:
 
     def knows(self, node: Node) -> bool:
         """Whether there is a way to lower an operator."""
-        return node.op in self.handlers or node.op in self.expansions or OPS[node.op].kind is Kind.MOVING
+        return node.op in self.handlers or node.op in self.expansions or operator_of(node).view
 
     def parts(self, lowering: Lowering, node: Node) -> list[Node] | None:
         """The nodes in the place of a node; ``None`` if it is lowered as it is."""
@@ -181,7 +181,7 @@ class Lowering:
         """A node that computes part of what ``node`` does, and its shape."""
         name = fresh(self.graph, f"{node.name}/{what}")
         made = Node(op, name, inputs, (name,), attrs)
-        (self.graph.shapes[name],) = OPS[op].shape(made, [self.graph.shapes[tensor] for tensor in inputs])
+        (self.graph.shapes[name],) = operator_of(made).shape(made, [self.graph.shapes[tensor] for tensor in inputs])
         return made
 
     def _output(self, name: str) -> None:
@@ -345,7 +345,7 @@ def _readers(graph: Graph, table: Table) -> dict[str, list[str]]:
     for name in graph.outputs:
         readers[name].append("")
     for node in reversed(graph.nodes):
-        if OPS[node.op].kind is Kind.MOVING and node.op not in table.handlers:
+        if operator_of(node).view:
             behind = [reader for name in node.outputs if name for reader in readers[name]]
         else:
             behind = [node.name]

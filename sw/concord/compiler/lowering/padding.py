@@ -20,7 +20,7 @@ from concord.compiler.lowering import steps
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.unfolding import graph_input
 from concord.graph.ir import Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import operator_of
 from concord.spec.isa import Op
 
 
@@ -65,15 +65,17 @@ def _on_the_host(lowering: Lowering, node: Node) -> bool:
     if attrs["mode"] == "constant" and attrs["value"] != 0:
         return False
     readers = graph.consumers(node.outputs[0])
-    while len(readers) == 1 and OPS[readers[0].op].kind is Kind.MOVING and readers[0].op not in lowering.table.handlers:
+    while len(readers) == 1 and operator_of(readers[0]).view:
         readers = graph.consumers(readers[0].outputs[0])
     return len(readers) == 1 and readers[0].op == "Conv" and graph_input(lowering, readers[0]) is not None
 
 
 def _takes_views(node: Node, reader: Node) -> bool:
     """Whether a product takes every lane from wherever it is: what is padded are elements of its positions."""
-    attrs, rank = node.attrs, len(node.attrs["pads"]) // 2
-    inner = {"Dense": rank - 1, "LSTM": rank - 1, "GRU": rank - 1, "RNN": rank - 1, "Conv": 1}.get(reader.op)
+    attrs, weights = node.attrs, operator_of(reader).weights
+    if weights is None:
+        return False
+    inner = weights.inputs % (len(attrs["pads"]) // 2)
     zero = attrs["mode"] != "constant" or attrs["value"] == 0
     return zero and _padded(node) == [inner] and reader.inputs[0] == node.outputs[0]
 

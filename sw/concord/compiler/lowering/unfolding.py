@@ -9,7 +9,7 @@ from concord.compiler.ir.layout import PAD, Ids
 from concord.compiler.lowering.inputs import Unfold, as_map, moved
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Floats, Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import operator_of
 from concord.image.feeder_layout import Feed
 
 
@@ -69,8 +69,7 @@ def graph_input(lowering: Lowering, node: Node) -> tuple[str, Ids] | None:
     """
     graph, name, between = lowering.graph, node.inputs[0], []
     while (producer := graph.producer(name)) is not None:
-        moves = OPS[producer.op].kind is Kind.MOVING and producer.op not in ("MaxPool", "ReduceMax", "Relu")
-        if not moves or len(producer.inputs) != 1:
+        if not operator_of(producer).view or len(producer.inputs) != 1:
             return None
         between.append(producer)
         name = producer.inputs[0]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from concord.compiler.ir.layers import AnyLayer
 from concord.graph.ir import Graph
+from concord.graph.ops import operator_of
 from concord.program.allocator import CapacityError, Item
 from concord.spec.config import NpuConfig
 
@@ -29,7 +30,8 @@ def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
     CapacityError
         With the words that they need at least.
     """
-    weights = sum(node.attrs[key].size for node in graph.nodes for key in ("weight", "W", "R") if key in node.attrs)
+    records = ((node, operator_of(node).weights) for node in graph.nodes)
+    weights = sum(node.attrs[key].size for node, held in records if held is not None for key in held.names)
     need, have = -(-weights // (config.rows * config.lanes)), config.matrix_depth
     if weights > _MANY and need > _FAR_TOO_MANY * have:
         there = f"matrix memory has {have} words"

@@ -1,13 +1,38 @@
-"""The operators of a graph: kind [dtype-pass], attributes, shapes and what they compute in double precision."""
+"""The operators of a graph: a record of facts for each, such as its shapes and what it computes in double precision."""
 
-from concord.graph.ops.base import Kind, Operator
+from concord.graph.ir import Node
+from concord.graph.ops.base import Kind, Operator, Weights
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS
 from concord.graph.ops.recurrent import ACTIVATION_NAMES, RECURRENT_OPS, directions
 from concord.graph.ops.windows import WINDOW_OPS, divisors, window_counts, windows
 
-__all__ = ["ACTIVATION_NAMES", "OPS", "Kind", "Operator", "directions", "divisors", "window_counts", "windows"]
+__all__ = [
+    "ACTIVATION_NAMES",
+    "OPS",
+    "Kind",
+    "Operator",
+    "Weights",
+    "directions",
+    "divisors",
+    "operator_of",
+    "window_counts",
+    "windows",
+]
 
 #: Every operator by its name.
 OPS: dict[str, Operator] = LINEAR_OPS | RECURRENT_OPS | WINDOW_OPS | ELEMENTWISE_OPS | MOVING_OPS
+
+
+def operator_of(node: Node) -> Operator:
+    """The record of a node's operator.
+
+    Raises
+    ------
+    ValueError
+        If there is none: both the operator and the node are named.
+    """
+    if node.op not in OPS:
+        raise ValueError(f"operator of {node.name} must be one of {', '.join(sorted(OPS))}, not {node.op!r}")
+    return OPS[node.op]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 import numpy as np
@@ -14,6 +14,12 @@ from concord.graph.ir import Floats, Node, Shape
 ShapeRule = Callable[[Node, Sequence[Shape | None]], list[Shape]]
 #: Every output, from the inputs; arrays have the shape of the tensor behind an axis of samples.
 Evaluation = Callable[[Node, Sequence[Floats | None]], list[Floats]]
+#: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs (``None``: left out).
+Macs = Callable[[Node, Sequence[Shape | None], Sequence[Shape | None]], int]
+#: Whether the result always equals the first input, from the shapes of that and of the result.
+Identity = Callable[[Node, Shape | None, Shape], bool]
+#: Whether no result is negative, from whether each input that is there never is.
+SignRule = Callable[[Node, Sequence[bool]], bool]
 
 
 class Kind(Enum):
@@ -25,8 +31,64 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
+class Weights:
+    """The constants that an operator multiplies its first input with.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Attributes that are such weights.
+    bias : str
+        Attribute that is added to the products.
+    inputs : int
+        Axis of the first input along which the products are summed up, as an index from either end.
+    outputs : int or None
+        Axis of the result that has one index per row of the weight, as an index from either end: there the result is
+        ``row * x + bias``, so that a factor or an offset per index can become part of both. ``None`` for other results.
+    """
+
+    names: tuple[str, ...]
+    bias: str
+    inputs: int
+    outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.outputs is not None and len(self.names) != 1:
+            raise ValueError(f"names must be one weight where results have an axis for its rows, not {self.names!r}")
+
+    def channel(self, rank: int) -> int:
+        """The axis of a result with ``rank`` axes that has one index per row; ``ValueError`` if there is none."""
+        if self.outputs is None:
+            raise ValueError("outputs must be an axis of the result, not None")
+        return self.outputs % rank
+
+
+def no_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+    """Sums, and products with zeros and ones, are no multiply-accumulates."""
+    return 0
+
+
+def never_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    """The result may always differ from the input."""
+    return False
+
+
+def any_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    """Results may be negative, whatever the inputs are."""
+    return False
+
+
+def keeps_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    """Results are not negative if no input is."""
+    return all(inputs)
+
+
+@dataclass(frozen=True)
 class Operator:
-    """One operator of the graph.
+    """One operator of the graph: every fact about it that more than one part of the software needs.
+
+    What only one stage needs is in a table of that stage, which names an operator that it does not have. A default is
+    safe for every operator: it may cost speed or exactness of a bound, but it makes no result wrong.
 
     Parameters
     ----------
@@ -39,12 +101,82 @@ class Operator:
     evaluate : callable
         ``evaluate(node, inputs) -> outputs`` in double precision. Arrays are ``[samples, *shape of the tensor]``; an
         input that is left out is ``None``, an output that is left out is computed all the same.
+    macs : callable or None
+        ``macs(node, input shapes, output shapes) -> multiply-accumulates of one sample``. ``None`` is for operators
+        without products; a quantised operator must have a rule, which may be :func:`no_macs`.
+    weights : Weights or None
+        The constants that it multiplies its input with.
+    view : bool
+        Whether every element of the result is an element of an input, or padding. The compiler then looks its elements
+        up where they are, and lowers nothing. Its kind is moving.
+    maps : bool
+        Whether it slides windows over the spatial axes of ``[1, channels, *spatial]``.
+    recurrent : bool
+        Whether the first axis of its first input is time, and a step reads what the one before has computed.
+    states : frozenset of int
+        Inputs of a quantised operator that element-wise operations read inside of it, and no product: they are wide.
+    rows : bool
+        Whether it treats the first axis of its tensors as independent rows, and its lowering takes any number of them,
+        so that samples may lie side by side along it.
+    own_order : bool
+        Whether it prefers an order of its own for the elements of its input. The host writes an input of the network
+        in the order that the first such operator behind it prefers.
+    host : bool
+        Whether the host's share at the end of a network may begin with it. What follows it is then the host's, too.
+    rising : bool
+        Whether no element of the result falls when an element of an input rises.
+    identity : callable
+        ``identity(node, shape of the first input, shape of the result)``: whether that node only passes its first
+        input on.
+    never_negative : callable
+        ``never_negative(node, for every input whether it is never negative)``: whether no result of that node is
+        negative. Constants that training changes count as of any sign.
+
+    Raises
+    ------
+    ValueError
+        If fields contradict each other.
     """
 
     kind: Kind
     attributes: dict[str, str]
     shape: ShapeRule
     evaluate: Evaluation
+    _: KW_ONLY
+    macs: Macs | None = None
+    weights: Weights | None = None
+    view: bool = False
+    maps: bool = False
+    recurrent: bool = False
+    states: frozenset[int] = frozenset()
+    rows: bool = False
+    own_order: bool = True
+    host: bool = False
+    rising: bool = False
+    identity: Identity = never_identity
+    never_negative: SignRule = any_sign
+
+    @property
+    def affine(self) -> Weights | None:
+        """The weights, if the result is ``row * x + bias`` along an axis; else ``None``."""
+        return None if self.weights is None or self.weights.outputs is None else self.weights
+
+    def __post_init__(self) -> None:
+        quantised = self.kind is Kind.QUANTISED
+        if quantised != (self.macs is not None):
+            raise ValueError(
+                f"macs must be given for quantised operators and no others, not for {self.kind.value} ones"
+            )
+        if self.view and self.kind is not Kind.MOVING:
+            raise ValueError(f"view must be an operator that moves elements, not a {self.kind.value} one")
+        if self.weights is not None and not quantised:
+            raise ValueError(f"weights must be those of a quantised operator, not of a {self.kind.value} one")
+        if self.states and not quantised:
+            raise ValueError(f"states must be inputs of a quantised operator, not of a {self.kind.value} one")
+        if self.weights is not None:
+            described = {name for names in self.attributes for name in names.split(", ")}
+            if missing := sorted({*self.weights.names, self.weights.bias} - described):
+                raise ValueError(f"weights must be among the attributes, not {', '.join(missing)}")
 
 
 def present(value: Floats | None) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 import numpy as np
 
@@ -11,7 +12,18 @@ from concord.functions import float64
 from concord.functions.segmented import Part
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Evaluation, Kind, Operator, aligned, broadcast, present, present_shape
+from concord.graph.ops.base import (
+    Evaluation,
+    Kind,
+    Operator,
+    SignRule,
+    aligned,
+    broadcast,
+    keeps_sign,
+    no_macs,
+    present,
+    present_shape,
+)
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -118,15 +130,58 @@ _SUM = {
 _MASKED = {"masked": "true: elements of native vectors that are none of the tensor's are small; may be absent"}
 _FUNCTIONS = "pairs (name of concord.functions, dict of its parameters), applied in this order"
 
+#: Functions whose results are never negative.
+_POSITIVE = {"sigmoid", "hardsigmoid", "softplus", "exp", "sqrt", "rsqrt", "relu"}
+
+
+def _positive(node: Node, inputs: Sequence[bool]) -> bool:
+    return True
+
+
+def _clip_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    return bool(min(node.attrs["min"], node.attrs["max"]) >= 0)
+
+
+def _function_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    return node.attrs["functions"][-1][0] in _POSITIVE
+
+
+def _sum_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    """A constant that is added may be a bias, which training changes."""
+    return all(inputs) and "constant" not in node.attrs
+
+
+def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
+    """``of`` whether each operand, a constant among them, is never negative."""
+
+    def rule(node: Node, inputs: Sequence[bool]) -> bool:
+        constant = node.attrs.get("constant")
+        return of([*inputs] if constant is None else [*inputs, bool(np.min(constant, initial=0.0) >= 0)])
+
+    return rule
+
+
+def _product_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+    """A sum of elements that are products of a MatMul."""
+    return prod(present_shape(inputs[0])) if node.attrs.get("product") else 0
+
+
+#: Operators that compute every element of their result from the elements at its place.
+_each = partial(Operator, rows=True, own_order=False)
+
 ELEMENTWISE_OPS = {
-    "Relu": Operator(Kind.MOVING, {}, _same_shape, _unary(lambda node, x: np.maximum(x, 0.0))),
-    "Clip": Operator(
+    "Relu": _each(
+        Kind.MOVING, {}, _same_shape, _unary(lambda node, x: np.maximum(x, 0.0)), rising=True, never_negative=_positive
+    ),
+    "Clip": _each(
         Kind.PRECISE,
         {"min": "float or -infinity", "max": "float or infinity; where it is below min, it is the result"},
         _same_shape,
         _unary(_clip),
+        rising=True,
+        never_negative=_clip_sign,
     ),
-    "Function": Operator(
+    "Function": _each(
         Kind.PRECISE,
         {
             "functions": _FUNCTIONS,
@@ -135,14 +190,43 @@ ELEMENTWISE_OPS = {
         },
         _same_shape,
         _unary(_function),
+        never_negative=_function_sign,
     ),
-    "Add": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add)),
-    "Sub": Operator(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),
-    "Mul": Operator(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.multiply)),
-    "Max": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.maximum)),
-    "Min": Operator(Kind.PRECISE, _BINARY | _BEYOND, _broadcast_shape, partial(_binary, np.minimum)),
-    "Softmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_softmax)),
-    "LogSoftmax": Operator(Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_log_softmax)),
+    "Add": _each(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign),
+    "Sub": _each(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),
+    "Mul": _each(
+        Kind.PRECISE,
+        _BINARY,
+        _broadcast_shape,
+        partial(_binary, np.multiply),
+        never_negative=_sign_with_constant(all),
+    ),
+    "Max": _each(
+        Kind.PRECISE,
+        _BINARY | _BEYOND,
+        _broadcast_shape,
+        partial(_binary, np.maximum),
+        never_negative=_sign_with_constant(any),
+    ),
+    "Min": _each(
+        Kind.PRECISE,
+        _BINARY | _BEYOND,
+        _broadcast_shape,
+        partial(_binary, np.minimum),
+        never_negative=_sign_with_constant(all),
+    ),
+    "Softmax": Operator(
+        Kind.PRECISE,
+        {"axis": "not negative"},
+        _same_shape,
+        _unary(_softmax),
+        own_order=False,
+        host=True,
+        never_negative=_positive,
+    ),
+    "LogSoftmax": Operator(
+        Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_log_softmax), own_order=False, host=True
+    ),
     "Normalise": Operator(
         Kind.PRECISE,
         {
@@ -169,9 +253,22 @@ ELEMENTWISE_OPS = {
         _REDUCTION,
         _reduced_shape,
         _reduction(np.mean),
+        macs=no_macs,
+        rising=True,
+        never_negative=keeps_sign,
     ),
-    "ReduceSum": Operator(Kind.QUANTISED, _REDUCTION | _SUM, _reduced_shape, _reduction(np.sum)),
-    "ReduceMax": Operator(Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max)),
+    "ReduceSum": Operator(
+        Kind.QUANTISED,
+        _REDUCTION | _SUM,
+        _reduced_shape,
+        _reduction(np.sum),
+        macs=_product_macs,
+        rising=True,
+        never_negative=keeps_sign,
+    ),
+    "ReduceMax": Operator(
+        Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max), rising=True, never_negative=keeps_sign
+    ),
     "Expand": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
         {
@@ -180,11 +277,17 @@ ELEMENTWISE_OPS = {
         },
         _expand_shape,
         _expand,
+        macs=no_macs,
+        rising=True,
+        never_negative=keeps_sign,
     ),
     "Apart": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
         {"axes": "elements that differ along others come into native vectors of their own"},
         _same_shape,
         _unary(lambda node, x: x),
+        macs=no_macs,
+        rising=True,
+        never_negative=keeps_sign,
     ),
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, aligned, broadcast, present, present_shape
+from concord.graph.ops.base import Kind, Operator, Weights, aligned, broadcast, keeps_sign, present, present_shape
 from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
@@ -98,6 +98,21 @@ def _matmul(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [np.asarray(first @ second)]
 
 
+def _weight_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+    """Every element of the result meets one row of the weight."""
+    return math.prod(present_shape(outputs[0])) * int(node.attrs["weight"][0].size)
+
+
+def _matmul_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+    return math.prod(present_shape(outputs[0])) * present_shape(inputs[0])[-1]
+
+
+def _fixed_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    """A matrix without negative elements that training leaves as it is keeps the sign."""
+    weight, bias = node.attrs["weight"], node.attrs["bias"]
+    return bool(node.attrs.get("fixed")) and weight.min(initial=0) >= 0 and not bias.any() and all(inputs)
+
+
 LINEAR_OPS = {
     "Conv": Operator(
         Kind.QUANTISED,
@@ -109,6 +124,9 @@ LINEAR_OPS = {
         },
         _conv_shape,
         _conv,
+        macs=_weight_macs,
+        weights=Weights(("weight",), "bias", inputs=1, outputs=1),
+        maps=True,
     ),
     "Dense": Operator(
         Kind.QUANTISED,
@@ -119,6 +137,18 @@ LINEAR_OPS = {
         },
         _dense_shape,
         _dense,
+        macs=_weight_macs,
+        weights=Weights(("weight",), "bias", inputs=-1, outputs=-1),
+        rows=True,
+        never_negative=_fixed_sign,
     ),
-    "MatMul": Operator(Kind.QUANTISED, {}, _matmul_shape, _matmul),
+    "MatMul": Operator(
+        Kind.QUANTISED,
+        {},
+        _matmul_shape,
+        _matmul,
+        macs=_matmul_macs,
+        states=frozenset({1}),  # that factor stays where it is
+        never_negative=keeps_sign,
+    ),
 }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, present, present_shape
+from concord.graph.ops.base import Kind, Operator, keeps_sign, present, present_shape
 
 
 def _reshape_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -22,6 +23,10 @@ def _reshape(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [x.reshape(len(x), *node.attrs["shape"])]
 
 
+def _reshape_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    return tuple(node.attrs["shape"]) == x
+
+
 def _transpose_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, perm = present_shape(inputs[0]), node.attrs["perm"]
     if sorted(perm) != list(range(len(shape))):
@@ -34,6 +39,10 @@ def _transpose(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [np.ascontiguousarray(present(inputs[0]).transpose(order))]
 
 
+def _transpose_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    return list(node.attrs["perm"]) == sorted(node.attrs["perm"])
+
+
 def _concat_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shapes, axis = [present_shape(shape) for shape in inputs], node.attrs["axis"]
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or len({len(s) for s in shapes}) != 1:
@@ -44,6 +53,10 @@ def _concat_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
 
 def _concat(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [np.concatenate([present(x) for x in inputs], axis=node.attrs["axis"] + 1)]
+
+
+def _concat_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    return len(node.inputs) == 1
 
 
 def _ranges(node: Node) -> dict[int, range]:
@@ -70,6 +83,11 @@ def _slice(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [x[tuple(index)].copy()]
 
 
+def _slice_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    rows = zip(node.attrs["axes"], node.attrs["starts"], node.attrs["steps"], strict=True)
+    return y == x and all(row[1:] == (0, 1) for row in rows)
+
+
 def _pad_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, pads = present_shape(inputs[0]), node.attrs["pads"]
     rank = len(shape)
@@ -89,25 +107,48 @@ def _pad(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     return [np.pad(present(inputs[0]), widths, mode=node.attrs["mode"])]
 
 
+def _pad_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+    return not any(node.attrs["pads"])
+
+
+def _pad_sign(node: Node, inputs: Sequence[bool]) -> bool:
+    return all(inputs) and (node.attrs["mode"] != "constant" or node.attrs["value"] >= 0)
+
+
 _PAD = {
     "pads": "at the begin of every axis, then at the end of every one; none negative",
     "mode": "constant, reflect (without the edge), edge or wrap (from the other end)",
     "value": "of the padding where it is constant",
 }
 
+_SLICE = {
+    "axes": "not negative, each once",
+    "starts, stops, steps": "one per axis: the indices range(start, stop, step); stop -1 is before the first",
+}
+_view = partial(Operator, Kind.MOVING, view=True, rising=True)
+
 MOVING_OPS = {
-    "Reshape": Operator(Kind.MOVING, {"shape": "of the output, every size known"}, _reshape_shape, _reshape),
-    "Transpose": Operator(Kind.MOVING, {"perm": "axis of the input for every axis"}, _transpose_shape, _transpose),
-    "Concat": Operator(Kind.MOVING, {"axis": "not negative"}, _concat_shape, _concat),
-    "Slice": Operator(
-        Kind.MOVING,
-        {
-            "axes": "not negative, each once",
-            "starts, stops, steps": "one per axis: the indices range(start, stop, step); stop -1 is before the first",
-        },
-        _slice_shape,
-        _slice,
+    "Reshape": _view(
+        {"shape": "of the output, every size known"},
+        _reshape_shape,
+        _reshape,
+        own_order=False,
+        identity=_reshape_identity,
+        never_negative=keeps_sign,
     ),
-    "Pad": Operator(Kind.MOVING, _PAD, _pad_shape, _pad),
-    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad),  # what a Pad becomes where no view of its input will do
+    "Transpose": _view(
+        {"perm": "axis of the input for every axis"},
+        _transpose_shape,
+        _transpose,
+        own_order=False,
+        identity=_transpose_identity,
+        never_negative=keeps_sign,
+    ),
+    "Concat": _view(
+        {"axis": "not negative"}, _concat_shape, _concat, identity=_concat_identity, never_negative=keeps_sign
+    ),
+    "Slice": _view(_SLICE, _slice_shape, _slice, own_order=False, identity=_slice_identity, never_negative=keeps_sign),
+    "Pad": _view(_PAD, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
+    # What a Pad becomes where no view of its input will do: its elements are copied.
+    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad, rising=True, never_negative=_pad_sign),
 }

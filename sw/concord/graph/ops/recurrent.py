@@ -12,7 +12,7 @@ import numpy as np
 
 from concord.functions.float64 import FLOAT_FUNCTIONS
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, present, present_shape
+from concord.graph.ops.base import Kind, Operator, Weights, present, present_shape
 
 #: Functions that recurrent layers may name, by their ONNX names: as in :mod:`concord.functions`.
 ACTIVATION_NAMES = {
@@ -154,13 +154,29 @@ _LSTM = {
     "initial_c": "as initial_h, for the cell",
 }
 
-RECURRENT_OPS = {
-    "LSTM": Operator(Kind.QUANTISED, _ATTRIBUTES | _LSTM, _shape, _evaluate),
-    "GRU": Operator(
+
+def _macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+    """Every step has all weights once."""
+    return present_shape(inputs[0])[0] * int(node.attrs["W"].size + node.attrs["R"].size)
+
+
+def _record(attributes: dict[str, str], states: frozenset[int] = frozenset()) -> Operator:
+    return Operator(
         Kind.QUANTISED,
-        _ATTRIBUTES | {"linear_before_reset": "true: the reset gate multiplies the product with R"},
+        attributes,
         _shape,
         _evaluate,
+        macs=_macs,
+        weights=Weights(("W", "R"), "B", inputs=-1),
+        recurrent=True,
+        states=states,
+    )
+
+
+RECURRENT_OPS = {
+    "LSTM": _record(_ATTRIBUTES | _LSTM, frozenset({2})),
+    "GRU": _record(
+        _ATTRIBUTES | {"linear_before_reset": "true: the reset gate multiplies the product with R"}, frozenset({1})
     ),
-    "RNN": Operator(Kind.QUANTISED, _ATTRIBUTES, _shape, _evaluate),
+    "RNN": _record(_ATTRIBUTES),
 }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, present, present_shape
+from concord.graph.ops.base import Kind, Operator, keeps_sign, no_macs, present, present_shape
 
 WINDOW_ATTRIBUTES = {
     "strides": "step of the window along every spatial axis",
@@ -79,12 +79,16 @@ def _average_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
 _POOL = {"kernel": "size of the window along every spatial axis", **WINDOW_ATTRIBUTES}
 
 WINDOW_OPS = {
-    "MaxPool": Operator(Kind.MOVING, _POOL, _pool_shape, _max_pool),
+    "MaxPool": Operator(Kind.MOVING, _POOL, _pool_shape, _max_pool, maps=True, rising=True, never_negative=keeps_sign),
     "AveragePool": Operator(
         Kind.QUANTISED,  # a depthwise product with ones
         _POOL
         | {"counted": "how many of the pads count as elements of the average; all others and what is beyond do not"},
         _pool_shape,
         _average_pool,
+        macs=no_macs,
+        maps=True,
+        rising=True,
+        never_negative=keeps_sign,
     ),
 }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph
-
-#: Operators that treat the first axis of their tensors as so many rows.
-ROW_WISE = ("Dense", "Relu", "Clip", "Function", "Add", "Sub", "Mul", "Max", "Min")
+from concord.graph.ops import operator_of
 
 
 class BatchError(ValueError):
@@ -22,7 +20,7 @@ def with_batch(graph: Graph, size: int) -> Graph:
     """
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size!r}")
-    other = sorted({node.op for node in graph.nodes} - set(ROW_WISE))
+    other = sorted({node.op for node in graph.nodes if not operator_of(node).rows})
     if other:
         raise BatchError(f"batch must be 1 for a network with {', '.join(other)}, not {size}")
     used = {name for node in graph.nodes for name in (*node.inputs, *node.outputs) if name}

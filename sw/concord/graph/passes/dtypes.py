@@ -39,17 +39,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from concord.graph.ir import Graph, Node
-from concord.graph.ops import OPS, Kind
+from concord.graph.ops import Kind, operator_of
 from concord.graph.passes.dtype_forms import Form
 
 #: A node by name, and the index of one of its inputs.
 Input = tuple[str, int]
 #: Entries of a list of factors: how often each is in it.
 Entries = Counter[float]
-
-#: Inputs that element-wise operations read, inside the layer, and that are wide for it: states of recurrent layers, and
-#: the factor of a product of two tensors that stays where it is.
-STATES: dict[str, frozenset[int]] = {"LSTM": frozenset({2}), "GRU": frozenset({1}), "MatMul": frozenset({1})}
 
 
 class Type(Enum):
@@ -138,7 +134,9 @@ def assign(graph: Graph, factors: Mapping[Input, float] | None = None) -> Types:
             (conversions if count > 1 else own).append(conversion)
             if count > 1:
                 inputs.update(dict.fromkeys(readers, Type.NARROW))
-    forms = {node.name: _form(node, tensors, inputs) for node in graph.nodes if OPS[node.op].kind is Kind.QUANTISED}
+    forms = {
+        node.name: _form(node, tensors, inputs) for node in graph.nodes if operator_of(node).kind is Kind.QUANTISED
+    }
     return Types(graph, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
 
 
@@ -188,7 +186,7 @@ class Demands:
     def passed(self, node: Node, index: int) -> Entries:
         """Entries that walks bring to the tensor that an input reads."""
         below = sum((self.entries[name] for name in node.outputs if name), Counter())
-        match OPS[node.op].kind:
+        match operator_of(node).kind:
             case Kind.QUANTISED:
                 return Counter({self.factors.get((node.name, index), 0.0): 1})
             case Kind.PRECISE:
@@ -204,7 +202,7 @@ class Demands:
 
     def written(self, node: Node, tensor: str) -> Type:
         """Type of an output of a node."""
-        kind = OPS[node.op].kind
+        kind = operator_of(node).kind
         if kind is Kind.PRECISE or not self.entries[tensor]:
             return Type.WIDE
         return narrow_or_wide(self.passed(node, 0) if kind is Kind.MOVING else self.entries[tensor])
@@ -212,10 +210,10 @@ class Demands:
 
 def products(node: Node) -> list[Input]:
     """Inputs of a quantised layer that a product reads; none for other layers."""
-    if OPS[node.op].kind is not Kind.QUANTISED:
+    record = operator_of(node)
+    if record.kind is not Kind.QUANTISED:
         return []
-    states = STATES.get(node.op, ())
-    return [(node.name, index) for index, name in enumerate(node.inputs) if name and index not in states]
+    return [(node.name, index) for index, name in enumerate(node.inputs) if name and index not in record.states]
 
 
 def _tensors(graph: Graph) -> list[str]:

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
 
 
 def run(graph: Graph) -> None:
     """Remove them; names of inputs and outputs of the network stay, for which such a node may have to stay."""
     for name in [node.name for node in graph.nodes]:
         node = next(node for node in graph.nodes if node.name == name)  # others before it may have renamed its input
-        if changes_nothing(graph, node):
+        if _changes_nothing(graph, node):
             _bypass(graph, node)
 
 
-def changes_nothing(graph: Graph, node: Node) -> bool:
+def _changes_nothing(graph: Graph, node: Node) -> bool:
     """Whether the output of a node always equals its first input."""
-    attrs, shape = node.attrs, graph.shapes.get(node.inputs[0])
-    match node.op:
-        case "Reshape":
-            return tuple(attrs["shape"]) == shape
-        case "Transpose":
-            return list(attrs["perm"]) == sorted(attrs["perm"])
-        case "Slice":
-            rows = zip(attrs["axes"], attrs["starts"], attrs["steps"], strict=True)
-            return graph.shapes[node.outputs[0]] == shape and all(row[1:] == (0, 1) for row in rows)
-        case "Concat":
-            return len(node.inputs) == 1
-        case "Pad":
-            return not any(attrs["pads"])
-        case _:
-            return False
+    shapes = graph.shapes
+    return len(node.outputs) == 1 and operator_of(node).identity(node, shapes[node.inputs[0]], shapes[node.outputs[0]])
 
 
 def _bypass(graph: Graph, node: Node) -> None:

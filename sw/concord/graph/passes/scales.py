@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from concord.graph.ir import Graph, Node, fresh
+from concord.graph.ops import Weights, operator_of
 from concord.spec.formats import HALF_EXP_MIN, HALF_FRAC, HALF_MAX
 
 #: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
@@ -21,10 +22,11 @@ _BIAS = HALF_MAX / 4
 
 
 def run(graph: Graph) -> None:
-    """Scale weights of Conv and Dense and constants of Mul, where that is exact and they need it."""
+    """Scale weights of products and constants of Mul, where that is exact and they need it."""
     for node in list(graph.nodes):
-        if node.op in ("Conv", "Dense") and node.name not in graph.weight_quantization:
-            made = _weights(graph, node)
+        weights = operator_of(node).affine
+        if weights is not None:
+            made = [] if node.name in graph.weight_quantization else _weights(graph, node, weights)
         elif node.op == "Mul" and "constant" in node.attrs:
             made = _factor(graph, node)
         else:
@@ -46,21 +48,24 @@ def _behind(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
     return [node.replace(outputs=(name,)), Node(op, name, (name,), node.outputs, dict(attrs))]
 
 
-def _weights(graph: Graph, node: Node) -> list[Node]:
-    largest = float(np.abs(node.attrs["weight"]).max(initial=0.0))
+def _weights(graph: Graph, node: Node, weights: Weights) -> list[Node]:
+    (key,) = weights.names
+    largest = float(np.abs(node.attrs[key]).max(initial=0.0))
     if largest == 0 or WEIGHTS[0] <= largest < WEIGHTS[1]:
         return []
     back = _power(math.frexp(largest)[1] - _SCALED)
     if largest * 2.0**-back >= WEIGHTS[1]:  # refused later, with the numbers of the model
         return []
-    weight, bias = node.attrs["weight"] * 2.0**-back, node.attrs["bias"] * 2.0**-back
+    weight, bias = node.attrs[key] * 2.0**-back, node.attrs[weights.bias] * 2.0**-back
     within = bool((np.abs(bias) < _BIAS).all())
     inside = bias if within else np.zeros_like(bias)
-    made = _behind(graph, node.with_attrs(weight=weight, bias=inside), "Mul", constant=np.asarray(2.0**back))
+    scaled = node.with_attrs(**{key: weight, weights.bias: inside})
+    made = _behind(graph, scaled, "Mul", constant=np.asarray(2.0**back))
     if within:
         return made
-    shape = (-1, *[1] * (node.attrs["weight"].ndim - 2)) if node.op == "Conv" else (-1,)
-    return [made[0], *_behind(graph, made[1], "Add", constant=node.attrs["bias"].reshape(shape))]
+    rank = len(graph.shapes[node.outputs[0]])
+    shape = (-1, *[1] * (rank - 1 - weights.channel(rank)))
+    return [made[0], *_behind(graph, made[1], "Add", constant=node.attrs[weights.bias].reshape(shape))]
 
 
 def _factor(graph: Graph, node: Node) -> list[Node]:

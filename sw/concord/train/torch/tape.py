@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from concord.graph.ir import Node, Shape
-from concord.graph.ops import OPS
+from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
 from concord.train.noise import Noise
@@ -127,7 +127,7 @@ class Tape:
         outputs = [name] + [self.name(f"{name}.{k}") for k in range(1, count)]
         keys = [key for key, _ in inputs]
         node = Node(op, name, tuple(keys), tuple(outputs), attrs)
-        shapes = OPS[op].shape(node, [self.shapes[key] for key in keys])
+        shapes = operator_of(node).shape(node, [self.shapes[key] for key in keys])
         self.shapes.update(zip(outputs, shapes, strict=False))
         layer.first = not self._trained.intersection(keys)
         with saturations(self.session.counts):
