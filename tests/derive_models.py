@@ -79,7 +79,7 @@ def samples(model, count, seed=0):
     return found
 
 
-def movers():
+def data_movement():
     m = Maker(1)
     x, y = m.input((3, 4, 5)), m.input((6,), grid=(-3, -9, 100), centre=0.375)
     fill = np.array([0x3C00, 0xFC00, 0x8000], np.uint16)
@@ -266,7 +266,7 @@ def names():
     return m.model(m.quantise(x, (2, 1)))
 
 
-def tail():
+def softmax():
     """The host turns, and has a softmax."""
     m = Maker(8)
     model = m.model(m.add(ir.Relu, (3, 4), x=m.input((3, 4))))
@@ -278,7 +278,7 @@ def tail():
     ]
     behind = Graph("host", nodes, ["output/0"], ["shares"], shapes, set(shapes))
     behind.check()
-    return replace(model, tail=behind)
+    return replace(model, host_partition=behind)
 
 
 def limits():
@@ -367,7 +367,7 @@ def host_operators():
     batched = {name for name, shape in shapes.items() if len(shape) > 1}
     behind = Graph("host", nodes, ["output/0", "output/1", "input:1"], ends, shapes, batched)
     behind.check()
-    return replace(model, tail=behind)
+    return replace(model, host_partition=behind)
 
 
 def host_windows():
@@ -396,16 +396,16 @@ def host_windows():
     nodes = [Node(op, f"{op} {k}", (given,), (made,), attrs) for k, (op, given, made, _, attrs) in enumerate(table)]
     behind = Graph("host", nodes, ["output/0"], [one[2] for one in table], shapes, set(shapes))
     behind.check()
-    return replace(model, tail=behind)
+    return replace(model, host_partition=behind)
 
 
 #: By name: those with a host's part.
-TAILS = {"tail": tail, "host_operators": host_operators, "host_windows": host_windows}
+HOST_PARTITIONS = {"softmax": softmax, "host_operators": host_operators, "host_windows": host_windows}
 
 #: By name: what makes a model.
 MODELS = {
-    "movers": movers, "arithmetic": arithmetic, "quantised": quantised, "products": products, "loops": loops,
-    "alone": alone, "carried": carried, "groups": groups, "names": names, "zeros": zeros,
+    "data_movement": data_movement, "arithmetic": arithmetic, "quantised": quantised, "products": products,
+    "loops": loops, "alone": alone, "carried": carried, "groups": groups, "names": names, "zeros": zeros,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from concord.derive import evaluate
 from concord.derive.backends.onnx_file import to_onnx
-from derive_models import MODELS, assert_equal, samples, tail
+from derive_models import MODELS, assert_equal, samples, softmax
 
 
 def run(model, inputs, level=onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL):
@@ -34,15 +34,15 @@ def test_same_bits(name, level):
 
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
 def test_the_host_has_its_bits(level):
-    model = tail()
+    model = softmax()
     inputs = {"input:0": np.nan_to_num(samples(model, 5)["input:0"])}
     found = run(model, inputs, getattr(onnxruntime.GraphOptimizationLevel, level))
     assert list(found) == ["shares", "output/0"]  # what the NPU gives is there, too
-    assert_equal(found, evaluate.run(model, inputs) | evaluate.run(replace(model, tail=None), inputs))
+    assert_equal(found, evaluate.run(model, inputs) | evaluate.run(replace(model, host_partition=None), inputs))
 
 
 def test_layers_are_functions_with_names():
-    model = MODELS["movers"]()
+    model = MODELS["data_movement"]()
     proto = to_onnx(model)
     layers = [function.name for function in proto.functions if function.domain == "layers"]
     assert layers == ["first", "second_layer", "first_2", "outputs"]

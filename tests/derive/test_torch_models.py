@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from concord.derive import evaluate
-from derive_models import MODELS, assert_equal, samples, tail
+from derive_models import MODELS, assert_equal, samples, softmax
 from derived_twins import NO_TORCH, twin
 
 pytest.importorskip("torch", reason=NO_TORCH)
@@ -32,12 +32,12 @@ def test_same_bits(name, tmp_path):
         assert_equal(module.run(inputs), evaluate.run(model, inputs))
 
 
-def test_tail_has_the_bits_of_the_host(tmp_path):
-    model = tail()
+def test_host_partition_has_the_bits_of_the_host(tmp_path):
+    model = softmax()
     inputs = samples(model, 5)
     inputs["input:0"] = np.nan_to_num(inputs["input:0"])
     found = load(model, tmp_path).run(inputs)
-    want = evaluate.run(replace(model, tail=None), inputs)
+    want = evaluate.run(replace(model, host_partition=None), inputs)
     assert_equal(found, {**evaluate.run(model, inputs), **want})
 
 

@@ -68,7 +68,7 @@ def _check_loop(loop: Loop, known: set[Value]) -> None:
 
 
 def shape_of(node: Node) -> Shape:
-    """The shape that the output of a node must have: for movers that name no shape, that of the output itself."""
+    """The shape that the output of a node must have: for data movement without one of its own, that of the output."""
     match node:
         case Constant():
             return node.data.shape

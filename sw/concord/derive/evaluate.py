@@ -51,7 +51,7 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], raised: Words | No
         shape = value.shape[1:] if model.group > 1 else value.shape
         whole = _batch(values[value], value, -(-batch // model.group))
         found[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
-    return found if model.tail is None else behind(model, given, found)
+    return found if model.host_partition is None else behind(model, given, found)
 
 
 def grouped(values: ir.Floats, group: int) -> ir.Floats:
@@ -62,13 +62,14 @@ def grouped(values: ir.Floats, group: int) -> ir.Floats:
 
 def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.Floats]) -> dict[str, ir.Floats]:
     """What the host computes from the outputs, one sample after the other."""
-    assert model.tail is not None
+    assert model.host_partition is not None
     batch = {**found, **{name: on_grid(x, model.grids.get(name)) for name, x in given.items()}}
     count = len(next(iter(given.values())))
     single = [
-        execute.run(model.tail, {name: batch[name][k : k + 1] for name in model.tail.inputs}) for k in range(count)
+        execute.run(model.host_partition, {name: batch[name][k : k + 1] for name in model.host_partition.inputs})
+        for k in range(count)
     ]
-    computed = {name for node in model.tail.nodes for name in node.outputs}
+    computed = {name for node in model.host_partition.nodes for name in node.outputs}
     return {
         name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
         for name in single[0]
@@ -163,11 +164,11 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
     return move(node, x)
 
 
-# Movers --------------------------------------------------------------------------------------------
+# Data movement -------------------------------------------------------------------------------------
 
 
 def move(node: ir.Node, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Movers, on arrays ``[batch, ...]`` of any type."""
+    """Data movement, on arrays ``[batch, ...]`` of any type."""
     x = xs[0]
     match node:
         case ir.Gather():

@@ -14,7 +14,7 @@ Nodes
 Numbers
     Every operation on ``HALF`` is that of the machine, see docs/numbers.md and docs/architecture.md: one operation, one
     rounding to binary16, to nearest even, subnormal numbers included. A NaN that an operation gives is the canonical
-    one, ``0x7E00``; :class:`Gather` and the other movers keep every pattern, and so does a :class:`Table` with its
+    one, ``0x7E00``; :class:`Gather` and other data movement keep every pattern, and so does a :class:`Table` with its
     entries. No number depends on the pattern of a NaN.
 
 :mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes;
@@ -155,12 +155,12 @@ class ToReal(Unary):
     """``HALF`` to ``REAL``, exact."""
 
 
-# Movers: ``HALF``, or ``REAL`` in front of ToHalf; no arithmetic, patterns are kept ----------------
+# Data movement: ``HALF``, or ``REAL`` in front of ToHalf; no arithmetic, patterns are kept ----------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Gather(Node):
-    """Elements from anywhere: the general mover, where no simpler one fits.
+    """Elements from anywhere: where no simpler data movement fits.
 
     Parameters
     ----------
@@ -502,12 +502,12 @@ class Model:
     group : int
         Samples that one run of the program computes at a time. If it is not 1, inputs and outputs have an axis of that
         many samples first, inside of the batch; a batch is filled up to a multiple of it with its last sample.
-    tail : Graph or None
+    host_partition : Graph or None
         What the host computes from the outputs in float64, each sample by itself: the graph reads outputs by the name
         the driver uses, and inputs of the model as they are given.
     grids : dict
-        By the driver's name, what inputs are rounded to before anything reads them, the tail included. In the body
-        :class:`Prepare` does that.
+        By the driver's name, what inputs are rounded to before anything reads them, the host partition included. In the
+        body :class:`Prepare` does that.
     flags : Flags or None
         If the model has the sticky flags of the program: then nodes whose output nobody reads are there for them.
     """
@@ -518,6 +518,6 @@ class Model:
     outputs: tuple[Value, ...]
     names: dict[str, str]
     group: int = 1
-    tail: Graph | None = None
+    host_partition: Graph | None = None
     grids: dict[str, Grid] = field(default_factory=dict)
     flags: Flags | None = None

@@ -20,10 +20,10 @@ from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
 from concord.derive.flags import settle
 from concord.derive.flow import Flow, constant, symbolic_run
+from concord.derive.host_partition import operations
 from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
-from concord.derive.tail import steps
 from concord.golden import half
 from concord.graph.ir import Graph
 from concord.image import Image
@@ -87,7 +87,7 @@ def observe(what: Package | Image) -> Observed:
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
     if package.host_graph is not None:
-        steps(package.host_graph)  # refuses what cannot be derived
+        operations(package.host_graph)  # refuses what cannot be derived
     arrangement, batch = package.arrangement, package.arrangement.batch
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
@@ -131,7 +131,7 @@ class _Derivation:
     outputs: dict[str, Ids]
     prepared: dict[str, tuple[ir.Grid | None, float]]
     batch: int
-    tail: Graph | None
+    host_partition: Graph | None
     constants: bool
     flags: bool = False
 
@@ -163,7 +163,9 @@ class _Derivation:
         names = model.names | {output.name: output.name for output in outputs}
         elements = builder.elements
         place = np.where(elements < 0, MISSING + elements, own[np.maximum(elements, 0)])
-        whole = replace(model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, tail=None)
+        whole = replace(
+            model, body=ir.Body(tuple(nodes)), outputs=tuple(outputs), names=names, group=1, host_partition=None
+        )
         return Observed(_checked(whole)[0], self.batch, builder.flow, place)
 
     def _built(self) -> tuple[ir.Model, Builder]:
@@ -194,7 +196,7 @@ class _Derivation:
             results.append(output)
         title = str(image.metadata.get("name", "program"))
         body, grids = ir.Body(tuple(builder.nodes)), {name: grid for name, (grid, _) in self.prepared.items() if grid}
-        model = ir.Model(title, tuple(given), body, tuple(results), names, self.batch, self.tail, grids)
+        model = ir.Model(title, tuple(given), body, tuple(results), names, self.batch, self.host_partition, grids)
         return model, builder
 
 

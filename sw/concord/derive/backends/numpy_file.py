@@ -18,7 +18,7 @@ import numpy.typing as npt
 from concord.derive import ir
 from concord.derive.backends.names import free_name
 from concord.derive.backends.products import plan
-from concord.derive.backends.python_tail import CONSTANTS, Dialect, tail_lines
+from concord.derive.backends.python_host import CONSTANTS, Dialect, partition_lines
 from concord.derive.flags import BITS, every
 from concord.derive.names import Names, identifier
 from concord.golden import half
@@ -144,26 +144,26 @@ class _Writer:
         for number, piece in enumerate(pieces):
             later = {x for other in pieces[number + 1 :] for node in other.nodes for x in node.inputs}
             texts.append(self._function(piece, later | set(self.model.outputs)))
-        if self.model.tail is not None:
-            texts += self._tail(self.model.tail)
+        if self.model.host_partition is not None:
+            texts += self._host_partition(self.model.host_partition)
         return texts
 
-    def _tail(self, tail: Graph) -> list[str]:
+    def _host_partition(self, partition: Graph) -> list[str]:
         """The function ``behind(values)``, and what it calls: outputs by name from values by name."""
         own = Names()
-        names = {name: f"values[{name!r}]" for name in tail.inputs}
+        names = {name: f"values[{name!r}]" for name in partition.inputs}
         dialect = Dialect(
-            "np.maximum", "np.minimum", "np.sqrt", "np.concatenate", "np.broadcast_to", "transpose", self._tail_constant
+            "np.maximum", "np.minimum", "np.sqrt", "np.concatenate", "np.broadcast_to", "transpose", self._host_constant
         )
-        lines = tail_lines(tail, names, dialect, lambda name: own.new("host", name))
-        found = ", ".join(f"{name!r}: {names[name]}" for name in tail.outputs)
+        lines = partition_lines(partition, names, dialect, lambda name: own.new("host", name))
+        found = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
         about = '"""What the host computes from the outputs of the NPU, in float64."""'
         body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{found}}}"])
         text = importlib.resources.files("concord.golden").joinpath("host_math.py").read_text(encoding="utf-8")
         functions = text.split(_HOST_MARK, 1)[1].split("\n\n\n", 1)[1].strip()
         return [CONSTANTS, functions, f"def behind(values):\n{body}".strip()]
 
-    def _tail_constant(self, values: npt.ArrayLike, dtype: type) -> str:
+    def _host_constant(self, values: npt.ArrayLike, dtype: type) -> str:
         array: npt.NDArray[Any] = np.asarray(values, dtype=dtype)
         return f"{array.item()!r}" if array.ndim == 0 else self._kept("host", array)
 
@@ -210,7 +210,7 @@ class _Writer:
         return f"np.broadcast_to({x.name}, (len({first}), *{x.name}.shape))"
 
     def _behind(self) -> str:
-        if self.model.tail is None:
+        if self.model.host_partition is None:
             return ""
         lines = ["values = {**found, **samples}"]
         if self.model.grids:
@@ -275,7 +275,7 @@ class _Writer:
             case ir.Depthwise():
                 weight = self._weight(node, node.weight)
                 return f"depthwise({self._name(node.x)}, {weight}{self._sums(node, 0)}{_flags(node)})"
-        return self._mover(node)
+        return self._data_movement(node)
 
     def _shared(self, name: str, values: npt.NDArray[Any]) -> str:
         name = identifier(name)
@@ -333,7 +333,7 @@ class _Writer:
             words += f", bits=({norm!r}, {more!r}, {2.0**node.unit!r})"
         return words
 
-    def _mover(self, node: ir.Node) -> str:
+    def _data_movement(self, node: ir.Node) -> str:
         match node:
             case ir.Reshape():
                 return f"{self._name(node.x)}.reshape({', '.join(map(str, (-1, *node.output.shape)))})"

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper
 from concord.derive import ir
 from concord.derive.backends.names import free_name, runs_of_layers
 from concord.derive.backends.node_facts import least_units, singles
+from concord.derive.backends.onnx_data_movement import DataMovement
 from concord.derive.backends.onnx_flags import Hits, describe
-from concord.derive.backends.onnx_movers import Movers
+from concord.derive.backends.onnx_host import write_host_partition
 from concord.derive.backends.onnx_register import ended
-from concord.derive.backends.onnx_tail import write_tail
 from concord.derive.backends.onnx_writer import Writer
 from concord.derive.backends.products import Plan, plan
 from concord.graph.ir import Graph
@@ -47,11 +47,11 @@ def write_onnx(model: ir.Model, path: Path) -> None:
     write_bytes(path, to_onnx(model).SerializeToString())
 
 
-class _Emitter(Movers):
+class _Emitter(DataMovement):
     """Writes one model. Tensors have the names of their values, those of the network at its ends."""
 
     def __init__(self, model: ir.Model):
-        reserved = {*model.names.values(), *(model.tail.shapes if model.tail else ())}
+        reserved = {*model.names.values(), *(model.host_partition.shapes if model.host_partition else ())}
         super().__init__(Writer(reserved))
         self.model, self.hits = model, Hits(self.writer)
         self._constants: dict[ir.Value, ir.Bits] = {}
@@ -84,8 +84,10 @@ class _Emitter(Movers):
 
     def _check_names(self) -> None:
         """An ONNX graph has no two tensors of one name."""
-        names, tail = self.model.names, self.model.tail
-        outputs = {names[value.name] for value in self.model.outputs} | {*(tail.outputs if tail is not None else ())}
+        names, partition = self.model.names, self.model.host_partition
+        outputs = {names[value.name] for value in self.model.outputs} | {
+            *(partition.outputs if partition is not None else ())
+        }
         if both := sorted(outputs & {names[value.name] for value in self.model.inputs}):
             raise ValueError(f"outputs of an ONNX graph must have other names than its inputs, not {both[0]!r}")
 
@@ -104,14 +106,14 @@ class _Emitter(Movers):
             elif model.group > 1:
                 name = self._ungrouped(name, value)
             writer.node("Identity", [name], model.names[value.name])
-        if model.tail is None:
+        if model.host_partition is None:
             return ends
-        return write_tail(writer, model.tail, self._behind(model.tail)) | ends
+        return write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
 
-    def _behind(self, tail: Graph) -> dict[str, str]:
+    def _behind(self, partition: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""
         grids = self.model.grids
-        return {name: self._on_grid(name, grids[name]) if name in grids else name for name in tail.inputs}
+        return {name: self._on_grid(name, grids[name]) if name in grids else name for name in partition.inputs}
 
     # Groups of samples that a run of the program computes together ------------------------------
 

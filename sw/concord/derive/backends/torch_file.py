@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.names import free_name, runs_of_layers
-from concord.derive.backends.python_tail import Dialect, tail_lines
+from concord.derive.backends.python_host import Dialect, partition_lines
 from concord.derive.backends.torch_nodes import NodeLines
 from concord.derive.backends.torch_texts import (
     CLASS,
@@ -86,7 +86,7 @@ class _Emitter:
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
         model = self.model
         ends = {model.names[v.name]: self.local(v) for v in model.outputs}
-        heads, tail, behind = self._tail(ends)
+        heads, host, behind = self._host_partition(ends)
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
         outputs = [*behind.values(), *ends.values()]
@@ -99,11 +99,11 @@ class _Emitter:
             if not v.batched
         ]
         cuts = [f"{self.local(v)} = {self.local(v)}{cut}" for v in model.outputs if v.batched and cut]
-        tail = [*cuts, *fixed, *tail]
+        host = [*cuts, *fixed, *host]
         forward = _method(
             "forward",
             [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
-            [*heads, *calls, *tail, f"return {', '.join(outputs)},"],
+            [*heads, *calls, *host, f"return {', '.join(outputs)},"],
         )
         names = [*behind, *ends]
         return "\n".join(
@@ -111,7 +111,7 @@ class _Emitter:
                 f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 functions(),
-                *([] if model.tail is None else ["", host_functions()]),
+                *([] if model.host_partition is None else ["", host_functions()]),
                 *([] if model.flags is None else ["", flag_functions(), FLAGS.format(model.flags, model.group)]),
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
@@ -121,10 +121,10 @@ class _Emitter:
             END if model.flags is None else END_WITH_FLAGS
         )  # fmt: skip
 
-    def _tail(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
+    def _host_partition(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
         """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
-        model, tail = self.model, self.model.tail
-        if tail is None:
+        model, host = self.model, self.model.host_partition
+        if host is None:
             return [], [], {}
         given = {model.names[v.name]: self.local(v) for v in model.inputs}
         names, heads = dict(ends), []
@@ -134,15 +134,15 @@ class _Emitter:
         def new(_: str) -> str:
             return free_name("behind", taken)
 
-        for name in tail.inputs:
+        for name in host.inputs:
             if name in given:
                 names[name] = free_name("given", taken)
                 heads.append(f"{names[name]} = {self.nodes.on_grid(given[name], model.grids.get(name))}")
 
         functions = "torch.maximum", "torch.minimum", "host_root", "torch.cat", "torch.broadcast_to"
         dialect = Dialect(*functions, "permute", self.nodes.constant)
-        lines = tail_lines(tail, names, dialect, new)
-        return heads, lines, {name: names[name] for name in tail.outputs if name not in ends}
+        lines = partition_lines(host, names, dialect, new)
+        return heads, lines, {name: names[name] for name in host.outputs if name not in ends}
 
 
 def _quoted(text: str) -> str:

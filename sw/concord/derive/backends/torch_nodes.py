@@ -251,7 +251,7 @@ class NodeLines:
     def _all(self, value: ir.Value, count: str) -> str:
         return self.local(value) if value.batched else f"{self.local(value)}.expand({count}, *{value.shape!r})"
 
-    # Movers -------------------------------------------------------------------------------------
+    # Data movement ------------------------------------------------------------------------------
 
     def _move(self, node: ir.Node) -> None:
         axes = int(node.output.batched)

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from concord.derive.backends.python_tail import CONSTANTS
+from concord.derive.backends.python_host import CONSTANTS
 from concord.derive.flags import BITS
 
 CLASS = '''

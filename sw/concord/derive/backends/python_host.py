@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.derive.tail import ARITHMETIC, Action, Operand, Step, steps
+from concord.derive.host_partition import ARITHMETIC, Action, Operand, Operation, operations
 from concord.golden import host_math
 from concord.graph.ir import Floats, Graph
 
@@ -48,29 +48,29 @@ class Dialect:
     constant: Callable[[npt.ArrayLike, type], str]
 
 
-def tail_lines(tail: Graph, names: dict[str, str], dialect: Dialect, new: Callable[[str], str]) -> list[str]:
-    """Lines that compute the outputs of a tail.
+def partition_lines(partition: Graph, names: dict[str, str], dialect: Dialect, new: Callable[[str], str]) -> list[str]:
+    """Lines that compute the outputs of a host partition.
 
     Parameters
     ----------
     names : dict
-        By name of a tensor, its variable ``[samples, ...]``: at first those of the tail's inputs; the others are added,
-        and outputs have the shapes of samples.
+        By name of a tensor, its variable ``[samples, ...]``: at first those of the inputs of the partition; the others
+        are added, and outputs have the shapes of samples.
     new : callable
         Makes the name of a variable.
     """
     lines = []
-    for name in tail.inputs:
+    for name in partition.inputs:
         variable = new(name)
-        lines.append(f"{variable} = {_reshaped(names[name], tuple(tail.shapes[name]))}")
+        lines.append(f"{variable} = {_reshaped(names[name], tuple(partition.shapes[name]))}")
         names[name] = variable
-    for step in steps(tail):
-        text = _text(step, [_operand(operand, names, dialect) for operand in step.operands], dialect)
-        names[step.output] = new(step.output)
-        lines.append(f"{names[step.output]} = {text}")
-    computed = {name for node in tail.nodes for name in node.outputs}
-    for name in tail.outputs:
-        text = _reshaped(names[name], tuple(tail.sample_shape(name)))
+    for operation in operations(partition):
+        text = _text(operation, [_operand(operand, names, dialect) for operand in operation.operands], dialect)
+        names[operation.output] = new(operation.output)
+        lines.append(f"{names[operation.output]} = {text}")
+    computed = {name for node in partition.nodes for name in node.outputs}
+    for name in partition.outputs:
+        text = _reshaped(names[name], tuple(partition.sample_shape(name)))
         names[name] = new(name)
         lines.append(f"{names[name]} = {text}{' + 0.0' if name in computed else ''}")
     return lines
@@ -88,32 +88,32 @@ def _array(values: Floats) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 
-def _text(step: Step, x: list[str], dialect: Dialect) -> str:
-    match step.action:
+def _text(operation: Operation, x: list[str], dialect: Dialect) -> str:
+    match operation.action:
         case Action.RESHAPE:
-            return _reshaped(x[0], step.shape)
+            return _reshaped(x[0], operation.shape)
         case Action.TRANSPOSE:
-            return f"{x[0]}.{dialect.permute}({', '.join(map(str, (0, *(axis + 1 for axis in step.numbers))))})"
+            return f"{x[0]}.{dialect.permute}({', '.join(map(str, (0, *(axis + 1 for axis in operation.numbers))))})"
         case Action.CONCAT:
-            return f"{dialect.join}([{', '.join(x)}], {step.numbers[0] + 1})"
+            return f"{dialect.join}([{', '.join(x)}], {operation.numbers[0] + 1})"
         case Action.SLICE:
-            axis, *taken = step.numbers
+            axis, *taken = operation.numbers
             index = dialect.constant(np.arange(*taken), np.int64)
             return f"{x[0]}[{':, ' * (axis + 1)}{index}]"
         case Action.SOFTMAX:
-            return f"host_softmax({x[0]}, {step.numbers[0] + 1})"
+            return f"host_softmax({x[0]}, {operation.numbers[0] + 1})"
         case Action.LOG_SOFTMAX:
-            return f"host_log_softmax({x[0]}, {step.numbers[0] + 1})"
+            return f"host_log_softmax({x[0]}, {operation.numbers[0] + 1})"
         case Action.SUM:
-            return f"host_sum({x[0]}, {step.numbers[0] + 1})"
+            return f"host_sum({x[0]}, {operation.numbers[0] + 1})"
         case Action.LOG:
             return f"host_log({x[0]})"
         case Action.ROOT:
             return f"{dialect.root}({x[0]})"
         case Action.FILL:
-            return f"{dialect.repeat}({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, step.shape))}))"
-    assert step.action in ARITHMETIC
-    sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*", Action.DIV: "/"}.get(step.action)
+            return f"{dialect.repeat}({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
+    assert operation.action in ARITHMETIC
+    sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*", Action.DIV: "/"}.get(operation.action)
     if sign is not None:
         return f"{x[0]} {sign} {x[1]}"
-    return f"{dialect.maximum if step.action is Action.MAX else dialect.minimum}({x[0]}, {x[1]})"
+    return f"{dialect.maximum if operation.action is Action.MAX else dialect.minimum}({x[0]}, {x[1]})"

@@ -1,8 +1,8 @@
-"""What the host computes behind the NPU, as steps that every backend has with the same bits.
+"""What the host computes behind the NPU, as operations that every backend has with the same bits.
 
-Steps are single operations of IEEE 754 in float64, movers, and the functions of :mod:`concord.golden.host_math`. So
-their results do not depend on how many samples are computed together, and zeros that are results are +0, as in
-:meth:`concord.compiler.emission.package.Package.behind`.
+Operations are single operations of IEEE 754 in float64, data movement, and the functions of
+:mod:`concord.golden.host_math`. So their results do not depend on how many samples are computed together, and zeros
+that are results are +0, as in :meth:`concord.compiler.emission.package.Package.behind`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concord.graph.ir import Floats, Graph, Node, Shape
 
 
 class Action(Enum):
-    """What a step does; axes are those of a sample."""
+    """What an operation does; axes are those of a sample."""
 
     RESHAPE = "reshape"  # to ``shape``
     TRANSPOSE = "transpose"  # ``numbers``: axis of the operand for every axis
@@ -44,7 +44,7 @@ Operand = str | Floats
 
 
 @dataclass(frozen=True)
-class Step:
+class Operation:
     """One operation.
 
     Parameters
@@ -67,36 +67,38 @@ class Step:
     numbers: tuple[int, ...] = ()
 
 
-def steps(tail: Graph) -> list[Step]:
-    """The steps of a host's part, in order; ``ValueError`` with the operator if one cannot be derived."""
-    return list(_Lowering(tail).go())
+def operations(partition: Graph) -> list[Operation]:
+    """The operations of a host's part, in order; ``ValueError`` with the operator if one cannot be derived."""
+    return list(_Lowering(partition).go())
 
 
 @dataclass
 class _Lowering:
-    """Makes steps; tensors in between have names that no tensor of the graph has."""
+    """Makes operations; tensors in between have names that no tensor of the graph has."""
 
-    tail: Graph
-    _made: list[Step] = field(default_factory=list)
+    partition: Graph
+    _made: list[Operation] = field(default_factory=list)
     _shapes: dict[str, Shape] = field(default_factory=dict)
 
-    def go(self) -> Iterator[Step]:
-        self._shapes |= {name: tuple(self.tail.shapes[name]) for name in self.tail.inputs}
-        for node in self.tail.nodes:
+    def go(self) -> Iterator[Operation]:
+        self._shapes |= {name: tuple(self.partition.shapes[name]) for name in self.partition.inputs}
+        for node in self.partition.nodes:
             if node.op not in _LOWERED:
                 raise ValueError(_refusal(node, node.op))
             result = _LOWERED[node.op](self, node, list(node.inputs))
-            self._add(Action.RESHAPE, node.outputs[0], (result,), tuple(self.tail.shapes[node.outputs[0]]))
+            self._add(Action.RESHAPE, node.outputs[0], (result,), tuple(self.partition.shapes[node.outputs[0]]))
         return iter(self._made)
 
-    def step(self, action: Action, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()) -> str:
-        """Add a step, and return the name of what it computes."""
+    def operation(
+        self, action: Action, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()
+    ) -> str:
+        """Add an operation, and return the name of what it computes."""
         return self._add(action, f"behind:{len(self._made)}", operands, shape, numbers)
 
     def _add(
         self, action: Action, output: str, operands: tuple[Operand, ...], shape: Shape, numbers: tuple[int, ...] = ()
     ) -> str:
-        self._made.append(Step(action, output, operands, shape, numbers))
+        self._made.append(Operation(action, output, operands, shape, numbers))
         self._shapes[output] = shape
         return output
 
@@ -108,13 +110,13 @@ class _Lowering:
         """An operation with two operands that broadcast as in NumPy."""
         rank = max(len(self.shape(a)), len(self.shape(b)))
         a, b = self._ranked(a, rank), self._ranked(b, rank)
-        return self.step(action, (a, b), tuple(np.broadcast_shapes(self.shape(a), self.shape(b))))
+        return self.operation(action, (a, b), tuple(np.broadcast_shapes(self.shape(a), self.shape(b))))
 
     def _ranked(self, operand: Operand, rank: int) -> Operand:
         missing = (1,) * (rank - len(self.shape(operand)))
         shape = (*missing, *self.shape(operand))
         if isinstance(operand, str):
-            return self.step(Action.RESHAPE, (operand,), shape) if missing else operand
+            return self.operation(Action.RESHAPE, (operand,), shape) if missing else operand
         return operand.reshape(shape)
 
 
@@ -152,12 +154,12 @@ def _taken(make: _Lowering, x: str, axis: int, taken: range) -> str:
     """These indices of an axis."""
     shape = list(make.shape(x))
     shape[axis] = len(taken)
-    return make.step(Action.SLICE, (x,), tuple(shape), (axis, taken.start, taken.stop, taken.step))
+    return make.operation(Action.SLICE, (x,), tuple(shape), (axis, taken.start, taken.stop, taken.step))
 
 
 def _filled(make: _Lowering, like: str, shape: Shape, value: float) -> str:
     """A tensor of one number, with as many samples as another."""
-    return make.step(Action.FILL, (like, np.full((1,) * len(shape), value)), shape)
+    return make.operation(Action.FILL, (like, np.full((1,) * len(shape), value)), shape)
 
 
 def _joined(make: _Lowering, parts: list[str], axis: int) -> str:
@@ -165,7 +167,7 @@ def _joined(make: _Lowering, parts: list[str], axis: int) -> str:
         return parts[0]
     shape = list(make.shape(parts[0]))
     shape[axis] = sum(make.shape(part)[axis] for part in parts)
-    return make.step(Action.CONCAT, tuple(parts), tuple(shape), (axis,))
+    return make.operation(Action.CONCAT, tuple(parts), tuple(shape), (axis,))
 
 
 def _padded(make: _Lowering, x: str, axis: int, pads: tuple[int, int], value: float) -> str:
@@ -232,7 +234,7 @@ def _same(action: Action, key: str) -> _Lower:
     def lower(make: _Lowering, node: Node, inputs: list[str]) -> str:
         numbers = node.attrs[key]
         numbers = tuple(numbers) if key == "perm" else (int(numbers),)
-        return make.step(action, tuple(inputs), tuple(make.tail.shapes[node.outputs[0]]), numbers)
+        return make.operation(action, tuple(inputs), tuple(make.partition.shapes[node.outputs[0]]), numbers)
 
     return lower
 
@@ -247,7 +249,7 @@ def _function(make: _Lowering, node: Node, inputs: list[str]) -> str:
 
 
 def _unary(make: _Lowering, action: Action, x: str) -> str:
-    return make.step(action, (x,), make.shape(x))
+    return make.operation(action, (x,), make.shape(x))
 
 
 def _mean(make: _Lowering, x: str, axes: tuple[int, ...]) -> str:
@@ -257,7 +259,7 @@ def _mean(make: _Lowering, x: str, axes: tuple[int, ...]) -> str:
         shape = list(make.shape(x))
         length, shape[axis] = shape[axis], 1
         count *= length
-        x = make.step(Action.SUM, (x,), tuple(shape), (axis, length))
+        x = make.operation(Action.SUM, (x,), tuple(shape), (axis, length))
     return make.arithmetic(Action.DIV, x, np.array(float(count)))
 
 

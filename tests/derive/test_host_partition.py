@@ -14,23 +14,23 @@ from concord.compiler.ir.arrangement import Grid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
+from concord.derive.host_partition import operations
 from concord.derive.model import derive_package
 from concord.derive.names import RESERVED
-from concord.derive.tail import steps
 from concord.golden import host_math
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, Kind
 from concord.host import connect
 from concord.spec.presets import TINY
-from derive_models import TAILS, samples
+from derive_models import HOST_PARTITIONS, samples
 from derived_backends import every, networks, on_numpy, on_onnxruntime
 from derived_twins import same
 
 
 @every
-@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("name", HOST_PARTITIONS)
 def test_every_operator(name, backend, tmp_path):
-    model = TAILS[name]()
+    model = HOST_PARTITIONS[name]()
     inputs = {key: np.nan_to_num(x, posinf=65504.0, neginf=-65504.0) for key, x in samples(model, 30, seed=5).items()}
     found, _ = backend(model, tmp_path, inputs)
     want = evaluate.run(model, inputs)
@@ -186,12 +186,16 @@ def test_others_are_refused_by_name(tmp_path):
     late = {name for name, one in OPS.items() if one.kind is not Kind.QUANTISED}
     derived = {"Softmax", "Reshape", "Transpose", "Concat", "Slice", "Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip"}
     derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise"}
-    model = TAILS["tail"]()
+    model = HOST_PARTITIONS["softmax"]()
     for op in sorted(late - derived - {"Function"}):
         node = Node(op, "the last", ("shares",), ("end",), {})
-        tail = replace(model.tail, nodes=[*model.tail.nodes, node], shapes=model.tail.shapes | {"end": (1, 12)})
+        partition = replace(
+            model.host_partition,
+            nodes=[*model.host_partition.nodes, node],
+            shapes=model.host_partition.shapes | {"end": (1, 12)},
+        )
         with pytest.raises(ValueError, match=rf"operator {op} \(the last\)"):
-            steps(tail)
+            operations(partition)
     rng = np.random.default_rng(1)
     dense = {"weight": rng.normal(size=(5, 6)), "bias": rng.normal(size=5)}
     nodes = [

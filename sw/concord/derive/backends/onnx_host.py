@@ -7,7 +7,7 @@ import numpy as np
 from concord.derive import ir
 from concord.derive.backends.onnx_host_functions import POWERS
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.tail import Action, Operand, Step, steps
+from concord.derive.host_partition import Action, Operand, Operation, operations
 from concord.graph.ir import Graph
 
 _OPS = {
@@ -23,24 +23,24 @@ _OPS = {
 _BEFORE_FIRST = -(1 << 62)
 
 
-def write_tail(writer: Writer, tail: Graph, given: dict[str, str]) -> dict[str, ir.Shape]:
-    """Write the steps of a tail; returns its outputs with their shapes.
+def write_host_partition(writer: Writer, partition: Graph, given: dict[str, str]) -> dict[str, ir.Shape]:
+    """Write the operations of a host partition; returns its outputs with their shapes.
 
     Parameters
     ----------
     given : dict
-        Tensors of the tail's inputs ``[samples, ...]`` by name.
+        Tensors of the inputs of the partition ``[samples, ...]`` by name.
     """
-    names = {name: _reshape(writer, given[name], tuple(tail.shapes[name])) for name in tail.inputs}
-    for step in steps(tail):
-        names[step.output] = _write(writer, step, [_operand(writer, x, names) for x in step.operands])
-    computed = {name for node in tail.nodes for name in node.outputs}
-    made = [name for name in tail.outputs if name in computed]  # others are outputs of the NPU
+    names = {name: _reshape(writer, given[name], tuple(partition.shapes[name])) for name in partition.inputs}
+    for operation in operations(partition):
+        names[operation.output] = _write(writer, operation, [_operand(writer, x, names) for x in operation.operands])
+    computed = {name for node in partition.nodes for name in node.outputs}
+    made = [name for name in partition.outputs if name in computed]  # others are outputs of the NPU
     for name in made:
-        found = _reshape(writer, names[name], tuple(tail.sample_shape(name)))
+        found = _reshape(writer, names[name], tuple(partition.sample_shape(name)))
         # Not found + 0, which ONNX Runtime may leave out.
         writer.node("Sub", [writer.constant(0.0, np.float64), writer.node("Neg", [found])], name)
-    return {name: tuple(tail.sample_shape(name)) for name in made}
+    return {name: tuple(partition.sample_shape(name)) for name in made}
 
 
 def _reshape(writer: Writer, x: str, shape: ir.Shape) -> str:
@@ -51,40 +51,42 @@ def _operand(writer: Writer, operand: Operand, names: dict[str, str]) -> str:
     return names[operand] if isinstance(operand, str) else writer.constant(operand, np.float64)
 
 
-def _write(writer: Writer, step: Step, x: list[str]) -> str:
-    match step.action:
+def _write(writer: Writer, operation: Operation, x: list[str]) -> str:
+    match operation.action:
         case Action.RESHAPE:
-            return _reshape(writer, x[0], step.shape)
+            return _reshape(writer, x[0], operation.shape)
         case Action.TRANSPOSE:
-            return writer.node("Transpose", x, perm=[0, *(axis + 1 for axis in step.numbers)])
+            return writer.node("Transpose", x, perm=[0, *(axis + 1 for axis in operation.numbers)])
         case Action.CONCAT:
-            return writer.node("Concat", x, axis=step.numbers[0] + 1)
+            return writer.node("Concat", x, axis=operation.numbers[0] + 1)
         case Action.SLICE:
-            axis, start, stop, by = step.numbers
+            axis, start, stop, by = operation.numbers
             ends = [start, stop if stop >= 0 else _BEFORE_FIRST, axis + 1, by]
             return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
         case Action.SOFTMAX:
-            _, powers, total = _powers(writer, x[0], step)
+            _, powers, total = _powers(writer, x[0], operation)
             return writer.node("Div", [powers, total])
         case Action.LOG_SOFTMAX:
-            below, _, total = _powers(writer, x[0], step)
+            below, _, total = _powers(writer, x[0], operation)
             return writer.node("Sub", [below, writer.call("HostLog", [total])])
         case Action.SUM:
-            return _sum(writer, x[0], step.numbers[0] + 1, step.numbers[1])
+            return _sum(writer, x[0], operation.numbers[0] + 1, operation.numbers[1])
         case Action.LOG:
             return writer.call("HostLog", x)
         case Action.FILL:
             samples = writer.node("Shape", [x[0]], start=0, end=1)
-            return writer.node("Expand", [x[1], writer.node("Concat", [samples, writer.ints([*step.shape])], axis=0)])
-    return writer.node(_OPS[step.action], x)
+            return writer.node(
+                "Expand", [x[1], writer.node("Concat", [samples, writer.ints([*operation.shape])], axis=0)]
+            )
+    return writer.node(_OPS[operation.action], x)
 
 
-def _powers(writer: Writer, x: str, step: Step) -> tuple[str, str, str]:
-    """Differences from the greatest element along the axis of a step, their powers, and the sum of these."""
-    axis = step.numbers[0] + 1
+def _powers(writer: Writer, x: str, operation: Operation) -> tuple[str, str, str]:
+    """Differences from the greatest element along the axis of an operation, their powers, and the sum of these."""
+    axis = operation.numbers[0] + 1
     below = writer.node("Sub", [x, writer.node("ReduceMax", [x, writer.ints([axis])], keepdims=1)])
     powers = writer.call("HostExp", [below, writer.constant(POWERS, np.float64)])
-    return below, powers, _sum(writer, powers, axis, step.shape[axis - 1])
+    return below, powers, _sum(writer, powers, axis, operation.shape[axis - 1])
 
 
 def _sum(writer: Writer, total: str, axis: int, count: int) -> str:

@@ -1,4 +1,4 @@
-"""Movers of a derived model in ONNX: elements change places, and nothing is computed."""
+"""Data movement of a derived model in ONNX: elements change places, and nothing is computed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from concord.derive.backends.onnx_writer import Writer
 _BEFORE_FIRST = -(1 << 62)
 
 
-class Movers:
-    """Writes movers.
+class DataMovement:
+    """Writes nodes that move data.
 
     Members
     -------
@@ -65,7 +65,7 @@ class Movers:
         ]
 
     def move(self, node: ir.Node) -> None:
-        """Write one mover; ``TypeError`` if the node is none."""
+        """Write one node that moves data; ``TypeError`` if the node is none."""
         w, out = self.writer, self.name(node.output)
         axes = int(node.output.batched)
         match node:
