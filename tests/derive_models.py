@@ -81,7 +81,7 @@ def samples(model, count, seed=0):
 
 def data_movement():
     m = Maker(1)
-    x, y = m.input((3, 4, 5)), m.input((6,), grid=(-3, -9, 100), centre=0.375)
+    x, y = m.input((3, 4, 5)), m.input((6,), grid=(-3, -9, 100), offset=0.375)
     fill = np.array([0x3C00, 0xFC00, 0x8000], np.uint16)
     index = m.rng.integers(-3, 66, (4, 7))
     gathered = m.add(ir.Gather, (4, 7), xs=(x, y), index=index, fill=fill)
@@ -332,7 +332,7 @@ def at_limits(model):
 def host_operators():
     """The host has every operator that can be derived, and reads an input, which has a grid."""
     m = Maker(10)
-    x, y = m.input((3, 4)), m.input((4,), grid=(-3, -90, 100), centre=0.375)
+    x, y = m.input((3, 4)), m.input((4,), grid=(-3, -90, 100), offset=0.375)
     model = m.model(m.add(ir.Relu, (3, 4), x=x), y)
     pick = {"axes": (1, 2), "starts": (2, 0), "stops": (-1, 4), "steps": (-1, 2)}
     norm = {"epsilon": 1e-5, "scale": m.rng.normal(size=(3, 1))}

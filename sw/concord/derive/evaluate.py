@@ -141,7 +141,7 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
         case ir.Constant():
             return node.data
         case ir.Prepare():
-            return on_grid(x[0], node.grid) - node.centre
+            return on_grid(x[0], node.grid) - node.offset
         case ir.ToHalf():
             return half.encode(x[0])
         case ir.ToReal():

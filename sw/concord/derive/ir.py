@@ -138,11 +138,11 @@ class Constant(Node):
 class Prepare(Unary):
     """What the host does to an input, ``REAL`` to ``REAL`` in float64.
 
-    ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- centre``.
+    ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- offset``.
     """
 
     grid: Grid | None = None
-    centre: float = 0.0
+    offset: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

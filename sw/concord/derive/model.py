@@ -92,12 +92,12 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
     front = (batch,) if batch > 1 else ()
     inputs, shapes, prepared = {}, {}, {}
     for name, order in arrangement.inputs.items():
-        centre = arrangement.centres.get(name, 0.0)
-        border = constant(half.encode(np.array([0.0 - centre])))[0]
+        offset = arrangement.input_offsets.get(name, 0.0)
+        border = constant(half.encode(np.array([0.0 - offset])))[0]
         inputs[name] = np.where(order == BORDER, border, order)
         shapes[name] = front + tuple(arrangement.shapes[name])
         grid = arrangement.grids.get(name)
-        prepared[name] = (None if grid is None else (grid.exponent, grid.least, grid.greatest)), centre
+        prepared[name] = (None if grid is None else (grid.exponent, grid.least, grid.greatest)), offset
     outputs = {
         name: ids.reshape(front + tuple(arrangement.shapes[name]))
         for name, ids in arrangement.outputs.items()
@@ -216,11 +216,11 @@ def _computed(flow: Flow) -> Ids:
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
-def _way_in(builder: Builder, x: ir.Value, grid: ir.Grid | None, centre: float) -> ir.Value:
+def _way_in(builder: Builder, x: ir.Value, grid: ir.Grid | None, offset: float) -> ir.Value:
     """What the host does to an input before it is in the memories."""
-    if grid is not None or centre:
+    if grid is not None or offset:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)
-        builder.add(ir.Prepare(output=output, layer=x.name, x=x, grid=grid, centre=centre), input_limit())
+        builder.add(ir.Prepare(output=output, layer=x.name, x=x, grid=grid, offset=offset), input_limit())
         x = output
     output = ir.Value(builder.names.new(x.name, "half"), x.shape)
     return builder.add(ir.ToHalf(output=output, layer=x.name, x=x), input_limit())

@@ -69,7 +69,7 @@ def _save_arrangement(package: Package, path: Path) -> None:
     arrays |= {f"weight_{k}": weight for k, weight in enumerate(package.formats.weights.values())}
     names["weights"] = list(package.formats.weights)
     grids = {name: asdict(grid) for name, grid in package.arrangement.grids.items()}
-    options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.centres}
+    options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.input_offsets}
     options["formats"] = package.formats.to_dict()
     write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 

@@ -142,10 +142,10 @@ def _range(name: str, values: npt.ArrayLike, given: Mapping[str, tuple[float, fl
 
 
 def _port_ranges(package: Package, ranges: Ranges) -> Ranges:
-    """Ranges of what the ports hold: rounded, without the centre, padding included."""
+    """Ranges of what the ports hold: rounded, without the offset, padding included."""
     found = {}
     for name, ends in ranges.items():
-        centre = package.arrangement.centres.get(name, 0.0)
-        low, high = (float(end) - centre for end in package.arrangement.rounded(name, np.array(ends)))
-        found[name] = min(low, 0.0, -centre), max(high, 0.0, -centre)
+        offset = package.arrangement.input_offsets.get(name, 0.0)
+        low, high = (float(end) - offset for end in package.arrangement.rounded(name, np.array(ends)))
+        found[name] = min(low, 0.0, -offset), max(high, 0.0, -offset)
     return found

@@ -11,7 +11,7 @@ from enum import Flag, auto
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration.centres import input_centres
+from concord.compiler.calibration.input_offsets import input_offsets
 from concord.compiler.calibration.weights import ROUNDED, Rounder, channel_means
 from concord.compiler.ir.activations import depends
 from concord.compiler.ir.curves import Domain
@@ -214,7 +214,7 @@ class Calibration:
         self.means = product_means(graph, self.values)
         self.best = self.decided(self.values[graph.outputs[0]])
         self.rounder = Rounder(graph, self.values)
-        self._found_centres: dict[Hashable, dict[str, float]] = {}
+        self._found_offsets: dict[Hashable, dict[str, float]] = {}
 
     @property
     def count(self) -> int:
@@ -242,7 +242,7 @@ class Calibration:
         part.labels = None if self.labels is None else self.labels[which]
         part.ranges, part.means = function_ranges(self.graph, part.values), product_means(self.graph, part.values)
         part.best, part.rounder = self.best[which], Rounder(self.graph, part.values)
-        part._found_centres = {}
+        part._found_offsets = {}
         return part
 
     def accuracy(self, best: Classes) -> float | None:
@@ -269,9 +269,9 @@ class Calibration:
         formats = replace(formats, ranges=ranges, plain=plain, means=means)
         compiled = compile_graph(self.graph, config, formats, batch=self.batch)
         weights = self.rounder.weights(compiled) if Follow.WEIGHTS in follow else {}
-        centres = self._centres(compiled) if Follow.INPUTS in follow else {}
-        if weights or centres:
-            formats = replace(formats, weights=weights, centres=centres)
+        offsets = self._offsets(compiled) if Follow.INPUTS in follow else {}
+        if weights or offsets:
+            formats = replace(formats, weights=weights, input_offsets=offsets)
             compiled = compile_graph(self.graph, config, formats, batch=self.batch)
         error, outputs = (on or self)._run(compiled)
         best = self.decided(outputs[self.graph.outputs[0]])
@@ -292,11 +292,11 @@ class Calibration:
         outputs = compiled.package.behind(self.inputs, computed)
         return error, {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
 
-    def _centres(self, compiled: Compiled) -> dict[str, float]:
+    def _offsets(self, compiled: Compiled) -> dict[str, float]:
         """What the host takes off inputs; the same for the same vectors."""
-        movable, config = sorted(compiled.lowered.movable), compiled.image.config
-        arrays = [compiled.package.arrangement.inputs[name] for name in movable]
-        key = config.act, config.native, *movable, *(array.tobytes() for array in arrays)
-        if key not in self._found_centres:
-            self._found_centres[key] = input_centres(compiled, self.inputs)
-        return self._found_centres[key]
+        offsettable, config = sorted(compiled.lowered.offsettable), compiled.image.config
+        arrays = [compiled.package.arrangement.inputs[name] for name in offsettable]
+        key = config.act, config.native, *offsettable, *(array.tobytes() for array in arrays)
+        if key not in self._found_offsets:
+            self._found_offsets[key] = input_offsets(compiled, self.inputs)
+        return self._found_offsets[key]

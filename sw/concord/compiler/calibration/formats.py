@@ -162,7 +162,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     others = {"weights and biases as they are": Follow.TABLES}
     if dynamic.compiled.package.formats.weights:
         others["weights to the nearest"] = ALL & ~Follow.WEIGHTS
-    if dynamic.compiled.package.formats.centres:
+    if dynamic.compiled.package.formats.input_offsets:
         others["inputs as they are"] = ALL & ~Follow.INPUTS
     if any(_follows(layer) for layer in dynamic.compiled.lowered.layers):
         others["tables as they are"] = ALL & ~Follow.TABLES

@@ -23,20 +23,20 @@ def arranged(
     shapes: Mapping[str, Shape],
     batch: int = 1,
     grids: Mapping[str, Grid] | None = None,
-    centres: Mapping[str, float] | None = None,
+    input_offsets: Mapping[str, float] | None = None,
 ) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
     inputs, outputs = {}, {}
     for name, (storage, order) in lowered.inputs.items():
         full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
-        full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.movable else order
+        full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.offsettable else order
         full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # spare lanes hold copies
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), dict(centres or {}))
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), dict(input_offsets or {}))
 
 
 def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:
@@ -44,7 +44,9 @@ def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding
     feeds, config = [], image.config
     for name, (_, order) in lowered.inputs.items():
         feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
-        border = int(half.encode(np.array(-arrangement.centres[name]))) if name in arrangement.centres else 0
+        border = (
+            int(half.encode(np.array(-arrangement.input_offsets[name]))) if name in arrangement.input_offsets else 0
+        )
         feed = replace(feed, border=border)
         laid, wanted = feed.order(config.native), arrangement.inputs[name]
         if laid.shape != wanted.shape or np.any((laid < 0) != (wanted < 0)):

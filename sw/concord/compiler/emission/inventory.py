@@ -19,7 +19,7 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``centre``
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``offset``
         and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
         address and layer; ``map``, tenants of memories: constants as in :meth:`concord.program.allocator.Sheet.map`,
         and tensors with the layers they live for.
@@ -30,8 +30,10 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
         found["bands"] = emitter.bands.text
     if grids:
         found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
-    if centres := {name: c for name, c in emitter.formats.centres.items() if name in lowered.movable}:
-        found["centre"] = [f"the host takes {c:g} off {name}, a bias adds its part" for name, c in centres.items()]
+    if offsets := {name: c for name, c in emitter.formats.input_offsets.items() if name in lowered.offsettable}:
+        found["offset"] = [
+            f"the host subtracts {c:g} from {name}, and a bias adds its part" for name, c in offsets.items()
+        ]
     if lost:
         found["not exact"] = [one.text for one in lost]
     found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]

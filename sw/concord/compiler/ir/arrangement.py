@@ -51,7 +51,7 @@ class Arrangement:
     ----------
     inputs : dict
         By input: for every element ``[vectors, native]`` of the port, the element of the sample, ``PAD`` for zero, or
-        ``BORDER`` for zero less the centre.
+        ``BORDER`` for zero less the offset.
     outputs : dict
         By output of the NPU: for every element of the sample, the element of the port.
     shapes : dict
@@ -60,8 +60,8 @@ class Arrangement:
         Samples that a run computes at a time; then they are the first axis of what the ports hold.
     grids : dict
         What inputs are rounded to, by name; others stay as they are.
-    centres : dict
-        What is taken off inputs, by name; nothing of the others.
+    input_offsets : dict
+        What is subtracted from inputs, by name; nothing from the others.
     """
 
     inputs: dict[str, Ids]
@@ -69,7 +69,7 @@ class Arrangement:
     shapes: dict[str, Shape]
     batch: int = 1
     grids: dict[str, Grid] = field(default_factory=dict)
-    centres: dict[str, float] = field(default_factory=dict)
+    input_offsets: dict[str, float] = field(default_factory=dict)
 
     def fits(self, image: Image) -> bool:
         """Whether it goes with the ports of an image."""
@@ -111,13 +111,13 @@ class Arrangement:
             if missing:
                 values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
             runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
-            centre = self.centres.get(name, 0.0)
+            offset = self.input_offsets.get(name, 0.0)
             if np.array_equal(order.reshape(-1), np.arange(count)):
-                ports[name] = (values - centre).reshape(runs, *order.shape)
+                ports[name] = (values - offset).reshape(runs, *order.shape)
                 continue
             flat = np.zeros((runs, count + 2))  # behind the elements BORDER and PAD, which are -2 and -1
             flat[:, :-2] = values.reshape(runs, -1)
-            flat[:, :-1] -= centre
+            flat[:, :-1] -= offset
             ports[name] = np.take(flat, order, axis=1)
         return ports
 

@@ -40,9 +40,9 @@ class Formats:
     plain : tuple of str
         Functions, by node, that are one table although :mod:`concord.compiler.lowering.scaled` knows something better:
         it is good enough for what they read.
-    centres : mapping of str to float
-        What the host takes off all elements of an input, by name, where the convolution that reads it can make up for
-        that (:attr:`concord.compiler.lowering.lower.Lowered.movable`).
+    input_offsets : mapping of str to float
+        The number that the host subtracts from all elements of an input, by name, where the convolution that reads it
+        can make up for it (:attr:`concord.compiler.lowering.lower.Lowered.offsettable`).
     narrow : tuple of str
         Outputs that leave the NPU as mantissas with an exponent per native vector, as activations do; all others as
         binary16.
@@ -59,7 +59,7 @@ class Formats:
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     plain: tuple[str, ...] = ()
-    centres: Mapping[str, float] = field(default_factory=dict)
+    input_offsets: Mapping[str, float] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
     weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
 
@@ -86,9 +86,10 @@ class Formats:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values of everything but the weights."""
-        names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means", "centres")
+        names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means")
         parts = {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}
         return {name: dict(getattr(self, name)) for name in names} | {
+            "centres": dict(self.input_offsets),
             "parts": parts,
             "plain": list(self.plain),
             "narrow": list(self.narrow),
@@ -102,10 +103,10 @@ class Formats:
         )
         means = {name: tuple(mean) for name, mean in values["means"].items()}
         parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
-        mantissas, centres = values["mantissas"], values["centres"]
+        mantissas, offsets = values["mantissas"], values["centres"]
         plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
         return cls(
-            values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, centres, narrow, weights or {}
+            values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, offsets, narrow, weights or {}
         )
 
 

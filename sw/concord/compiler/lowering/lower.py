@@ -71,9 +71,8 @@ class Lowered:
         By input whose windows are unfolded: how.
     narrow : tuple of str
         Outputs that leave from narrow memory, as mantissas and exponents.
-    movable : set of str
-        Inputs that nothing but a convolution with a bias reads, which can make up for a number that is taken off all
-        elements.
+    offsettable : set of str
+        Inputs that may have an offset: only a convolution reads them, and its bias can make up for the offset.
     copied : dict
         By name of a layer that copies: where the elements lay that it copies, in the order of its own ``ids``.
     gathered : dict
@@ -88,7 +87,7 @@ class Lowered:
     inputs: dict[str, tuple[Storage, Ids]] = field(default_factory=dict)
     feeds: dict[str, Feed] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
-    movable: set[str] = field(default_factory=set)
+    offsettable: set[str] = field(default_factory=set)
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)
     norms: Norms = Norms.ANY

@@ -48,17 +48,17 @@ def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
     return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
 
 
-def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, centre: float = 0.0) -> None:
+def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, offset: float = 0.0) -> None:
     """Add the bias, one number per index of an axis, unless it is zero.
 
-    It takes over the mean of what the rounding of weights changes, and what ``centre`` takes off the input; ``rows``
+    It takes over the mean of what the rounding of weights changes, and the ``offset`` of the input; ``rows``
     are those of the weights by output.
     """
     bias = node.attrs["bias"]
     if bias.any():
         bias = bias + _chosen_shift(lowering, node) + _shift(lowering, node, layer)[rows]
-        if centre:
-            bias = bias + centre * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
+        if offset:
+            bias = bias + offset * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
         shape = [1] * layer.ids.ndim
         shape[axis] = -1
         layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
@@ -113,7 +113,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     weight, group = _weight(lowering, node), node.attrs["group"]
     rank = weight.ndim - 2
     weight = weight if rank == 2 else weight[:, :, None]
-    source, centre = "", 0.0
+    source, offset = "", 0.0
     if group == 1 and (packed := unfolded(lowering, node, weight)) is not None:
         source, ids, weight, window = packed
     else:
@@ -121,8 +121,8 @@ def conv(lowering: Lowering, node: Node) -> None:
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
     height, width = _counts(lowering, node, rank)
     if source and node.attrs["bias"].any() and not legality.is_padded(window, (height, width)):
-        lowering.done.movable.add(source)
-        centre = lowering.formats.centres.get(source, 0.0)
+        lowering.done.offsettable.add(source)
+        offset = lowering.formats.input_offsets.get(source, 0.0)
     walk = lowering.walk(ids, "input")
     if group > 1 and group == ids.shape[2] == len(weight) and walk.distinct:
         layer = _depthwise(lowering, node, walk, weight[:, 0], window, (height, width), rank)
@@ -134,7 +134,7 @@ def conv(lowering: Lowering, node: Node) -> None:
         layer = lowering.add(
             node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
         )
-    _bias(lowering, node, layer, 1, channels, centre)
+    _bias(lowering, node, layer, 1, channels, offset)
 
 
 def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:

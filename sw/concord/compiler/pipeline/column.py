@@ -71,8 +71,8 @@ def _row_tiling(lowered: Lowered, config: NpuConfig, formats: Formats) -> tuple[
 
 def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, Grid], formats: Formats) -> Arrangement:
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
-    centres = {name: centre for name, centre in formats.centres.items() if name in lowered.movable}
-    return arranged(lowered, shapes, batch, grids, centres)
+    offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
+    return arranged(lowered, shapes, batch, grids, offsets)
 
 
 def _lost(

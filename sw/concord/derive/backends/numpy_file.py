@@ -289,7 +289,7 @@ class _Writer:
         if node.grid is not None:
             exponent, least, greatest = node.grid
             x = f"np.ldexp(np.clip(np.rint(np.ldexp({x}, {-exponent})), {least}, {greatest}), {exponent})"
-        return f"{x} - {node.centre!r}"
+        return f"{x} - {node.offset!r}"
 
     def _binary(self, node: ir.Binary) -> str:
         rank = max(len(node.a.shape), len(node.b.shape))

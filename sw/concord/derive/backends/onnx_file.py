@@ -199,7 +199,7 @@ class _Emitter(DataMovement):
         w, x = self.writer, self.source(node.x)
         if node.grid is not None:
             x = self._on_grid(x, node.grid)
-        w.node("Sub", [x, w.constant(node.centre, np.float64)], self.name(node.output))
+        w.node("Sub", [x, w.constant(node.offset, np.float64)], self.name(node.output))
 
     def _on_grid(self, x: str, grid: ir.Grid) -> str:
         """The nearest numbers that a quantised model knows."""

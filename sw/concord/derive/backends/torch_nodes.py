@@ -156,7 +156,7 @@ class NodeLines:
                 self._move(node)
 
     def _prepare(self, node: ir.Prepare) -> None:
-        self.put(node.output, f"{self.on_grid(self.local(node.x), node.grid)} - {node.centre!r}")
+        self.put(node.output, f"{self.on_grid(self.local(node.x), node.grid)} - {node.offset!r}")
 
     def _quantise(self, node: ir.Quantise) -> None:
         form, x = node.form, self.local(node.x)

@@ -5,7 +5,7 @@ import pytest
 
 from compiled_nets import graph_of
 from concord.compiler.calibration.calibration import ALL, Follow
-from concord.compiler.calibration.centres import input_centres
+from concord.compiler.calibration.input_offsets import input_offsets
 from concord.compiler.ir.layout import BORDER, PAD
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
@@ -39,8 +39,8 @@ def test_pixels_are_exact_at_the_border_too(options):
     graph = network(**options)
     x = pixels(graph)
     want = execute.run(graph, x)["y"].astype(np.float16)
-    plain, centred = (compile_graph(graph, TINY, Formats(centres=c)) for c in ({}, {"x": 127.0}))
-    assert plain.lowered.movable == {"x"}
+    plain, centred = (compile_graph(graph, TINY, Formats(input_offsets=c)) for c in ({}, {"x": 127.0}))
+    assert plain.lowered.offsettable == {"x"}
     assert np.array_equal(emulate(centred, x)["y"], want)
     assert not np.array_equal(emulate(plain, x)["y"], want)
     assert plain.image.program == centred.image.program
@@ -60,7 +60,7 @@ def test_the_bias_makes_up_for_the_weights_that_are_there(mant):
     graph = graph_of([node], x=(1, 1, 5, 5))
     x = pixels(graph, most=127)  # held exactly with and without 64 taken off
     plain, centred = (
-        emulate(compile_graph(graph, TINY, Formats(centres=c, mantissas={"first": mant})), x)["y"].astype(float)
+        emulate(compile_graph(graph, TINY, Formats(input_offsets=c, mantissas={"first": mant})), x)["y"].astype(float)
         for c in ({}, {"x": 64.0})
     )
     lost = np.abs(execute.run(graph, x)["y"] - plain).max()
@@ -78,7 +78,7 @@ def behind_a_transpose():
 def test_what_moves_elements_is_looked_through():
     graph = behind_a_transpose()
     x = {"i": pixels(network())["x"].transpose(0, 2, 3, 1)}
-    centred = compile_graph(graph, TINY, Formats(centres={"i": 127.0}))
+    centred = compile_graph(graph, TINY, Formats(input_offsets={"i": 127.0}))
     assert np.array_equal(emulate(centred, x)["y"], execute.run(graph, x)["y"].astype(np.float16))
 
 
@@ -94,42 +94,42 @@ def two_readers():
 )
 def test_other_inputs_stay_as_they_are(graph):
     config = TINY.replace(wide_depth=256)
-    plain, other = (compile_graph(graph, config, Formats(centres=c)) for c in ({}, {"x": 127.0}))
-    assert plain.lowered.movable == set()
+    plain, other = (compile_graph(graph, config, Formats(input_offsets=c)) for c in ({}, {"x": 127.0}))
+    assert plain.lowered.offsettable == set()
     assert (plain.image.program, plain.image.segments) == (other.image.program, other.image.segments)
-    assert other.package.arrangement.centres == {} and "centre" not in other.image.metadata
-    assert input_centres(plain, pixels(graph)) == {}
+    assert other.package.arrangement.input_offsets == {} and "offset" not in other.image.metadata
+    assert input_offsets(plain, pixels(graph)) == {}
 
 
 @pytest.mark.parametrize(("most", "scale"), [(254, 1.0), (255, 1.0), (255, 1 / 255)])
 def test_calibration_finds_the_middle(most, scale):
     graph = network()
     x = {name: scale * values for name, values in pixels(graph, 40, most).items()}
-    (centre,) = input_centres(compile_graph(graph, TINY), x).values()
-    assert abs(centre / scale - most / 2) <= 0.51
+    (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
+    assert abs(offset / scale - most / 2) <= 0.51
 
 
 def test_pixels_that_begin_above_zero():
     """The middle of a range, not half its width."""
     graph = network()
     x = {name: values / 2 + 120 for name, values in pixels(graph, 40).items()}
-    (centre,) = input_centres(compile_graph(graph, TINY), x).values()
-    assert abs(centre - (120 + 254 / 4)) <= 0.51
+    (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
+    assert abs(offset - (120 + 254 / 4)) <= 0.51
 
 
 def test_inputs_around_zero_stay():
     graph = network()
     x = {"x": np.random.default_rng(6).normal(0, 1, (40, *graph.sample_shape("x")))}
-    assert input_centres(compile_graph(graph, TINY), x) == {}
+    assert input_offsets(compile_graph(graph, TINY), x) == {}
     few = {"x": np.random.default_rng(7).exponential(1, (40, *graph.sample_shape("x"))) ** 4}
-    assert input_centres(compile_graph(graph, TINY), few) == {}, "most are small, which dynamic exponents are good for"
+    assert input_offsets(compile_graph(graph, TINY), few) == {}, "most are small, which dynamic exponents are good for"
 
 
 def test_codes_of_a_quantised_model_stay():
     graph = network()
     graph.quantization["x"] = Quantization(np.array(1.0), np.array(0), 8, False)
     compiled = compile_graph(graph, TINY)
-    assert "x" in compiled.package.arrangement.grids and input_centres(compiled, pixels(graph)) == {}
+    assert "x" in compiled.package.arrangement.grids and input_offsets(compiled, pixels(graph)) == {}
 
 
 def test_calibration_measures_what_it_is_good_for():
@@ -138,7 +138,7 @@ def test_calibration_measures_what_it_is_good_for():
     follow = Follow.BIASES | Follow.INPUTS
     centred = calibration.measure("", TINY, Formats(), follow)
     assert centred.error < 0.2 * calibration.measure("", TINY, Formats(), follow & ~Follow.INPUTS).error
-    assert centred.compiled.package.formats.centres == centred.compiled.package.arrangement.centres != {}
-    (text,) = centred.compiled.image.metadata["centre"]
-    assert text.startswith("the host takes 12") and "off x" in text
-    assert calibration.measure("", TINY, Formats(), ALL).compiled.package.formats.centres
+    assert centred.compiled.package.formats.input_offsets == centred.compiled.package.arrangement.input_offsets != {}
+    (text,) = centred.compiled.image.metadata["offset"]
+    assert text.startswith("the host subtracts 12") and "from x" in text
+    assert calibration.measure("", TINY, Formats(), ALL).compiled.package.formats.input_offsets

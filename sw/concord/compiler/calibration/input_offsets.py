@@ -1,7 +1,7 @@
-"""Numbers that the host takes off inputs, so that mantissas, which have a sign, hold them with less error.
+"""Zero-point offsets of inputs: numbers that the host subtracts, so that signed mantissas hold inputs with less error.
 
-Pixels from 0 to 255 need nine bits with a sign, from -127 to 128 eight. The convolution that reads them makes up for it
-with its bias, exactly: its weights are multiplied with the number as they are rounded.
+Pixels from 0 to 255 need nine bits with a sign; from -127 to 128 they need eight. The bias of the convolution that
+reads the input makes up for the offset exactly: it contains the offset times the sum of the rounded weights.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ STEPS = 255
 _MOST = 1 << 20
 
 
-def input_centres(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str, float]:
-    """The middle of the range of an input, or half a step of its codes from there, where that rounds it less.
+def input_offsets(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str, float]:
+    """Offsets of inputs that are rounded less with one: the middle of the range, or half a step of the codes away.
 
     Parameters
     ----------
     compiled : Compiled
-        Says which inputs can be moved, and which elements share an exponent.
+        Says which inputs may have an offset, and which elements share an exponent.
     inputs : mapping of str to array
         Samples along the first axis.
     """
     found, arrangement = {}, compiled.package.arrangement
-    for name in sorted(compiled.lowered.movable - set(arrangement.grids)):
+    for name in sorted(compiled.lowered.offsettable - set(arrangement.grids)):
         x = inputs[name]
         x = x[:: max(1, x.size // _MOST)]
         low, high = float(x.min()), float(x.max())
         middle, half_step = (low + high) / 2, (high - low) / (2 * STEPS)
-        centres = (0.0, middle, middle - half_step, middle + half_step)
+        offsets = (0.0, middle, middle - half_step, middle + half_step)
         alone = replace(arrangement, inputs={name: arrangement.inputs[name]})
-        best = min(centres, key=lambda centre: _lost(alone, name, x, centre, compiled.image.config))
+        best = min(offsets, key=lambda offset: _lost(alone, name, x, offset, compiled.image.config))
         if best:
             found[name] = best
     return found
 
 
-def _lost(arrangement: Arrangement, name: str, x: Floats, centre: float, config: NpuConfig) -> float:
+def _lost(arrangement: Arrangement, name: str, x: Floats, offset: float, config: NpuConfig) -> float:
     """Sum of the squares of what narrow vectors lose of an input."""
-    given = replace(arrangement, centres={name: centre}).pack({name: x})[name]
+    given = replace(arrangement, input_offsets={name: offset}).pack({name: x})[name]
     blocks = quantize(half.encode(given), config.act)
     return float(np.square(half.decode(to_half(blocks.mant, blocks.exp)) - given).sum())
