@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import attention, graph_of, perceptron, recurrent
-from concord.functions.float64 import FLOAT_FUNCTIONS
+from concord.functions.float64 import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.overflow import KINDS, Mapping, Settings, analyse_integers, kind_of
@@ -161,7 +161,7 @@ def test_recurrent_layers(op, direction, linear):
 
 def walked(op, node, d, x):
     """States that each step reads ``[samples, steps, hidden]``, and those a GRU has reset, by the definition."""
-    sigmoid, tanh = FLOAT_FUNCTIONS["sigmoid"], np.tanh
+    tanh = np.tanh
     w, r, hidden = node.attrs["W"][d], node.attrs["R"][d], node.attrs["hidden_size"]
     wb, rb = np.split(node.attrs["B"][d], 2)
     read, gated = [], []

@@ -13,8 +13,8 @@ from concord.compiler.lowering import pointwise as lowerings
 from concord.compiler.lowering import table
 from concord.compiler.model import compile_graph
 from concord.derive.backends import registry
-from concord.frontend import import_model, importer, pointwise, pooling
-from concord.functions import exact, float64, interval_bounds, intervals
+from concord.frontend import import_model, importer, pooling
+from concord.functions import catalogue, intervals
 from concord.graph.ops import OPS, elementwise
 from concord.host import connect
 from concord.spec import boards
@@ -100,17 +100,15 @@ def ran(proto, x):
 
 
 def test_the_function_of_the_page(monkeypatch):
-    value = added("function.md", exact, "FUNCTIONS", "softsign", monkeypatch)()
-    bounds = added("function.md", interval_bounds, "ENCLOSURES", "softsign", monkeypatch)()
-    array = added("function.md", float64, "FLOAT_FUNCTIONS", "softsign", monkeypatch)
-    added("function.md", pointwise, "FUNCTION_NAMES", "Softsign", monkeypatch)
-    monkeypatch.setitem(importer.HANDLERS, "Softsign", pointwise.HANDLERS["Softplus"])
+    (block,) = code("function.md")
+    record = eval(block, vars(catalogue))
+    monkeypatch.setitem(catalogue.FUNCTIONS, record.name, record)
     x = np.linspace(-8, 8, 2 * 60).reshape(2, 60)
     want = x / (1 + np.abs(x))
-    assert [float(value(Fraction(number))) for number in x[0]] == pytest.approx(want[0], rel=1e-15)
-    found = bounds(intervals.exact(x))
+    assert [float(record.curve()(Fraction(number))) for number in x[0]] == pytest.approx(want[0], rel=1e-15)
+    found = record.enclosure()(intervals.exact(x))
     assert (found.low <= want).all() and (want <= found.high).all() and (found.high - found.low).max() < 1e-14
-    assert array(x) == pytest.approx(want)
+    assert record.values(x) == pytest.approx(want)
     y = ran(unary("Softsign", shape=(1, 60)), x)
     assert np.sqrt(np.mean((y - want) ** 2) / np.mean(want**2)) < 0.01
 

@@ -10,6 +10,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.scaled import RULES, covers_all, good_enough
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.functions import FUNCTIONS as CATALOGUE
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.graph.passes import functions as joining
@@ -108,7 +109,7 @@ def test_what_becomes_of_a_function_is_the_same_function():
 
 def test_those_that_cover_all_inputs_stay_alone():
     single = {name for names in RULES if len(names) == 1 for name in names}
-    assert single == joining.ALONE and joining.GATE in RULES
+    assert single == {name for name, record in CATALOGUE.items() if record.alone} and joining.GATE in RULES
 
 
 def test_a_table_that_is_good_enough_for_the_samples_saves_a_chain():

@@ -10,7 +10,7 @@ from concord.compiler.ir.activations import activation_table
 from concord.compiler.ir.parts import divided, sample, table_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.functions.float64 import evaluate
+from concord.functions import evaluate
 from concord.functions.segmented import Part
 from concord.functions.tables import standard_range
 from concord.golden import half

@@ -28,13 +28,14 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import UnsupportedModel, import_model
 from concord.frontend.importer import HANDLERS
+from concord.functions import by_onnx_name
 from concord.graph import execute
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, with_mantissas
 
 CONFIG = ECP5_85F.replace(narrow_depth=16384, wide_depth=16384, matrix_depth=16384, program_depth=4096)
 #: All that the frontend takes, but what is about types of numbers; and what only makes constants beside them.
-OPERATORS = HANDLERS.keys() - {"Cast", "QuantizeLinear", "DequantizeLinear"}
+OPERATORS = (HANDLERS.keys() | by_onnx_name()) - {"Cast", "QuantizeLinear", "DequantizeLinear"}
 FOLDED = {"Constant", "Shape", "Size"}
 #: Random masks and indices of maxima are no results of these for inference.
 FIRST_ONLY = {"Dropout", "MaxPool"}

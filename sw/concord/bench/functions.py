@@ -9,6 +9,7 @@ import numpy as np
 from concord.bench.results import Results
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.model import compile_graph
+from concord.functions import catalogue
 from concord.golden import half
 from concord.graph import execute, passes
 from concord.graph.ir import Floats, Graph, Node
@@ -23,8 +24,7 @@ FUNCTIONS = (
 #: Standard deviations of what they read.
 SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _SHAPE = (32, 64)
-#: Functions of positive numbers, and the largest input with a result in the range of binary16.
-_POSITIVE = ("sqrt", "rsqrt", "log")
+#: The largest input of an exponential with a result in the range of binary16.
 _EXP_MAX = 11.0
 _NOTE = (
     "Root mean square of the error relative to that of the result, of inputs with deviation sigma: normal; for sqrt, "
@@ -35,9 +35,10 @@ _NOTE = (
 def inputs(name: str, sigma: float) -> Floats:
     """What a function reads, binary16 numbers ``[32, 64]``: its result is in the range of binary16."""
     x = np.random.default_rng(1).normal(0.0, sigma, _SHAPE)
-    if name in (*_POSITIVE, "reciprocal"):
+    record = catalogue.FUNCTIONS.get(name)  # there is none for operators made of several functions
+    if record is not None and record.octaves:
         size = np.abs(x) + sigma / 8
-        x = size if name in _POSITIVE else np.copysign(size, x)
+        x = size if record.constant_below_zero else np.copysign(size, x)
     return half.decode(half.encode(np.minimum(x, _EXP_MAX) if name == "exp" else x))
 
 

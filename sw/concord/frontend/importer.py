@@ -13,6 +13,7 @@ from concord.frontend import arithmetic, linear, moving, pointwise, pooling, qua
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, load, opset
+from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
@@ -33,6 +34,11 @@ _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
+
+
+def handler_of(op: str) -> Handler | None:
+    """What imports an operator: an entry of :data:`HANDLERS`, or the one for functions that are in the catalogue."""
+    return HANDLERS.get(op) or (pointwise.function if op in by_onnx_name() else None)
 
 
 def import_model(
@@ -216,7 +222,7 @@ class _Importer:
             raise Refusal(reason, "correct the model, or export it with constants folded") from error
 
     def _bind(self, node: OnnxNode, start: int) -> None:
-        handler = HANDLERS.get(node.op) if node.standard else None
+        handler = handler_of(node.op) if node.standard else None
         if handler is None:
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
             remedy = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"

@@ -9,22 +9,8 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.load import FLOAT_TYPES
+from concord.functions import by_onnx_name
 
-#: Operators that are one of :data:`concord.functions.FUNCTIONS`, with its parameters and their ONNX defaults.
-FUNCTION_NAMES: dict[str, tuple[str, dict[str, float]]] = {
-    "Sigmoid": ("sigmoid", {}),
-    "Tanh": ("tanh", {}),
-    "Erf": ("erf", {}),
-    "Exp": ("exp", {}),
-    "Log": ("log", {}),
-    "Sqrt": ("sqrt", {}),
-    "Reciprocal": ("reciprocal", {}),
-    "Softplus": ("softplus", {}),
-    "HardSwish": ("hardswish", {}),
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
-    "Elu": ("elu", {"alpha": 1.0}),
-    "HardSigmoid": ("hardsigmoid", {"alpha": 0.2, "beta": 0.5}),
-}
 _DROPPED = 0.5
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
@@ -41,10 +27,13 @@ def times(ctx: Context, node: OnnxNode, x: str, factor: float) -> str:
 
 
 def function(ctx: Context, node: OnnxNode) -> str:
-    """An operator of :data:`FUNCTION_NAMES`."""
-    name, defaults = FUNCTION_NAMES[node.op]
-    parameters = {key: float(node.attrs.get(key, value)) for key, value in defaults.items()}
-    return apply(ctx, node, ctx.tensor(node.input(0)), name, **parameters)
+    """An operator that is one function of the catalogue; its attributes are the parameters."""
+    record = by_onnx_name()[node.op]
+    parameters = {key: float(node.attrs.get(key, value)) for key, value in record.parameters.items()}
+    for key in record.positive:
+        if not parameters[key] > 0:
+            raise Refusal(f"{key} must be greater than 0, not {parameters[key]:g}", "correct the model")
+    return apply(ctx, node, ctx.tensor(node.input(0)), record.name, **parameters)
 
 
 def relu(ctx: Context, node: OnnxNode) -> str:
@@ -76,14 +65,6 @@ def selu(ctx: Context, node: OnnxNode) -> str:
     """``gamma`` times an Elu."""
     alpha, gamma = node.attrs.get("alpha", _SELU_ALPHA), node.attrs.get("gamma", _SELU_GAMMA)
     return times(ctx, node, apply(ctx, node, ctx.tensor(node.input(0)), "elu", alpha=float(alpha)), gamma)
-
-
-def celu(ctx: Context, node: OnnxNode) -> str:
-    """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
-    alpha = float(node.attrs.get("alpha", 1.0))
-    if not alpha > 0:
-        raise Refusal(f"alpha must be greater than 0, not {alpha:g}", "correct the model")
-    return apply(ctx, node, ctx.tensor(node.input(0)), "celu", alpha=alpha)
 
 
 def negate(ctx: Context, node: OnnxNode) -> str:
@@ -158,13 +139,11 @@ def cast(ctx: Context, node: OnnxNode) -> str:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(FUNCTION_NAMES, function),
     "Relu": relu,
     "Gelu": gelu,
     "Swish": swish,
     "Mish": mish,
     "Selu": selu,
-    "Celu": celu,
     "Neg": negate,
     "Abs": absolute,
     "PRelu": prelu,

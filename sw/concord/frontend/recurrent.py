@@ -8,8 +8,7 @@ import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.pointwise import FUNCTION_NAMES
-from concord.graph.ops import ACTIVATION_NAMES
+from concord.functions import by_recurrent_name
 
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -64,15 +63,14 @@ def _activations(node: OnnxNode) -> dict[str, Any]:
     count = 2 if node.attrs.get("direction") == "bidirectional" else 1
     names = node.attrs.get("activations") or _DEFAULTS[node.op] * count
     given = {key: list(node.attrs.get(f"activation_{key}", [])) for key in ("alpha", "beta")}
-    spelling = {name.lower(): name for name in ACTIVATION_NAMES}
-    if len(names) != count * len(_DEFAULTS[node.op]) or any(name.lower() not in spelling for name in names):
-        raise Refusal(f"activations must be of {sorted(ACTIVATION_NAMES)}, not {names}", "use another one")
-    names = [spelling[name.lower()] for name in names]
+    known = {name.lower(): record for name, record in by_recurrent_name().items()}
+    if len(names) != count * len(_DEFAULTS[node.op]) or any(name.lower() not in known for name in names):
+        raise Refusal(f"activations must be of {sorted(by_recurrent_name())}, not {names}", "use another one")
+    records = [known[name.lower()] for name in names]
+    names = [record.recurrent for record in records]
     parameters = [
-        {key: given[key].pop(0) if given[key] else value for key, value in FUNCTION_NAMES[name][1].items()}
-        if name in FUNCTION_NAMES
-        else {}
-        for name in names
+        {key: given[key].pop(0) if given[key] else value for key, value in record.parameters.items()}
+        for record in records
     ]
     part = len(names) // count
     return {

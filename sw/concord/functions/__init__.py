@@ -1,11 +1,11 @@
-"""Functions of one element: what they are, bounds on them, and their tables.
+"""Functions of one element: what is known of each, bounds on it, and its tables.
 
-exact
-    Values as fractions, or as decimals of 60 digits.
-float64
-    Values in double precision, for arrays: the reference in floating point.
-intervals, interval_bounds
-    Interval arithmetic in float64, and bounds on the functions made with it.
+record, catalogue
+    What is known of a function, and the records of all there are: everything else reads them.
+exact, float64, interval_bounds
+    What records are made of: values as fractions or decimals of 60 digits, values in double precision, and bounds.
+intervals
+    Interval arithmetic in float64.
 tables
     Tables of binary16 entries, correctly rounded.
 table_ends
@@ -14,15 +14,16 @@ segmented
     Functions that several tables divide among them.
 """
 
-from concord.functions.exact import FUNCTIONS as FUNCTIONS
-from concord.functions.exact import Function as Function
+from concord.functions.catalogue import FUNCTIONS as FUNCTIONS
+from concord.functions.catalogue import by_onnx_name as by_onnx_name
+from concord.functions.catalogue import by_recurrent_name as by_recurrent_name
+from concord.functions.catalogue import evaluate as evaluate
+from concord.functions.catalogue import function as function
+from concord.functions.catalogue import trainable as trainable
+from concord.functions.exact import ExactFunction as ExactFunction
 from concord.functions.exact import Number as Number
-from concord.functions.exact import function as function
-from concord.functions.float64 import FLOAT_FUNCTIONS as FLOAT_FUNCTIONS
-from concord.functions.float64 import evaluate as evaluate
-from concord.functions.interval_bounds import ENCLOSURES as ENCLOSURES
 from concord.functions.interval_bounds import Enclosure as Enclosure
-from concord.functions.interval_bounds import enclosure as enclosure
+from concord.functions.record import Function as Function
 from concord.functions.segmented import Part as Part
 from concord.functions.tables import Table as Table
 from concord.functions.tables import TableSet as TableSet

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.functions.float64 import evaluate
+from concord.functions.catalogue import evaluate
+from concord.functions.float64 import Floats
 from concord.spec.formats import HALF_MAX
 
-Floats = npt.NDArray[np.float64]
 #: What a part has where another one must be the largest.
 LEAST = -float(HALF_MAX)
 

@@ -24,8 +24,6 @@ from concord.functions.intervals import Floats, exact
 from concord.golden import half
 from concord.spec.formats import HALF_MAX, HALF_MAX_BITS, HALF_PRECISION
 
-#: Functions with a pole at 0.
-POLES = ("reciprocal", "rsqrt", "log")
 #: All finite binary16 numbers in ascending order, zero once.
 NUMBERS: Floats = half.decode(
     np.concatenate([np.arange(0x8000 | HALF_MAX_BITS, 0x8000, -1), np.arange(HALF_MAX_BITS + 1)])

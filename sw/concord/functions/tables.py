@@ -17,28 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.functions.exact import Function, Number, function
-from concord.functions.interval_bounds import Codes, enclosure, settle
+from concord.functions.catalogue import function
+from concord.functions.exact import ExactFunction, Number
+from concord.functions.interval_bounds import Codes, settle
 from concord.functions.intervals import Floats, exact
-from concord.functions.table_ends import POLES, everywhere, settled_ends
+from concord.functions.table_ends import everywhere, settled_ends
 from concord.golden import half
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
 
-#: Range of inputs a table covers unless told otherwise: [low, high). Outside, the nearest entry is used.
-DOMAINS: dict[str, tuple[float, float]] = {
-    "sigmoid": (-8, 8),
-    "tanh": (-4, 4),
-    "erf": (-4, 4),
-    "hardsigmoid": (-4, 4),
-    "exp": (-8, 0),
-    "reciprocal": (0, 16),
-    "sqrt": (0, 16),
-    "rsqrt": (0, 16),
-    "log": (0, 16),
-}
-_OTHER_DOMAIN = (-8, 8)
 _MINUS_ZERO = 0x8000
 #: log2 of codes per unit of the input.
 SCALES = range(-32, 32)
@@ -112,11 +100,11 @@ class Table:
 
 @lru_cache(maxsize=64)
 def _everywhere(name: str, parameters: tuple[tuple[str, Any], ...]) -> tuple[Floats, Floats]:
-    return everywhere(enclosure(name, **dict(parameters)))
+    return everywhere(function(name).enclosure(**dict(parameters)))
 
 
 def build_table(
-    source: str | Function,
+    source: str | ExactFunction,
     config: NpuConfig,
     *,
     low: int,
@@ -145,7 +133,7 @@ def build_table(
     parameters
         Of a function given by name.
     """
-    curve = function(source, **parameters) if isinstance(source, str) else source
+    curve = function(source).curve(**parameters) if isinstance(source, str) else source
     label = name or (source if isinstance(source, str) else getattr(source, "__name__", "custom"))
     depth = config.table_depth
     if not -depth <= low <= high < depth:
@@ -164,11 +152,11 @@ def build_table(
     count = high - low + 1
     if isinstance(source, str):
         inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
-        bounds = enclosure(source, **parameters)(inputs)
+        bounds = function(source).enclosure(**parameters)(inputs)
         entries = settle(halves(bounds.low), halves(bounds.high), entry).tolist()
         if settled is None:
             values = _everywhere(source, tuple(sorted(parameters.items())))
-            settled = settled_ends(low, high, scale, entries, values, pole=source in POLES)
+            settled = settled_ends(low, high, scale, entries, values, pole=function(source).pole)
     else:
         entries = [entry(k) for k in range(count)]
     return Table(label, low, high, scale, tuple(entries), settled or (False, False))
@@ -190,17 +178,12 @@ def standard_table(
     entries : int
         Greatest number of entries; 256 (or the whole table memory, if smaller) when left out.
     domain : pair of numbers
-        Inputs covered, [low, high); (low, 0] if high is 0. :data:`DOMAINS` when left out.
+        Inputs covered, [low, high); (low, 0] if high is 0. the ``domain`` of the function when left out.
     parameters
         Of the function.
     """
     low, high, scale = standard_range(name, config, entries, domain)
     return build_table(name, config, low=low, high=high, scale=scale, **parameters)
-
-
-def domain_by_default(name: str) -> tuple[float, float]:
-    """Inputs that the table of a function covers unless told otherwise."""
-    return DOMAINS.get(name, _OTHER_DOMAIN)
 
 
 def standard_range(
@@ -210,7 +193,7 @@ def standard_range(
     room = min(256, config.table_depth) if entries is None else entries
     if not 2 <= room <= config.table_depth:
         raise ValueError(f"entries must be in 2..table_depth={config.table_depth}, not {entries!r}")
-    bottom, top = map(Fraction, domain if domain is not None else domain_by_default(name))
+    bottom, top = map(Fraction, domain if domain is not None else function(name).domain)
     if bottom >= top:
         raise ValueError(f"domain must be (low, high) with low < high, not {domain!r}")
     # Codes have a sign and the bits of an address of the table memory.

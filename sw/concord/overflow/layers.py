@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.functions.float64 import FLOAT_FUNCTIONS
+from concord.functions import by_recurrent_name
 from concord.graph import execute
 from concord.graph.cost import node_macs
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.base import aligned
-from concord.graph.ops.recurrent import ACTIVATION_NAMES, directions
+from concord.graph.ops.recurrent import directions
 from concord.graph.ops.windows import windows
 from concord.overflow.counting import Block
 
@@ -175,8 +175,8 @@ def _reset(node: Node, d: int, x: Floats, before: Floats) -> Floats:
     gate = x @ attrs["W"][d][rows].T + before @ attrs["R"][d][rows].T + input_bias[rows] + bias[rows]
     if attrs["clip"] is not None:
         gate = np.clip(gate, -attrs["clip"], attrs["clip"])
-    function = FLOAT_FUNCTIONS[ACTIVATION_NAMES[attrs["activations"][d][0]]]
-    return np.asarray(function(gate, **attrs["activation_parameters"][d][0]))
+    function = by_recurrent_name()[attrs["activations"][d][0]]
+    return np.asarray(function.values(gate, **attrs["activation_parameters"][d][0]))
 
 
 def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[Block]:

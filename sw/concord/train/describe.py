@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from concord.functions import trainable
 from concord.graph.ir import Floats, Graph, Node, Shape
 from concord.graph.ops import operator_of
 
@@ -18,8 +19,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "graph_conv": {"outputs": None, "edges": None, "adjacency": None},
     "batch_norm": {"momentum": 0.9, "epsilon": 1e-5},
     "relu": {},
-    "tanh": {},
-    "sigmoid": {},
+    **{record.name: {} for record in trainable()},
     "max_pool": {"kernel": 2, "stride": None, "pad": 0},
     "average_pool": {"kernel": 2, "stride": None, "pad": 0},
     "global_average": {},
@@ -167,7 +167,7 @@ def _node(kind: str, name: str, options: Mapping[str, Any], last: str, shape: Sh
         return Node("BatchNorm", name, (last,), (name,), attrs | {key: float(options[key]) for key in LAYERS[kind]})
     if kind == "relu":
         return Node("Relu", name, (last,), (name,))
-    if kind in ("tanh", "sigmoid"):
+    if kind in [record.name for record in trainable()]:
         return Node("Function", name, (last,), (name,), {"functions": ((kind, {}),)})
     if kind == "max_pool":
         return Node("MaxPool", name, (last,), (name,), {"kernel": kernel, **_window(options)})

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from concord.functions import function
 from concord.graph.ir import Graph, Node
 from concord.train.network import OF_THE_LOSS
 
@@ -94,8 +95,8 @@ class _Writer:
             self._turned(node)
         elif node.op == "Dense":
             self._dense(node)
-        elif node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in ("tanh", "sigmoid"):
-            self.node(attrs["functions"][0][0].capitalize(), node, [x])
+        elif node.op == "Function" and [function(name).slope is None for name, _ in attrs["functions"]] == [False]:
+            self.node(function(attrs["functions"][0][0]).onnx, node, [x])
         elif node.op == "MaxPool":
             self.node("MaxPool", node, [x], kernel_shape=list(attrs["kernel"]), **_window(attrs))
         elif node.op == "AveragePool" and attrs["counted"] in ((0,) * len(attrs["pads"]), attrs["pads"]):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
@@ -16,7 +17,7 @@ from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, FixedDense
 from concord.train.layers.normalised import Normalised, normalised
-from concord.train.layers.pointwise import SLOPES, Add, Moving, Relu, TableFunction
+from concord.train.layers.pointwise import Add, Moving, Relu, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.layers.recurrent import GRU, LSTM, Cell
 from concord.train.noise import uniform
@@ -27,8 +28,8 @@ from concord.train.tensor import Tensor, added, carrier, quantised
 #: Operators with layers, for messages.
 TRAINABLE = (
     "Add (of tensors, or of a bias behind a product), AveragePool, BatchNormalization behind a Conv or Dense, Conv, "
-    "Dense (Gemm, MatMul with a constant), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Sigmoid, Slice, Tanh, "
-    "Transpose, and a Softmax or LogSoftmax at the end"
+    "Dense (Gemm, MatMul with a constant), GRU, LSTM, MaxPool, ReduceMean, Relu, Reshape, Slice, Transpose, "
+    f"{', '.join(sorted(record.onnx for record in trainable()))}, and a Softmax or LogSoftmax at the end"
 )
 
 #: Operators that belong to the loss where they are the last one.
@@ -319,7 +320,7 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:
     names, attrs = (node.name, node.inputs, node.outputs), node.attrs
     if node.op == "Relu":
         return Relu(*names)
-    if node.op == "Function" and len(attrs["functions"]) == 1 and attrs["functions"][0][0] in SLOPES:
+    if node.op == "Function" and len(attrs["functions"]) == 1 and function(attrs["functions"][0][0]).slope is not None:
         return TableFunction(*names, attrs["functions"][0][0])
     if node.op == "MaxPool":
         return MaxPool(*names, attrs["kernel"], attrs)

@@ -9,14 +9,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from concord.functions import FUNCTIONS, Function, Number, function
-from concord.functions.interval_bounds import Enclosure, enclosure
+from concord.functions import FUNCTIONS, Enclosure, ExactFunction, Number, function
 from concord.functions.intervals import Interval, clip, constant
 from concord.transfer.scheme import require_finite
 
 Parameters = Mapping[str, float | Fraction]
 #: A name, a name with parameters, or a function from the exact input to a number.
-Given = str | tuple[str, Parameters] | Function
+Given = str | tuple[str, Parameters] | ExactFunction
 
 
 def _clip_bounds(low: Fraction, high: Fraction) -> Enclosure:
@@ -27,25 +26,25 @@ def _clip_bounds(low: Fraction, high: Fraction) -> Enclosure:
     )
 
 
-def _clip(min: float | Fraction, max: float | Fraction) -> tuple[Function, Enclosure]:
+def _clip(min: float | Fraction, max: float | Fraction) -> tuple[ExactFunction, Enclosure]:
     low, high = Fraction(min), Fraction(max)
     if low > high:
         raise ValueError(f"min of clip must be at most max={max}, not {min}")
     return lambda x: sorted((low, x, high))[1], _clip_bounds(low, high)
 
 
-def _multiply(by: float | Fraction) -> tuple[Function, Enclosure]:
+def _multiply(by: float | Fraction) -> tuple[ExactFunction, Enclosure]:
     factor = Fraction(by)
     return lambda x: x * factor, lambda x: x * constant(factor)
 
 
-def _add(to: float | Fraction) -> tuple[Function, Enclosure]:
+def _add(to: float | Fraction) -> tuple[ExactFunction, Enclosure]:
     term = Fraction(to)
     return lambda x: x + term, lambda x: x + constant(term)
 
 
 #: Operators with constants, beside the functions of :mod:`concord.functions`: makers of a function and its bounds.
-CONSTANT_OPERATORS: dict[str, Callable[..., tuple[Function, Enclosure]]] = {
+CONSTANT_OPERATORS: dict[str, Callable[..., tuple[ExactFunction, Enclosure]]] = {
     "mul": _multiply,
     "add": _add,
     "clip": _clip,
@@ -71,7 +70,7 @@ class Operator:
     name: str
     parameters: tuple[tuple[str, Fraction], ...] = ()
     custom: bool = False
-    given: Function | None = field(default=None, compare=False, repr=False)
+    given: ExactFunction | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, given: Given) -> Operator:
@@ -85,7 +84,7 @@ class Operator:
         operator.curve()
         return operator
 
-    def curve(self) -> Function:
+    def curve(self) -> ExactFunction:
         """The function; ``ValueError`` for an unknown name, ``TypeError`` for an unknown parameter."""
         if self.custom:
             if self.given is None:
@@ -97,7 +96,7 @@ class Operator:
         if self.name not in FUNCTIONS:
             names = sorted([*FUNCTIONS, *CONSTANT_OPERATORS])
             raise ValueError(f"operator must be one of {names} or a callable, not {self.name!r}")
-        return function(self.name, **arguments)
+        return function(self.name).curve(**arguments)
 
     def bounds(self) -> Enclosure | None:
         """Bounds in float64, if the function is one by name."""
@@ -105,7 +104,12 @@ class Operator:
             return None
         if self.name in CONSTANT_OPERATORS:
             return CONSTANT_OPERATORS[self.name](**dict(self.parameters))[1]
-        return enclosure(self.name, **dict(self.parameters))
+        return function(self.name).enclosure(**dict(self.parameters))
+
+    @property
+    def pole(self) -> bool:
+        """Whether it is a function by name that has a pole."""
+        return not self.custom and self.name in FUNCTIONS and FUNCTIONS[self.name].pole
 
 
 class Chain:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from concord.functions import Function
+from concord.functions import ExactFunction
 from concord.image.container import FileKind, read_file, write_file
 from concord.transfer.operators import Operator
 from concord.transfer.records import operator_of, operator_record, target_of, target_record
@@ -120,7 +120,7 @@ class TransferSet:
         unshared = sum(sizes[site.table] for site in self.sites.values())
         return Sharing(len(self.sites), len(self.stored), sum(sizes), unshared, tuple(users))
 
-    def check(self, functions: Mapping[str, Function] | None = None, *, always_exact: bool = False) -> None:
+    def check(self, functions: Mapping[str, ExactFunction] | None = None, *, always_exact: bool = False) -> None:
         """Compute the table of every site again and compare; :class:`TransferError` names the first that differs.
 
         Parameters

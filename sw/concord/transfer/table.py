@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.interval_bounds import settle
 from concord.functions.intervals import Floats
-from concord.functions.table_ends import POLES, everywhere, settled_ends
+from concord.functions.table_ends import everywhere, settled_ends
 from concord.functions.tables import Table
 from concord.transfer.operators import Chain, Given, Operator
 from concord.transfer.scheme import Binary16, Scheme, Target
@@ -80,7 +80,7 @@ class TransferTable:
         codes = self.source.low, self.source.high, self.source.scale
         settled, values = (False, False), _everywhere(self.operators)
         if values is not None:
-            pole = any(operator.name in POLES for operator in self.operators)
+            pole = any(operator.pole for operator in self.operators)
             settled = settled_ends(*codes, self.entries, values, pole=pole)
         return Table(label, *codes, tuple(self.entries.tolist()), settled)
 

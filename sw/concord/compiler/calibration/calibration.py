@@ -20,6 +20,7 @@ from concord.compiler.lowering.moments import moments
 from concord.compiler.lowering.scaled import good_enough
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled, compile_graph
+from concord.functions import function
 from concord.functions.float64 import sigmoid
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
@@ -49,8 +50,6 @@ class Follow(Flag):
     INPUTS = auto()
 
 
-#: Functions from 0 to 1.
-_SQUASHED = ("sigmoid", "hardsigmoid")
 ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
 
 
@@ -148,7 +147,7 @@ def before_sigmoids(graph: Graph) -> tuple[Graph, dict[str, str]]:
 def threshold(graph: Graph) -> float:
     """What a single number at the end of a network is compared with to decide: 0.5 behind a sigmoid, else 0."""
     node = graph.producer(graph.outputs[0])
-    squashed = node is not None and node.op == "Function" and node.attrs["functions"][-1][0] in _SQUASHED
+    squashed = node is not None and node.op == "Function" and function(node.attrs["functions"][-1][0]).range == (0, 1)
     return 0.5 if squashed else 0.0
 
 

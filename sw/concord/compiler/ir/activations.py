@@ -9,22 +9,19 @@ from itertools import combinations
 import numpy as np
 
 from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
+from concord.functions import function
 from concord.functions.segmented import LEAST, Part
 from concord.functions.tables import Table, round_to_half, standard_range
 from concord.spec.config import NpuConfig
 from concord.transfer import Binary16, TableIndex, transfer_table
 
-#: Functions that come to rest inside of the default range of their tables; what lies beyond it changes nothing.
-_SETTLING = ("sigmoid", "tanh", "erf", "hardsigmoid")
-#: Functions with one value at zero and below.
-_POSITIVE = ("sqrt", "rsqrt", "log")
 #: Part of the range of the calibration data that is added at both ends.
 _MARGIN = 0.125
 
 
 def depends(functions: Functions) -> bool:
     """Whether the inputs that a table has to cover depend on those there are."""
-    return functions[0][0] not in _SETTLING
+    return not function(functions[0][0]).settles
 
 
 def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
@@ -41,7 +38,7 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
         return None
     margin = max(_MARGIN * (values[1] - values[0]), 2.0**-10)
     low = values[0] - margin
-    positive = values[0] >= 0 or (functions[0][0] in _POSITIVE and values[1] > 0)
+    positive = values[0] >= 0 or (function(functions[0][0]).constant_below_zero and values[1] > 0)
     return (max(low, 0.0) if positive else low), values[1] + margin
 
 

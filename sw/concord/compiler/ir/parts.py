@@ -11,7 +11,7 @@ import numpy as np
 from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
 from concord.compiler.ir.curves import RELU, Curve, Floats, Functions
 from concord.compiler.ir.layers import AnyLayer
-from concord.functions.float64 import evaluate
+from concord.functions import evaluate
 from concord.functions.segmented import Part
 from concord.functions.tables import SCALES
 from concord.golden import half

@@ -14,8 +14,8 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import assumed
 from concord.compiler.lowering.lower import Lowered, Norms
 from concord.compiler.lowering.normalisations import assumed_variances
+from concord.functions import function
 from concord.functions.segmented import Part
-from concord.functions.tables import domain_by_default
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 
@@ -78,7 +78,7 @@ def assumptions(
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"
             if domain is None:
-                found.append(Assumed(layer.name, what, domain_by_default(functions[0][0]), "default"))
+                found.append(Assumed(layer.name, what, function(functions[0][0]).domain, "default"))
             elif (functions, domain) in carried:
                 found.append(Assumed(layer.name, what, domain, "from the inputs"))
     for node in graph.nodes:

@@ -18,6 +18,7 @@ from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.moments import moments
 from concord.compiler.lowering.scaled import covers_all, is_power
+from concord.functions import function
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node
@@ -31,10 +32,6 @@ _SAMPLES, _WORK = 32, 1 << 30
 _SEED = 12
 #: Stands for infinity, so that differences stay numbers.
 _HUGE = 1e30
-#: Functions that rise, or stay, all the way.
-_RISING = (
-    "identity", "relu", "elu", "hardsigmoid", "sigmoid", "tanh", "exp", "erf", "softplus", "sqrt", "log",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -276,7 +273,7 @@ def _binary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
 def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """Functions of one element: the ends where they rise all the way, else many points of what all elements cover."""
     assert ends[0] is not None
-    if node.op == "Clip" or all(name in _RISING for name, _ in node.attrs["functions"]):
+    if node.op == "Clip" or all(function(name).rises for name, _ in node.attrs["functions"]):
         low, high = (_evaluate(node, np.clip(end, -HALF_MAX, HALF_MAX)) for end in ends[0])
         return [(low, high)]
     values = _evaluate(node, _points(ends[0]))

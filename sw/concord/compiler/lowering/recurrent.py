@@ -15,8 +15,9 @@ from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.layout import PAD, Ids, LayoutError, spread
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
+from concord.functions import by_recurrent_name
 from concord.graph.ir import Node
-from concord.graph.ops import ACTIVATION_NAMES, directions
+from concord.graph.ops import directions
 
 
 def recurrent(lowering: Lowering, node: Node) -> None:
@@ -41,8 +42,9 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     steps, hidden, done = ids.shape[0], node.attrs["hidden_size"], lowering.done
     name = f"{node.name}.{d}" if len(node.attrs["W"]) > 1 else node.name
     walk = lowering.walk(ids.reshape(1, steps, -1), "input")
+    known = by_recurrent_name()
     functions: list[Functions] = [
-        ((ACTIVATION_NAMES[kind], tuple(sorted(parameters.items()))),)
+        ((known[kind].name, tuple(sorted(parameters.items()))),)
         for kind, parameters in zip(node.attrs["activations"][d], node.attrs["activation_parameters"][d], strict=True)
     ]
     cell = CELLS[node.op](node, d, hidden, lambda weight: spread(weight, walk), functions)

@@ -29,7 +29,7 @@ from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Domain, Span
 from concord.compiler.ir.parts import MARGIN, divided
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.functions.float64 import FLOAT_FUNCTIONS
+from concord.functions import function
 from concord.functions.segmented import Part
 from concord.functions.tables import standard_range
 from concord.graph.ir import Floats, Graph, Node
@@ -41,8 +41,6 @@ from concord.spec.formats import HALF_MAX
 _LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))
 #: Magnitudes for which ratios are read: behind that tanh and erf are limited.
 _RATIO = Span(0.0, 4.0)
-#: Functions that are steep near zero, and the powers of two below the greatest input that they are to be right for.
-_OCTAVES = {"sqrt": 21, "rsqrt": 21, "reciprocal": 21, "log": 20}
 #: Relative error of functions that may be one table.
 _ENOUGH = 0.004
 #: Below this number, in units of the slope at zero, exponentials are nothing.
@@ -81,7 +79,8 @@ def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph
 
 def is_power(node: Node) -> bool:
     """Whether a function is steep near zero, and read over many powers of two."""
-    return [name for name, _ in node.attrs["functions"]] in [[name] for name in _OCTAVES]
+    names = [name for name, _ in node.attrs["functions"]]
+    return len(names) == 1 and function(names[0]).octaves > 0
 
 
 def _open(node: Node, formats: Formats) -> bool:
@@ -130,11 +129,11 @@ def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -
     found = []
     for node in graph.nodes:
         names = [name for name, _ in node.attrs["functions"]] if node.op == "Function" else []
-        if names in (["tanh"], ["erf"]):
+        if len(names) == 1 and function(names[0]).alone and function(names[0]).settles:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]
             codes = np.clip(np.rint(np.ldexp(np.clip(x, -HALF_MAX, HALF_MAX), scale)), low, high)
-            want, got = (FLOAT_FUNCTIONS[names[0]](each) for each in (x, np.ldexp(codes, -scale)))
+            want, got = (function(names[0]).values(each) for each in (x, np.ldexp(codes, -scale)))
             if np.linalg.norm(got - want) <= _ENOUGH * np.linalg.norm(want):
                 found.append(node.name)
     return tuple(found)
@@ -192,7 +191,7 @@ def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
 def _parts(name: str, domain: Domain, count: int, entries: int) -> tuple[Part, ...] | None:
     """Tables for numbers of all sizes in a domain; ``None`` if there is no room."""
     high = min(domain[1], HALF_MAX / (1 + MARGIN))
-    low = max(domain[0], high * 2.0 ** -_OCTAVES[name])
+    low = max(domain[0], high * 2.0 ** -function(name).octaves)
     x = np.exp2(np.linspace(np.log2(low), np.log2(high), 4096)) if low < high else np.array([high])
     if name != "log":
         return divided(((name, ()),), x, count, count * entries)

@@ -5,11 +5,10 @@ from concord.graph.ops.base import Kind, Operator, Weights
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS
-from concord.graph.ops.recurrent import ACTIVATION_NAMES, RECURRENT_OPS, directions
+from concord.graph.ops.recurrent import RECURRENT_OPS, directions
 from concord.graph.ops.windows import WINDOW_OPS, divisors, window_counts, windows
 
 __all__ = [
-    "ACTIVATION_NAMES",
     "OPS",
     "Kind",
     "Operator",

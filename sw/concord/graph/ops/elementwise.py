@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from concord.functions import float64
+from concord.functions import evaluate, function
 from concord.functions.segmented import Part
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
 from concord.graph.ir import Floats, Node, Shape
@@ -116,7 +116,7 @@ def _clip(node: Node, x: Floats) -> Floats:
 def _function(node: Node, x: Floats) -> Floats:
     part: Part | None = node.attrs.get("part")
     functions = node.attrs["functions"]
-    return float64.evaluate(functions, x) if part is None else part.evaluate(functions, x)
+    return evaluate(functions, x) if part is None else part.evaluate(functions, x)
 
 
 _BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}
@@ -130,9 +130,6 @@ _SUM = {
 _MASKED = {"masked": "true: elements of native vectors that are none of the tensor's are small; may be absent"}
 _FUNCTIONS = "pairs (name of concord.functions, dict of its parameters), applied in this order"
 
-#: Functions whose results are never negative.
-_POSITIVE = {"sigmoid", "hardsigmoid", "softplus", "exp", "sqrt", "rsqrt", "relu"}
-
 
 def _positive(node: Node, inputs: Sequence[bool]) -> bool:
     return True
@@ -143,7 +140,7 @@ def _clip_sign(node: Node, inputs: Sequence[bool]) -> bool:
 
 
 def _function_sign(node: Node, inputs: Sequence[bool]) -> bool:
-    return node.attrs["functions"][-1][0] in _POSITIVE
+    return function(node.attrs["functions"][-1][0]).never_negative
 
 
 def _sum_sign(node: Node, inputs: Sequence[bool]) -> bool:

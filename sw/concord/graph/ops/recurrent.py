@@ -10,20 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from concord.functions.float64 import FLOAT_FUNCTIONS
+from concord.functions import by_recurrent_name
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import Kind, Operator, Weights, present, present_shape
 
-#: Functions that recurrent layers may name, by their ONNX names: as in :mod:`concord.functions`.
-ACTIVATION_NAMES = {
-    "Relu": "relu",
-    "Tanh": "tanh",
-    "Sigmoid": "sigmoid",
-    "LeakyRelu": "leaky_relu",
-    "HardSigmoid": "hardsigmoid",
-    "Elu": "elu",
-    "Softplus": "softplus",
-}
 Activation = Callable[[Floats], Floats]
 States = tuple[Floats, ...]
 #: (x part of the gates, states) -> new states, h first.
@@ -47,10 +37,11 @@ def _shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
 def _activations(node: Node, direction: int) -> list[Activation]:
     """The functions of one direction. Inputs of gates are clipped; that of h, the cell, is not, as in onnxruntime."""
     limit = np.inf if node.attrs["clip"] is None else node.attrs["clip"]
+    known = by_recurrent_name()
 
     def one(name: str, parameters: dict[str, float], limit: float) -> Activation:
-        function = FLOAT_FUNCTIONS[ACTIVATION_NAMES[name]]
-        return lambda x: function(np.clip(x, -limit, limit) if limit < np.inf else x, **parameters)
+        function = known[name]
+        return lambda x: function.values(np.clip(x, -limit, limit) if limit < np.inf else x, **parameters)
 
     pairs = zip(node.attrs["activations"][direction], node.attrs["activation_parameters"][direction], strict=True)
     return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]

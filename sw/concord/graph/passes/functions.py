@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from concord.functions import function
 from concord.graph.ir import Graph
 
-#: Functions that the compiler makes of tables that cover every input, alone or as the gate of a Mish.
-ALONE = {"gelu", "gelu_tanh", "silu", "tanh", "erf", "celu", "elu", "softplus", "exp"}
+#: Functions, one after the other, that the compiler makes one table of, although each is alone: the gate of a Mish.
 GATE = ("softplus", "tanh")
-#: Functions that have no number at zero to go on with.
-_POLES = ("reciprocal", "rsqrt", "log")
 
 
 def run(graph: Graph) -> None:
-    """A Function that is the only reader of another one takes it over, unless one of them is better alone."""
+    """A Function that is the only reader of another one takes it over, unless one of them is better alone.
+
+    What follows a function with a pole has no number at zero to go on with.
+    """
     for node in list(graph.nodes):
         before = graph.producer(node.inputs[0]) if node.op == "Function" else None
         if before is None or before.op != "Function":
@@ -21,7 +22,7 @@ def run(graph: Graph) -> None:
         if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
             continue
         names = tuple(name for name, _ in (*before.attrs["functions"], *node.attrs["functions"]))
-        if (names != GATE and ALONE & set(names)) or names[0] in _POLES:
+        if (names != GATE and any(function(name).alone for name in names)) or function(names[0]).pole:
             continue
         joined = node.replace(inputs=before.inputs).with_attrs(
             functions=(*before.attrs["functions"], *node.attrs["functions"])

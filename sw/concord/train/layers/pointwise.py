@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -15,11 +15,6 @@ from concord.train.tensor import Array, Tensor, added, settled
 
 #: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
 TABLE_POINT = 15
-#: Functions with tables, and their slope from the result.
-SLOPES: dict[str, Callable[[Fraction], Fraction]] = {
-    "tanh": lambda y: 1 - y * y,
-    "sigmoid": lambda y: y * (1 - y),
-}
 
 
 @lru_cache(maxsize=512)
@@ -29,12 +24,14 @@ def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
     Entries are the exact results, times ``2**15``, rounded to the nearest (halves away) and at most ``2**15 - 1``;
     slopes follow from the results with 60 digits, not from the entries.
     """
-    evaluate, top = function(name), (1 << TABLE_POINT) - 1
+    record, top = function(name), (1 << TABLE_POINT) - 1
+    assert record.slope is not None
+    evaluate = record.curve()
     values: list[int] = []
     slopes: list[int] = []
     for code in range(-q_max, q_max + 1):
         y = Fraction(evaluate(Fraction(code) * Fraction(2) ** exp))
-        for found, into in ((y, values), (SLOPES[name](y), slopes)):
+        for found, into in ((y, values), (record.slope(y), slopes)):
             magnitude = int(abs(found) * (1 << TABLE_POINT) + Fraction(1, 2))
             into.append(min(magnitude, top) * (1 if found >= 0 else -1))
     return np.array(values, dtype=np.float32), np.array(slopes, dtype=np.float32)
@@ -68,7 +65,7 @@ class Relu(Layer):
 
 
 class TableFunction(Layer):
-    """Tanh or sigmoid by table."""
+    """A function with a slope, by table."""
 
     def __init__(self, name: str, inputs: Sequence[str], outputs: Sequence[str], function: str):
         super().__init__(name, inputs, outputs)

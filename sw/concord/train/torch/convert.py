@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from concord.functions import trainable
 from concord.spec.training import TrainingFormats
 from concord.train.network import CannotTrain
 from concord.train.tensor import Tensor, carrier, quantised, saturations
@@ -28,9 +29,9 @@ CONVERTED: dict[type[nn.Module], Callable[[str, nn.Module, TrainingFormats], nn.
 }
 #: Modules of PyTorch that stay as they are: what they call takes blocks.
 KEPT: tuple[type[nn.Module], ...] = (
-    nn.ReLU, nn.Tanh, nn.Sigmoid, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity, nn.Dropout, nn.Sequential, nn.ModuleList, nn.ModuleDict,
-    nn.CrossEntropyLoss, nn.MSELoss,
+    nn.ReLU, *(getattr(nn, record.onnx) for record in trainable()), nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d,
+    nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Identity, nn.Dropout, nn.Sequential,
+    nn.ModuleList, nn.ModuleDict, nn.CrossEntropyLoss, nn.MSELoss,
 )  # fmt: skip
 
 

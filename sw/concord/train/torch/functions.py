@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import torch
 
+from concord.functions import trainable
 from concord.graph.ir import Node
 from concord.train.network import without_weights
 from concord.train.torch.blocks import FUNCTIONS, Block, judged
@@ -50,14 +51,9 @@ def relu(x: Block, inplace: bool = False) -> Block:
     return layer("Relu", "relu", [x])
 
 
-def tanh(x: Block) -> Block:
-    """The table of tanh."""
-    return layer("Function", "tanh", [x], functions=(("tanh", {}),))
-
-
-def sigmoid(x: Block) -> Block:
-    """The table of sigmoid."""
-    return layer("Function", "sigmoid", [x], functions=(("sigmoid", {}),))
+def looked_up(name: str) -> Callable[[Block], Block]:
+    """A function by table."""
+    return lambda x: layer("Function", name, [x], functions=((name, {}),))
 
 
 def _max_pool(rank: int) -> Any:
@@ -205,10 +201,10 @@ def mse_loss(
 
 
 FUNCTIONS.update(
-    relu=relu, relu_=relu, tanh=tanh, sigmoid=sigmoid, mean=mean, reshape=reshape, view=reshape, flatten=flatten,
+    relu=relu, relu_=relu, mean=mean, reshape=reshape, view=reshape, flatten=flatten,
     permute=permute, transpose=transpose, squeeze=squeeze, unsqueeze=unsqueeze, add=add, add_=add, dropout=dropout,
     getitem=getitem, cross_entropy=cross_entropy, mse_loss=mse_loss, max_pool1d=_max_pool(1), max_pool2d=_max_pool(2),
     avg_pool1d=_average_pool(1), avg_pool2d=_average_pool(2), adaptive_avg_pool1d=_adaptive_pool(1),
     adaptive_avg_pool2d=_adaptive_pool(2),
-    argmax=Block.argmax, detach=Block.detach,
+    argmax=Block.argmax, detach=Block.detach, **{record.name: looked_up(record.name) for record in trainable()},
 )  # fmt: skip
