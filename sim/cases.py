@@ -33,10 +33,10 @@ class Case:
 TWO_ENGINES = TINY.replace(engines=2)
 
 CASES = {
-    "half_mul": Case("test_arith_mul", "test_products"),
-    "half_add": Case("test_arith_add", "test_corners"),
-    "acc_to_half": Case("test_arith_convert", "test_acc_to_half", {"config": TINY}),
-    "narrow_to_half": Case("test_arith_convert", "test_narrow_to_half", {"config": TINY}),
+    "binary16_mul": Case("test_arith_mul", "test_products"),
+    "binary16_add": Case("test_arith_add", "test_corners"),
+    "acc_to_binary16": Case("test_arith_convert", "test_acc_to_binary16", {"config": TINY}),
+    "narrow_to_binary16": Case("test_arith_convert", "test_narrow_to_binary16", {"config": TINY}),
     "multiplier": Case("test_dsp", "test_product_appears_after_the_latency", {"widths": (8, 8)}),
     "vector_memory": Case("test_memories", "test_vector_memory", {"depth": 1539}),
     "matrix_memory": Case("test_memories", "test_matrix_memory", {"config": TWO_ENGINES}),

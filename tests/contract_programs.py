@@ -6,7 +6,7 @@ Memories before them are those of :func:`contract_memories`.
 from __future__ import annotations
 
 from concord.emulator import Memories
-from concord.golden import half
+from concord.golden import binary16
 from concord.program.assembler import assemble
 from concord.spec import isa
 from concord.spec.config import NpuConfig
@@ -23,7 +23,7 @@ ENTRIES = [INF, MINUS_INF, 0x7C01, 0xFFFF]
 
 def patterns(*numbers):
     """binary16."""
-    return [int(bits) for bits in half.encode([float(x) for x in numbers])]
+    return [int(bits) for bits in binary16.encode([float(x) for x in numbers])]
 
 
 def contract_memories(config: NpuConfig, program: str | list[int]) -> Memories:

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from concord.golden import accumulate, blocks, half, table
+from concord.golden import accumulate, binary16, blocks, table
 from concord.spec.formats import ExponentMode, Rounding
 from derive_numbers import PATTERNS, assert_same, formats, singles
 from halves import CORNERS, pairs
@@ -50,8 +50,8 @@ def _overflowed(every):
     parts = [pairs(np.random.default_rng(5), 200_000 if every else 20_000), corners]
     a, b = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
     with np.errstate(all="ignore"):
-        made = [operation(a, b) for operation in (half.add, half.sub, half.mul)]
-    return [({}, (singles(y), singles(a), singles(b)), half.overflowed(y, a, b)) for y in made]
+        made = [operation(a, b) for operation in (binary16.add, binary16.sub, binary16.mul)]
+    return [({}, (singles(y), singles(a), singles(b)), binary16.overflowed(y, a, b)) for y in made]
 
 
 def _saturated(rounding):
@@ -84,9 +84,9 @@ def _clamped(every):
 _CASES = {
     "Beyond": _beyond,
     "BeyondSum": _beyond_sum,
-    "Infinite": lambda every: [({}, (singles(PATTERNS),), half.is_inf(PATTERNS))],
+    "Infinite": lambda every: [({}, (singles(PATTERNS),), binary16.is_inf(PATTERNS))],
     "Overflowed": _overflowed,
-    "NotFinite": lambda every: [({}, (singles(PATTERNS),), ~half.is_finite(PATTERNS))],
+    "NotFinite": lambda every: [({}, (singles(PATTERNS),), ~binary16.is_finite(PATTERNS))],
     "Saturated": lambda every: _saturated(Rounding.NEAREST_EVEN)(every) + _saturated(Rounding.NEAREST_AWAY)(every),
     "SaturatedStochastic": _saturated(Rounding.STOCHASTIC),
     "TableClamped": _clamped,

@@ -9,7 +9,7 @@ import numpy as np
 from concord.derive import ir
 from concord.derive.checks import check
 from concord.derive.flags import every, raisable, settle
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.ir import Graph, Node
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from halves import halves
@@ -25,11 +25,11 @@ class Maker:
         self.nodes, self.inputs, self.count = [], [], 0
         self.layer = "first"
 
-    def value(self, shape, type=ir.Type.HALF, batched=True):
+    def value(self, shape, type=ir.Type.BINARY16, batched=True):
         self.count += 1
         return ir.Value(f"v{self.count}", tuple(shape), type, batched)
 
-    def add(self, kind, shape, type=ir.Type.HALF, batched=True, **fields):
+    def add(self, kind, shape, type=ir.Type.BINARY16, batched=True, **fields):
         node = kind(output=self.value(shape, type, batched), layer=self.layer, **fields)
         self.nodes.append(node)
         return node.output
@@ -38,11 +38,11 @@ class Maker:
         given = self.value(shape, ir.Type.REAL)
         self.inputs.append(given)
         ready = self.add(ir.Prepare, shape, ir.Type.REAL, x=given, **prepare)
-        return self.add(ir.ToHalf, shape, x=ready)
+        return self.add(ir.ToBinary16, shape, x=ready)
 
     def constant(self, shape):
         bits = halves(self.rng, int(np.prod(shape)), corner=0.1).reshape(shape)
-        bits = np.where(half.is_nan(bits), np.uint16(0x7E00), bits)
+        bits = np.where(binary16.is_nan(bits), np.uint16(0x7E00), bits)
         return self.add(ir.Constant, shape, batched=False, data=bits)
 
     def quantise(self, x, blocks, peaks=None, **how):
@@ -72,7 +72,7 @@ def samples(model, count, seed=0):
     found = {}
     for value in model.inputs:
         shape = (count, *(value.shape[1:] if model.group > 1 else value.shape))
-        odd = half.decode(halves(rng, int(np.prod(shape)))).reshape(shape)
+        odd = binary16.decode(halves(rng, int(np.prod(shape)))).reshape(shape)
         odd = np.where(np.isnan(odd), np.nan, odd)
         usual = rng.normal(size=shape) * 2.0 ** rng.integers(-4, 5, (count, *[1] * (len(shape) - 1)))
         found[model.names[value.name]] = np.where(rng.random(shape) < 0.03, odd, usual)
@@ -114,7 +114,7 @@ def arithmetic():
     found += [m.add(ir.Binary, (2, 3, 8), operator=one, a=c, b=b) for one in (ir.Operator.SUB, ir.Operator.MIN)]
     found.append(m.add(ir.Relu, (3, 8), x=a))
     entries = halves(m.rng, 200)
-    entries = np.where(half.is_nan(entries), np.uint16(0x7E00), entries)
+    entries = np.where(binary16.is_nan(entries), np.uint16(0x7E00), entries)
     found.append(m.add(ir.Table, (3, 8), x=a, entries=entries, low=-100, high=99, scale=5))
     found.append(m.add(ir.Maximum, (8,), x=a, axis=0))
     found.append(m.add(ir.Maximum, (3,), x=a, axis=-1))
@@ -320,8 +320,8 @@ def at_limits(model):
     """Inputs of :func:`limits`: everything that turns a flag on or off, and its neighbours."""
     edges = np.array([2047.0, 2048.0, 2032.0, 2040.0, 1792.0, 1279.0, 1280.0, 1281.0, 255.9, 256.0, 32760.0, 65504.0])
     edges = np.unique(np.concatenate([edges, 0.5 * edges, edges / 32]))
-    bits = half.encode(edges)[:, None] + np.arange(-2, 3)
-    beside = half.decode(np.minimum(bits, half.encode(65504.0)).astype(np.uint16)).ravel()
+    bits = binary16.encode(edges)[:, None] + np.arange(-2, 3)
+    beside = binary16.decode(np.minimum(bits, binary16.encode(65504.0)).astype(np.uint16)).ravel()
     first = np.concatenate([beside, -beside])
     x = np.stack([np.repeat(first, 3), np.tile([-1.0, 0.0, 1.0], len(first))], axis=1)
     top = np.repeat([4096.0, -4096.0, 4095.0], 3)

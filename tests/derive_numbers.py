@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from concord.emulator.kernels import DECODED
-from concord.golden import accumulate, blocks, half, table
+from concord.golden import accumulate, binary16, blocks, table
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.presets import PRESETS, with_mantissas
 from halves import CORNERS, halves, pairs
@@ -33,8 +33,8 @@ def singles(bits):
 def patterns(values):
     """The binary16 patterns that float32 numbers are; fails if one is none."""
     with np.errstate(all="ignore"):
-        bits = half.encode(values)
-    back = half.decode(bits)
+        bits = binary16.encode(values)
+    back = binary16.decode(bits)
     same = ((back == values) & (np.signbit(back) == np.signbit(values))) | np.isnan(values)
     assert same.all(), values[~same][:4]
     return bits
@@ -61,11 +61,11 @@ def formats(every):
 def sums(count, every):
     """float64 numbers around what rounding to binary16 turns on: binary16 numbers, the ties, and their neighbours."""
     rng = np.random.default_rng(1)
-    positive = half.decode(np.arange(0, 0x7C00, 1 if every else 5, dtype=np.uint16))
+    positive = binary16.decode(np.arange(0, 0x7C00, 1 if every else 5, dtype=np.uint16))
     ties = (positive[1:] + positive[:-1]) / 2
     edges = np.concatenate([positive[::9], ties, [65520.0, 2.0**17, 2.0**-25, 2.0**-26, 2.0**40]])
     edges = np.concatenate([edges, -edges])
-    moved = [edges, np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf), half.decode(PATTERNS[:0x7C00])]
+    moved = [edges, np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf), binary16.decode(PATTERNS[:0x7C00])]
     moved += [edges * (1 + sign * 2.0**-k) for k in (23, 24, 30) for sign in (-1, 1)]
     wild = rng.integers(-(1 << 52), 1 << 52, count) * 2.0 ** rng.integers(-80, -30, count)
     return np.concatenate([*moved, wild])
@@ -76,7 +76,7 @@ def sums(count, every):
 
 def _round_to_half(every):
     total = sums(50_000, every)
-    return [({}, (total,), half.encode(total + 0.0))]
+    return [({}, (total,), binary16.encode(total + 0.0))]
 
 
 def _round_sum(every):
@@ -94,13 +94,13 @@ def _round_sum(every):
 def _round_single(every):
     with np.errstate(over="ignore"):
         total = sums(50_000, every).astype(np.float32)
-    return [({}, (total,), half.encode(total.astype(np.float64) + 0.0))]
+    return [({}, (total,), binary16.encode(total.astype(np.float64) + 0.0))]
 
 
 def _real_to_half(every):
     odd = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1e-310, 1e308, -1e308, 1e300, 2.0**-60, -(2.0**-1022)]
-    real = np.concatenate([sums(50_000, every), odd, half.decode(PATTERNS)])
-    return [({}, (real,), half.encode(real))]
+    real = np.concatenate([sums(50_000, every), odd, binary16.decode(PATTERNS)])
+    return [({}, (real,), binary16.encode(real))]
 
 
 def _binary(golden):
@@ -116,14 +116,14 @@ def _binary(golden):
 
 
 def _relu(every):
-    return [({}, (singles(PATTERNS),), half.relu(PATTERNS))]
+    return [({}, (singles(PATTERNS),), binary16.relu(PATTERNS))]
 
 
 def _table(every):
     found = []
     for low, high, scale in _TABLES:
         entries = halves(np.random.default_rng(6), high - low + 1)
-        entries = np.where(half.is_nan(entries), np.uint16(0x7E00), entries)
+        entries = np.where(binary16.is_nan(entries), np.uint16(0x7E00), entries)
         codes = table.index(PATTERNS, low, high, scale).code
         attributes = {"factor": 2.0**scale, "low": float(low), "high": float(high)}
         found.append((attributes, (singles(PATTERNS), singles(entries)), entries[codes - low]))
@@ -146,7 +146,7 @@ def _blocks(form, every):
 
 def _quantised(bits, form, *how):
     found = blocks.quantize(bits, replace(form, block=bits.shape[-1]), *how)
-    return blocks.to_half(found.mant, found.exp)
+    return blocks.to_binary16(found.mant, found.exp)
 
 
 def _noise(bits):
@@ -191,7 +191,7 @@ def _static(rounding):
 
 
 def _canonical(every):
-    return [({}, (singles(PATTERNS),), np.where(half.is_nan(PATTERNS), np.uint16(0x7E00), PATTERNS))]
+    return [({}, (singles(PATTERNS),), np.where(binary16.is_nan(PATTERNS), np.uint16(0x7E00), PATTERNS))]
 
 
 _CASES = {
@@ -199,11 +199,11 @@ _CASES = {
     "RoundSumToHalf": _round_sum,
     "RoundSingleToHalf": _round_single,
     "RealToHalf": _real_to_half,
-    "HalfAdd": _binary(half.add),
-    "HalfSub": _binary(half.sub),
-    "HalfMul": _binary(half.mul),
-    "HalfMax": _binary(half.maximum),
-    "HalfMin": _binary(half.minimum),
+    "HalfAdd": _binary(binary16.add),
+    "HalfSub": _binary(binary16.sub),
+    "HalfMul": _binary(binary16.mul),
+    "HalfMax": _binary(binary16.maximum),
+    "HalfMin": _binary(binary16.minimum),
     "HalfRelu": _relu,
     "HalfTable": _table,
     "BlockQuantize": _dynamic(Rounding.NEAREST_EVEN),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from bench import simulate
-from concord.golden import half
+from concord.golden import binary16
 from concord_rtl.control import AddOp
 
 #: What the adder computes.
 SUMS = {
     AddOp.NONE: lambda a, b: a,
-    AddOp.ADD: half.add,
-    AddOp.SUB: half.sub,
-    AddOp.RSUB: half.rsub,
-    AddOp.MAX: half.maximum,
-    AddOp.MIN: half.minimum,
+    AddOp.ADD: binary16.add,
+    AddOp.SUB: binary16.sub,
+    AddOp.RSUB: binary16.rsub,
+    AddOp.MAX: binary16.maximum,
+    AddOp.MIN: binary16.minimum,
 }
 
 #: Zeros, subnormals, powers of two and their neighbours, the largest number, infinities, NaNs of several kinds.

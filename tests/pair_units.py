@@ -19,17 +19,17 @@ from amaranth.lib.wiring import In, Out
 
 from concord.derive.backends import numpy_prelude
 from concord.emulator import kernels
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.isa import Op
-from concord_rtl.arith.half_add import HalfAdd
-from concord_rtl.arith.half_mul import HalfMul
+from concord_rtl.arith.binary16_add import HalfAdd
+from concord_rtl.arith.binary16_mul import HalfMul
 from concord_rtl.control import AddOp
 from concord_rtl.verilate import compile_verilog
 
 #: By name: golden model, operation of the emulator, function of the NumPy file, of ONNX and of PyTorch.
 OPERATIONS = {
-    "add": (half.add, Op.VV_ADD, numpy_prelude.add, "HalfAdd", "half_add"),
-    "mul": (half.mul, Op.VV_MUL, numpy_prelude.mul, "HalfMul", "half_mul"),
+    "add": (binary16.add, Op.VV_ADD, numpy_prelude.add, "HalfAdd", "half_add"),
+    "mul": (binary16.mul, Op.VV_MUL, numpy_prelude.mul, "HalfMul", "half_mul"),
 }
 RTL = {"add": HalfAdd, "mul": HalfMul}
 WRAPPER = Path(__file__).with_name("pairs.cpp")

@@ -34,10 +34,10 @@ CHUNK, PIECE = 256, 4
 CHUNKS = (1 << 16) // CHUNK
 #: What results depend on: a change of one of these begins again.
 SOURCES = (
-    "tests/pair_units.py", "tests/pairs.cpp", "sw/concord/golden/half.py", "sw/concord/emulator/kernels.py",
+    "tests/pair_units.py", "tests/pairs.cpp", "sw/concord/golden/binary16.py", "sw/concord/emulator/kernels.py",
     "sw/concord/derive/backends/numpy_prelude.py", "sw/concord/derive/backends/onnx_functions.py",
-    "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/half_add.py",
-    "hw/concord_rtl/arith/half_mul.py", "hw/concord_rtl/arith/helpers.py", "hw/concord_rtl/dsp.py",
+    "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/binary16_add.py",
+    "hw/concord_rtl/arith/binary16_mul.py", "hw/concord_rtl/arith/helpers.py", "hw/concord_rtl/dsp.py",
     "hw/concord_rtl/families/primitives.py",
 )  # fmt: skip
 _units: dict[tuple[str, str], object] = {}

@@ -157,6 +157,6 @@ def test_circles_and_wrong_directions_are_found(tmp_path):
 
 def test_the_check_can_fail(tmp_path):
     bad = tmp_path / "bad.py"
-    bad.write_text("from concord.golden import half\nfrom ..emulator import Emulator\nimport amaranth.hdl\n")
+    bad.write_text("from concord.golden import binary16\nfrom ..emulator import Emulator\nimport amaranth.hdl\n")
     names = set(imported(bad, ("concord", "spec")))
-    assert {"concord.golden.half", "concord.emulator.Emulator", "amaranth.hdl"} <= names
+    assert {"concord.golden.binary16", "concord.emulator.Emulator", "amaranth.hdl"} <= names

@@ -11,7 +11,7 @@ from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Layout
-from concord.spec.formats import HALF_MAX_BITS, NOISE_BITS, BlockFormat, Rounding
+from concord.spec.formats import BINARY16_MAX_BITS, NOISE_BITS, BlockFormat, Rounding
 from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
@@ -37,7 +37,7 @@ BLOCK = data.StructLayout({"base": FIELD_BITS, "static": 1, "rounding": 2, "wild
 
 def finite(x):
     """Infinities count as the greatest number, NaNs as +0."""
-    limited = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])
+    limited = Mux(is_special(x), BINARY16_MAX_BITS, x[:MAGNITUDE])
     return Mux(is_nan(x), 0, Cat(limited[:MAGNITUDE], x[MAGNITUDE]))
 
 

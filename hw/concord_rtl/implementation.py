@@ -10,7 +10,7 @@ from amaranth import *
 from amaranth.lib import wiring
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_WIDTH
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import WORD_BITS
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.matrix_memory import MatrixMemory
@@ -111,7 +111,7 @@ class ElementSerial(Implementation):
         program = ColumnMemory([WORD_BITS], config.program_depth, contents.program)
         mantissas = [config.act_mant] * config.native
         narrow = ColumnMemory([*mantissas, config.act_exp_width], config.narrow_depth, contents.narrow)
-        wide = ColumnMemory([HALF_WIDTH] * config.native, config.wide_depth, contents.wide)
+        wide = ColumnMemory([BINARY16_WIDTH] * config.native, config.wide_depth, contents.wide)
         wiring.connect(m, sequencer.enter, pipe.enter)
         m.submodules.program, m.submodules.narrow, m.submodules.wide = program, narrow, wide
         return Units(sequencer, pipe, matrix, program, narrow, wide)

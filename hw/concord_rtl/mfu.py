@@ -9,9 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_NAN, HALF_WIDTH
-from concord_rtl.arith.half_add import HalfAdd
-from concord_rtl.arith.half_mul import HalfMul
+from concord.spec.formats import BINARY16_NAN, BINARY16_WIDTH
+from concord_rtl.arith.binary16_add import Binary16Add
+from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.helpers import delay, is_nan
 from concord_rtl.control import MFU_CTRL, Act, AddOp
 from concord_rtl.table import TableAccess, TableBank
@@ -73,8 +73,8 @@ class Mfu(wiring.Component):
     tables: Any
 
     MUL_OFFSET = 0
-    ADD_OFFSET = MUL_OFFSET + HalfMul.LATENCY
-    ACT_OFFSET = ADD_OFFSET + HalfAdd.LATENCY
+    ADD_OFFSET = MUL_OFFSET + Binary16Mul.LATENCY
+    ACT_OFFSET = ADD_OFFSET + Binary16Add.LATENCY
     LATENCY = ACT_OFFSET + TableBank.LATENCY + 1
 
     def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
@@ -84,7 +84,7 @@ class Mfu(wiring.Component):
         self.unit = unit
         self.table_init = table_init
         self.slot_init = slot_init
-        beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
+        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
         flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite", "table_clamped")
         super().__init__(
             {
@@ -106,7 +106,7 @@ class Mfu(wiring.Component):
             now = then
         values, mul_over = self._multiply(m, self.i, ctrl[0], valid[0])
         values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET], valid[self.ADD_OFFSET])
-        over = delay(m, mul_over, HalfAdd.LATENCY, "mul_over") | add_over
+        over = delay(m, mul_over, Binary16Add.LATENCY, "mul_over") | add_over
         self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
         first = delay(m, self.valid & self.first, self.LATENCY, "first", reset_less=False)
         m.d.comb += self.o_first.eq(first)
@@ -116,7 +116,7 @@ class Mfu(wiring.Component):
         m.d.comb += self.mul_take.eq(valid & ctrl.mul)
         results, over = [], []
         for p, x in enumerate(values):
-            m.submodules[f"mul_{p}"] = mul = HalfMul()
+            m.submodules[f"mul_{p}"] = mul = Binary16Mul()
             m.d.comb += [mul.a.eq(x), mul.b.eq(self.mul_operand[p]), mul.skip.eq(~ctrl.mul)]
             results.append(mul.o)
             over.append(mul.overflow)
@@ -126,7 +126,7 @@ class Mfu(wiring.Component):
         m.d.comb += self.add_take.eq(valid & (ctrl.add != AddOp.NONE))
         results, over = [], []
         for p, x in enumerate(values):
-            m.submodules[f"add_{p}"] = add = HalfAdd()
+            m.submodules[f"add_{p}"] = add = Binary16Add()
             m.d.comb += [add.a.eq(x), add.b.eq(self.add_operand[p]), add.op.eq(ctrl.add)]
             results.append(add.o)
             over.append(add.overflow)
@@ -139,7 +139,7 @@ class Mfu(wiring.Component):
         relu = ctrl[self.ACT_OFFSET].act == Act.RELU
         late = ctrl[self.LATENCY - 1].act == Act.TABLE
         for p, x in enumerate(values):
-            rectified = Mux(is_nan(x), HALF_NAN, Mux(x[-1], 0, x))[:HALF_WIDTH]
+            rectified = Mux(is_nan(x), BINARY16_NAN, Mux(x[-1], 0, x))[:BINARY16_WIDTH]
             around = delay(m, Mux(relu, rectified, x), TableBank.LATENCY, f"around_{p}")
             m.d.comb += tables.i[p].eq(x)
             m.d.sync += self.o[p].eq(Mux(late, tables.o[p], around))

@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_WIDTH, NOISE_BITS, ExponentMode, Rounding
+from concord.spec.formats import BINARY16_WIDTH, NOISE_BITS, ExponentMode, Rounding
 from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
@@ -72,7 +72,7 @@ class Quantizer(wiring.Component):
         self.format = activations(config)
         super().__init__(
             {
-                "i": In(data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)),
+                "i": In(data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)),
                 "valid": In(1),
                 "first": In(1),
                 "ctrl": In(QUANT_CTRL),

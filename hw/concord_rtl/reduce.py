@@ -9,12 +9,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_INF, HALF_WIDTH
+from concord.spec.formats import BINARY16_INF, BINARY16_WIDTH
 from concord_rtl.arith.helpers import delay, from_order_key, max_tree, max_tree_stages, order_key, quiet, register
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
 
 #: The order key of -inf: no canonical number has a lesser one.
-LEAST = HALF_INF ^ ((1 << HALF_WIDTH - 1) - 1)
+LEAST = BINARY16_INF ^ ((1 << BINARY16_WIDTH - 1) - 1)
 
 
 class Reduce(wiring.Component):
@@ -55,7 +55,7 @@ class Reduce(wiring.Component):
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
+        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
         super().__init__(
             {
                 "i": In(beat),
@@ -97,7 +97,7 @@ class Reduce(wiring.Component):
         absent = ~passed & (self.ctrl.skip | ((self.ctrl.mode == ReduceMode.LANES) & self.ctrl.emit))
         keys = []
         for p, x in enumerate(self.i):
-            key = order_key(Mux(passed, x, quiet(x))[:HALF_WIDTH])
+            key = order_key(Mux(passed, x, quiet(x))[:BINARY16_WIDTH])
             keys.append(register(m, Mux(absent, LEAST, key), f"key_{p}"))
         return keys
 
@@ -111,9 +111,9 @@ class Reduce(wiring.Component):
         moves = register(m, self.valid & (self.ctrl.mode != ReduceMode.PASS), "moves")
         values = []
         for p, key in enumerate(keys):
-            ring = [Signal(HALF_WIDTH, name=f"ring_{p}_{k}", reset_less=True) for k in range(self.config.beats)]
-            before = Mux(fresh, Mux(passed, 0, LEAST), Mux(lanes, ring[0], ring[-1]))[:HALF_WIDTH]
-            greater = Signal(HALF_WIDTH, name=f"greater_{p}")
+            ring = [Signal(BINARY16_WIDTH, name=f"ring_{p}_{k}", reset_less=True) for k in range(self.config.beats)]
+            before = Mux(fresh, Mux(passed, 0, LEAST), Mux(lanes, ring[0], ring[-1]))[:BINARY16_WIDTH]
+            greater = Signal(BINARY16_WIDTH, name=f"greater_{p}")
             m.d.comb += greater.eq(Mux(before < key, key, before))
             with m.If(moves):
                 m.d.sync += [later.eq(now) for later, now in zip(ring, [greater, *ring], strict=False)]

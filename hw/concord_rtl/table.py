@@ -9,7 +9,7 @@ from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-from concord.spec.formats import HALF_MAX_BITS, HALF_WIDTH
+from concord.spec.formats import BINARY16_MAX_BITS, BINARY16_WIDTH
 from concord_rtl.arith.helpers import (
     MAGNITUDE,
     below,
@@ -60,11 +60,11 @@ class TableAccess(wiring.Signature):
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
             {
-                "write": Out(write_port(config.table_addr_bits, HALF_WIDTH)),
+                "write": Out(write_port(config.table_addr_bits, BINARY16_WIDTH)),
                 "slot_write": Out(write_port(clog2(config.table_slots), shape_of(config.table_slot))),
                 "sel": Out(1),
                 "addr": Out(config.table_addr_bits),
-                "data": In(HALF_WIDTH),
+                "data": In(BINARY16_WIDTH),
             }
         )
 
@@ -121,7 +121,7 @@ class TableBank(wiring.Component):
         for name, limit in [("table_init", config.table_depth), ("slot_init", config.table_slots)]:
             if len(getattr(self, name)) > limit:
                 raise ValueError(f"{name} must have at most {limit} items, not {len(getattr(self, name))!r}")
-        beat = data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)
+        beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
         super().__init__(
             {
                 "slot": In(SLOT_BITS),
@@ -187,7 +187,7 @@ class TableBank(wiring.Component):
 
     def _fine(self, m, p, x, scale):
         """First and second cycle: sign of a number, and its magnitude times ``2**scale`` with some fraction bits."""
-        finite = Mux(is_special(x), HALF_MAX_BITS, x[:MAGNITUDE])[:MAGNITUDE]
+        finite = Mux(is_special(x), BINARY16_MAX_BITS, x[:MAGNITUDE])[:MAGNITUDE]
         sig = register(m, Mux(is_nan(x), 0, significand(finite)), f"sig_{p}")
         negative = delay(m, x[MAGNITUDE] & ~is_nan(x), 2, f"sign_{p}")
         shift = (exponent(finite) + scale)[: SHIFT_BITS + 1]
@@ -214,9 +214,9 @@ class TableBank(wiring.Component):
         depth = self.config.table_depth
         table: ColumnMemory | VectorMemory
         if self.held:
-            table = ColumnMemory([HALF_WIDTH], depth, self.table_init)
+            table = ColumnMemory([BINARY16_WIDTH], depth, self.table_init)
         else:
-            table = VectorMemory(HALF_WIDTH, depth, self.table_init)
+            table = VectorMemory(BINARY16_WIDTH, depth, self.table_init)
         m.submodules[f"table_{p}"] = table
         m.d.comb += [
             table.write.en.eq(self.tables.write.en),

@@ -14,7 +14,7 @@ from concord.derive.flags import by_layer, raisable
 from concord.derive.model import derive_image, derive_package
 from concord.image import Image, Port
 from concord.program.assembler import assemble
-from concord.spec.formats import HALF_MAX, NOISE_BITS, ExponentMode, Flag
+from concord.spec.formats import BINARY16_MAX, NOISE_BITS, ExponentMode, Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
@@ -56,14 +56,14 @@ def test_no_samples(backend, tmp_path):
 
 
 def test_numbers_in_the_text_of_files_are_those_of_the_formats():
-    assert (numpy_prelude.LARGEST, numpy_prelude.NOISE_PARTS) == (HALF_MAX, 1 << NOISE_BITS)
+    assert (numpy_prelude.LARGEST, numpy_prelude.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
 
 
 @needs_torch
 def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
     from concord.derive.backends import torch_functions
 
-    assert (torch_functions.HALF_MAX, torch_functions.NOISE_PARTS) == (HALF_MAX, 1 << NOISE_BITS)
+    assert (torch_functions.BINARY16_MAX, torch_functions.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from concord.derive import ir
 from concord.derive.checks import check
 from concord.derive.evaluate import run
-from concord.golden import accumulate, blocks, half
+from concord.golden import accumulate, binary16, blocks
 from concord.spec.formats import BlockFormat
 from concord.spec.presets import TINY
 
@@ -20,10 +20,10 @@ def product_model(weight, bias):
     b, r, out = ir.Value("b", (3,), batched=False), ir.Value("r", (3,)), ir.Value("out", (3,), ir.Type.REAL)
     x16, xq, y, z = values
     nodes = (
-        ir.ToHalf(output=x16, x=x),
+        ir.ToBinary16(output=x16, x=x),
         ir.Quantise(output=xq, x=x16, form=FORM, blocks=(4, 2), peaks=(0.0, 0.0)),
         ir.MatMul(output=y, x=xq, weight=weight, width=48, frac=30, unit=-22, bound=2.0**24),
-        ir.Constant(output=b, data=half.encode(bias)),
+        ir.Constant(output=b, data=binary16.encode(bias)),
         ir.Binary(output=z, operator=ir.Operator.ADD, a=y, b=b),
         ir.Relu(output=r, x=z),
         ir.ToReal(output=out, x=r),
@@ -40,12 +40,12 @@ def test_a_model_built_by_hand_computes_what_the_golden_model_does():
     x = rng.normal(size=(5, 6))
     padded = np.zeros((5, 8))
     padded[:, :6] = x
-    block = blocks.quantize(half.encode(padded).reshape(5, 2, 4), FORM)
+    block = blocks.quantize(binary16.encode(padded).reshape(5, 2, 4), FORM)
     mant = np.zeros((3, 8), np.int64)
     mant[:, :6] = np.ldexp(weight, 7)
     acc = accumulate.accumulate(block.mant, block.exp, mant.reshape(3, 2, 4), np.full((3, 2), -7), 30)
-    want = half.relu(half.add(accumulate.acc_to_half(acc, (48, 30))[0], half.encode(bias)))
-    assert np.array_equal(run(model, {"input": x})["output"], half.decode(want))
+    want = binary16.relu(binary16.add(accumulate.acc_to_binary16(acc, (48, 30))[0], binary16.encode(bias)))
+    assert np.array_equal(run(model, {"input": x})["output"], binary16.decode(want))
 
 
 def test_constants_that_are_not_there_count_for_the_exponent():
@@ -53,7 +53,7 @@ def test_constants_that_are_not_there_count_for_the_exponent():
     out = ir.Value("out", (2,), ir.Type.REAL)
     for peak in (0.0, 0.5, 64.0):
         nodes = (
-            ir.ToHalf(output=x, x=real),
+            ir.ToBinary16(output=x, x=real),
             ir.Quantise(output=q, x=x, form=BlockFormat(3, 4, -15, 14), blocks=(2,), peaks=(peak,)),
             ir.ToReal(output=out, x=q),
         )
@@ -65,7 +65,9 @@ def test_constants_that_are_not_there_count_for_the_exponent():
 def blocks_by_hand(values, mant):
     """Values of one block, by the formula."""
     exp = max(-15, int(np.floor(np.log2(max(map(abs, values))))) - (mant - 2))
-    codes = np.clip(np.rint(half.decode(half.encode(values)) / 2.0**exp), 1 - 2 ** (mant - 1), 2 ** (mant - 1) - 1)
+    codes = np.clip(
+        np.rint(binary16.decode(binary16.encode(values)) / 2.0**exp), 1 - 2 ** (mant - 1), 2 ** (mant - 1) - 1
+    )
     return codes * 2.0**exp
 
 
@@ -85,8 +87,8 @@ def loop_model():
         stacked=(ir.Stacked(new, every),),
     )
     nodes = (
-        ir.ToHalf(output=x16, x=x),
-        ir.Constant(output=start, data=half.encode([1.0, -1.0])),
+        ir.ToBinary16(output=x16, x=x),
+        ir.Constant(output=start, data=binary16.encode([1.0, -1.0])),
         loop,
         ir.ToReal(output=out, x=last),
         ir.ToReal(output=outs, x=every),

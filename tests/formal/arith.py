@@ -12,20 +12,20 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_EXP_MIN, HALF_FRAC, HALF_NAN, HALF_PRECISION
+from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_NAN, BINARY16_PRECISION
 from concord.spec.presets import TINY, UP5K
-from concord_rtl.arith import half_mul
-from concord_rtl.arith.acc_to_half import AccToHalf
-from concord_rtl.arith.half_add import HalfAdd
-from concord_rtl.arith.half_mul import HalfMul
-from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.arith import binary16_mul
+from concord_rtl.arith.acc_to_binary16 import AccToBinary16
+from concord_rtl.arith.binary16_add import Binary16Add
+from concord_rtl.arith.binary16_mul import Binary16Mul
+from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.control import AddOp
 from concord_rtl.dsp import Multiplier
 
 from .mutant import Change
 from .proof import Function
 
-NAN = f"#x{HALF_NAN:04x}"
+NAN = f"#x{BINARY16_NAN:04x}"
 _HALF = "(define-fun {name} () (_ FloatingPoint 5 11) ((_ to_fp 5 11) {bits}))\n"
 
 
@@ -70,7 +70,7 @@ def _choice() -> str:
 
 # Products ----------------------------------------------------------------------------------------
 
-_SIGNIFICAND = 2 * HALF_PRECISION
+_SIGNIFICAND = 2 * BINARY16_PRECISION
 #: Zeros above the highest one of 11 bits, as 22; 11 if there is none.
 _ZEROS = "(define-fun zeros ((v (_ BitVec 11))) (_ BitVec 22) {})\n".format(
     "".join(f"(ite (= ((_ extract {10 - k} {10 - k}) v) #b1) (_ bv{k} 22) " for k in range(11))
@@ -142,8 +142,8 @@ class _FreeProduct(wiring.Component):
 
 def _mul(held: bool) -> str:
     """A multiplier of binary16 around a product that is free."""
-    with patch.object(half_mul, "Multiplier", _FreeProduct):
-        unit = HalfMul(held=held)
+    with patch.object(binary16_mul, "Multiplier", _FreeProduct):
+        unit = Binary16Mul(held=held)
         fragment = Fragment.get(unit, None)
     ports = [unit.a, unit.b, unit.skip, unit.o, unit.overflow, _FreeProduct.made.product]
     return rtlil.convert(fragment, ports=ports, name="top", emit_src=False)
@@ -160,7 +160,7 @@ def _range() -> str:
 
 def _range_cases() -> tuple[str, ...]:
     """The places of the leading ones of both factors."""
-    places = range(HALF_PRECISION + 1)
+    places = range(BINARY16_PRECISION + 1)
     return tuple(
         f"(and (= (zeros {_FIRST}) (_ bv{i} 22)) (= (zeros {_SECOND}) (_ bv{j} 22)))" for i in places for j in places
     )
@@ -207,8 +207,8 @@ def _signed(value: int) -> str:
     return f"(_ bv{value & 0xFF} 8)"
 
 
-_ADD, _MUL = "concord_rtl.arith.half_add", "concord_rtl.arith.half_mul"
-_ACC, _NARROW = "concord_rtl.arith.acc_to_half", "concord_rtl.arith.narrow_to_half"
+_ADD, _MUL = "concord_rtl.arith.binary16_add", "concord_rtl.arith.binary16_mul"
+_ACC, _NARROW = "concord_rtl.arith.acc_to_binary16", "concord_rtl.arith.narrow_to_binary16"
 _HELPERS = "concord_rtl.arith.helpers"
 _SUMS = {
     AddOp.ADD: "(fp.add RNE x y)",
@@ -225,7 +225,7 @@ PROOFS = (
     *(
         Function(
             "binary16 adder", f"{op.name}: the exact sum rounded to nearest even, canonical NaN, overflow flag",
-            partial(_make, HalfAdd), HalfAdd.LATENCY, _sum(op, expression),
+            partial(_make, Binary16Add), Binary16Add.LATENCY, _sum(op, expression),
             changes=(
                 Change(_HELPERS, "guard & (sticky | lsb)", "guard & sticky"),
                 Change(_ADD, "Mux(zeros < limit, zeros, limit)", "zeros"),
@@ -237,12 +237,13 @@ PROOFS = (
     ),
     Function(
         "binary16 adder", "MAX, MIN, NONE: the operand that is the greater, the lesser, the first, with all its bits",
-        partial(_make, HalfAdd), HalfAdd.LATENCY, _choice(), fast=True,
+        partial(_make, Binary16Add), Binary16Add.LATENCY, _choice(), fast=True,
         changes=(Change(_ADD, "a_below_b ^ (op == AddOp.MIN)", "a_below_b"),),
     ),
     Function(
         "multiplier", "products of significands lie in the range of their factors",
-        partial(_make, partial(Multiplier, HALF_PRECISION + 1, HALF_PRECISION + 1)), Multiplier.LATENCY, _range(),
+        partial(_make, partial(Multiplier, BINARY16_PRECISION + 1, BINARY16_PRECISION + 1)),
+        Multiplier.LATENCY, _range(),
         cases=_range_cases(),
         changes=(Change("concord_rtl.families.primitives", "a_register * b_register", "a_register + b_register"),),
     ),
@@ -250,7 +251,7 @@ PROOFS = (
         Function(
             "binary16 multiplier" + (", held" if held else ""),
             "any product in the range of its factors rounded to nearest even, canonical NaN, overflow flag",
-            partial(_mul, held), HalfMul.LATENCY, _product(), held=("a", "b", "skip") if held else (),
+            partial(_mul, held), Binary16Mul.LATENCY, _product(), held=("a", "b", "skip") if held else (),
             fast=not held,
             changes=(
                 Change(_MUL, "sticky | (carry & window[0])", "sticky"),
@@ -263,11 +264,12 @@ PROOFS = (
     *(
         Function(
             f"accumulator to binary16, {config.name}", "clamped to the register, rounded to nearest even, both flags",
-            partial(_make, partial(AccToHalf, config, held=config.serial)), AccToHalf.LATENCY, _accumulator(config),
+            partial(_make, partial(AccToBinary16, config, held=config.serial)),
+            AccToBinary16.LATENCY, _accumulator(config),
             held=("acc",) if config.serial else (), fast=not config.serial,
             changes=(
                 Change(_ACC, "~negative).replicate(width - 1)", "negative).replicate(width - 1)"),
-                *((Change(_ACC, ".any() | lost, ", ".any(), "),) if config.acc_frac > HALF_FRAC else ()),
+                *((Change(_ACC, ".any() | lost, ", ".any(), "),) if config.acc_frac > BINARY16_FRAC else ()),
             ),
         )
         for config in (TINY, UP5K)
@@ -275,11 +277,12 @@ PROOFS = (
     *(
         Function(
             f"block mantissa to binary16, {config.name}", "the same number, for every code of the format",
-            partial(_make, partial(NarrowToHalf, config, held=config.serial)), NarrowToHalf.LATENCY, _narrow(config),
+            partial(_make, partial(NarrowToBinary16, config, held=config.serial)),
+            NarrowToBinary16.LATENCY, _narrow(config),
             held=("mant", "exp") if config.serial else (), fast=not config.serial,
             changes=(
                 Change(_NARROW, "Mux(zeros < limit, zeros, limit)", "zeros"),
-            ) if config.act_exp_min < HALF_EXP_MIN else (
+            ) if config.act_exp_min < BINARY16_EXP_MIN else (
                 Change(_NARROW, "self.mant[-1])[:width]", "0)[:width]"),
             ),
         )

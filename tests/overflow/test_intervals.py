@@ -8,7 +8,7 @@ import pytest
 from compiled_nets import ROOMY, perceptron
 from concord.compiler.model import compile_graph
 from concord.emulator.reference import BINARY
-from concord.golden import blocks, half, table
+from concord.golden import binary16, blocks, table
 from concord.overflow.intervals import Bounds, _narrow
 from concord.program.chains import Quant
 from concord.spec.formats import ExponentMode, Rounding
@@ -24,7 +24,7 @@ def bounds():
 def intervals(rng, shape):
     """Ends that are binary16 numbers, some of them alike, infinite or zero, and points between them."""
     size = 10.0 ** rng.uniform(-6, 5, shape)
-    low, high = (half.decode(half.encode(rng.normal(0, 1, shape) * size)) for _ in range(2))
+    low, high = (binary16.decode(binary16.encode(rng.normal(0, 1, shape) * size)) for _ in range(2))
     low, high = np.minimum(low, high), np.maximum(low, high)
     high = np.where(rng.random(shape) < 0.1, low, high)
     low = np.where((rng.random(shape) < 0.1) & (high >= 0), 0.0, low)
@@ -36,7 +36,7 @@ def points(rng, ends):
     low, high = ends
     finite = [np.clip(end, -65504, 65504) for end in ends]
     share = rng.choice([0.0, 1.0, rng.random()], low.shape)
-    inside = half.decode(half.encode(finite[0] + share * (finite[1] - finite[0])))
+    inside = binary16.decode(binary16.encode(finite[0] + share * (finite[1] - finite[0])))
     return np.clip(inside, low, high)
 
 
@@ -48,8 +48,8 @@ def test_steps_hold_for_all_points(bounds, op):
         x, y = intervals(rng, (50, 4)), intervals(rng, (50, 4))
         low, high = bounds._step(op, None, x, None if op is Op.V_RELU else y)
         for _ in range(10):
-            a, b = half.encode(points(rng, x)), half.encode(points(rng, y))
-            found = half.decode(half.relu(a) if op is Op.V_RELU else BINARY[op](a, b))
+            a, b = binary16.encode(points(rng, x)), binary16.encode(points(rng, y))
+            found = binary16.decode(binary16.relu(a) if op is Op.V_RELU else BINARY[op](a, b))
             assert ((low <= found) & (found <= high) | np.isnan(found)).all()
 
 
@@ -64,7 +64,7 @@ def test_blocks_hold_for_all_points(mode, rounding):
         ends, mants = _narrow(ROOMY, x, quant)
         for _ in range(5):
             noise = rng.integers(0, 1 << 16, (60, act.block)) if rounding is Rounding.STOCHASTIC else None
-            block = blocks.quantize(half.encode(points(rng, x)), act, mode, exp, rounding, noise)
+            block = blocks.quantize(binary16.encode(points(rng, x)), act, mode, exp, rounding, noise)
             values = np.ldexp(block.mant.astype(float), np.asarray(block.exp)[..., None])
             assert ((ends[0] <= values) & (values <= ends[1])).all(), trial
             assert ((mants[0] <= block.mant) & (block.mant <= mants[1])).all()
@@ -78,7 +78,7 @@ def test_tables_hold_for_all_points():
     x = intervals(rng, (200, 4))
     low, high = bounds._step(Op.V_TBL, slot, x, None)
     for _ in range(10):
-        bits = half.encode(points(rng, x))
-        found = half.decode(table.lookup(bits, bounds.memories.table, bounds.memories.slot(slot)).entries)
+        bits = binary16.encode(points(rng, x))
+        found = binary16.decode(table.lookup(bits, bounds.memories.table, bounds.memories.slot(slot)).entries)
         assert ((low <= found) & (found <= high)).all()
     assert (high > low).any()

@@ -5,7 +5,7 @@ import pytest
 
 import derive_runners
 import prove_parts
-from concord.golden import half
+from concord.golden import binary16
 from concord.prove import machines
 from concord.spec.presets import TINY
 from corner_programs import corner_program
@@ -31,7 +31,7 @@ def test_a_wrong_operation_is_noticed(backend, monkeypatch):
 
     def broken(name, attributes, *arrays):
         found = run(name, attributes, *arrays).copy()
-        found.reshape(-1)[5] = half.decode(half.encode(found.reshape(-1)[5:6]) ^ np.uint16(1))[0]
+        found.reshape(-1)[5] = binary16.decode(binary16.encode(found.reshape(-1)[5:6]) ^ np.uint16(1))[0]
         return found
 
     for name in OPERATIONS[backend]:

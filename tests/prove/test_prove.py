@@ -13,7 +13,7 @@ from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
 from concord.emulator import Memories, ReferenceMachine, kernels
-from concord.golden import half
+from concord.golden import binary16
 from concord.host import connect
 from concord.program.builder import ProgramBuilder
 from concord.prove import Subject, machines, prove, twins
@@ -229,10 +229,10 @@ def proof_layers(subject):
     return [layer["name"] for layer in subject.image.metadata["layers"]]
 
 
-def test_a_bit_of_the_host_s_half(residual, monkeypatch):
+def test_a_bit_of_the_host_s_conversion(residual, monkeypatch):
     """Conversions of the golden model are part of every other implementation."""
-    decode = half.decode
-    monkeypatch.setattr(half, "decode", lambda bits: decode(np.asarray(bits) ^ np.uint16(1)))
+    decode = binary16.decode
+    monkeypatch.setattr(binary16, "decode", lambda bits: decode(np.asarray(bits) ^ np.uint16(1)))
     assert prove(residual, samples=3, only=["numpy"]).count.different > 0
 
 

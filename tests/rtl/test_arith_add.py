@@ -1,20 +1,20 @@
 import numpy as np
 import pytest
 
-from concord.golden import half
-from concord_rtl.arith.half_add import HalfAdd
+from concord.golden import binary16
+from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.control import AddOp
 from halves import CORNERS, SUMS, check, halves, pairs, stream
 
 
 def compare(a, b, ops):
     """Run one operation per pair and compare value and flag with the golden model."""
-    dut = HalfAdd()
+    dut = Binary16Add()
     o, overflow = stream(dut, [(dut.a, a), (dut.b, b), (dut.op, ops)], [dut.o, dut.overflow], dut.LATENCY)
     want = np.select([ops == op.value for op in SUMS], [f(a, b) for f in SUMS.values()])
     check(o, want, a, b, ops)
     computed = np.isin(ops, [op.value for op in (AddOp.ADD, AddOp.SUB, AddOp.RSUB)])
-    check(overflow, half.overflowed(want.astype(np.uint16), a, b) & computed, a, b, ops)
+    check(overflow, binary16.overflowed(want.astype(np.uint16), a, b) & computed, a, b, ops)
 
 
 @pytest.mark.parametrize("op", [AddOp.ADD, AddOp.SUB, AddOp.RSUB])
@@ -46,4 +46,4 @@ def test_operations_change_every_cycle():
 def test_the_comparison_can_fail():
     a, b = pairs(np.random.default_rng(13), 200)
     with pytest.raises(AssertionError, match="of 200 differ"):
-        check(half.sub(a, b), half.rsub(a, b), a, b)
+        check(binary16.sub(a, b), binary16.rsub(a, b), a, b)

@@ -4,8 +4,8 @@ import pytest
 
 from concord.golden import accumulate, blocks
 from concord.spec.presets import ECP5_85F, TINY, UP5K
-from concord_rtl.arith.acc_to_half import AccToHalf
-from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.arith.acc_to_binary16 import AccToBinary16
+from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from halves import check, stream
 
 GRIDS = {
@@ -38,11 +38,11 @@ def sums(rng, config, count):
 
 
 @pytest.mark.parametrize("config", GRIDS.values(), ids=GRIDS.keys())
-def test_acc_to_half(config):
+def test_acc_to_binary16(config):
     acc = sums(np.random.default_rng(1), config, 4_000)
-    dut = AccToHalf(config)
+    dut = AccToBinary16(config)
     o, over, half_over = stream(dut, [(dut.acc, acc)], [dut.o, dut.acc_overflow, dut.half_overflow], dut.LATENCY)
-    want, want_over, want_half_over = accumulate.acc_to_half(np.array(acc, dtype=object), config)
+    want, want_over, want_half_over = accumulate.acc_to_binary16(np.array(acc, dtype=object), config)
     wide = [a & (1 << config.acc_bits) - 1 for a in acc]
     check(o, want, wide)
     check(over, want_over, wide)
@@ -52,12 +52,12 @@ def test_acc_to_half(config):
 @pytest.mark.parametrize(
     "config", [TINY, TINY.replace(act_mant=3), TINY.replace(act_mant=12, act_exp_min=-24)], ids=lambda c: c.act_mant
 )
-def test_narrow_to_half(config):
+def test_narrow_to_binary16(config):
     rng = np.random.default_rng(2)
     fmt = config.act
     q, e = (x.ravel() for x in np.meshgrid(range(-fmt.q_max, fmt.q_max + 1), range(fmt.exp_min, fmt.exp_max + 1)))
     chosen = rng.permutation(len(q))[:12_000]  # all of them for 8 bits
     q, e = q[chosen], e[chosen]
-    dut = NarrowToHalf(config)
+    dut = NarrowToBinary16(config)
     (o,) = stream(dut, [(dut.mant, q), (dut.exp, e)], [dut.o], dut.LATENCY)
-    check(o, blocks.to_half(q[:, None], e)[:, 0], q & 0xFFF, e & 0xFF)
+    check(o, blocks.to_binary16(q[:, None], e)[:, 0], q & 0xFFF, e & 0xFF)

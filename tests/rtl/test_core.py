@@ -7,7 +7,7 @@ import pytest
 
 from bench import simulate
 from concord.emulator import Memories, ReferenceMachine
-from concord.golden import half
+from concord.golden import binary16
 from concord.program.assembler import assemble
 from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
@@ -78,7 +78,7 @@ def test_flags_are_those_of_their_own_vectors(config):
     memories = Memories(config)
     words = assemble(text)
     memories.program[: len(words)] = words
-    memories.wide[:3] = half.encode(np.array([0.0, 60000.0, np.inf]))[:, None]
+    memories.wide[:3] = binary16.encode(np.array([0.0, 60000.0, np.inf]))[:, None]
     registers, after = execute(memories)
     want = memories.copy()
     ReferenceMachine(want).run()

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from bench import simulate
-from concord.golden import half, table
+from concord.golden import binary16, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import MFU_CTRL, Act, AddOp
 from concord_rtl.mfu import Mfu
@@ -39,14 +39,14 @@ def expected(entries, ctrl, x, f, g):
     over = np.zeros(len(x), dtype=bool)
     y = x
     if ctrl["mul"]:
-        y = half.mul(x, f)
-        over |= half.overflowed(y, x, f)
+        y = binary16.mul(x, f)
+        over |= binary16.overflowed(y, x, f)
     z = SUMS[ctrl["add"]](y, g)
     if ctrl["add"] in (AddOp.ADD, AddOp.SUB, AddOp.RSUB):
-        over |= half.overflowed(z, y, g)
+        over |= binary16.overflowed(z, y, g)
     wild = clamped = np.zeros(len(x), dtype=bool)
     if ctrl["act"] == Act.RELU:
-        z = half.relu(z)
+        z = binary16.relu(z)
     elif ctrl["act"] == Act.TABLE:
         z, wild, clamped = table.lookup(z, entries, SLOTS[ctrl["slot"]])
     return z, over, wild, clamped

@@ -8,7 +8,7 @@ import pytest
 
 import naive
 from bench import simulate
-from concord.golden.accumulate import acc_to_half, accumulate
+from concord.golden.accumulate import acc_to_binary16, accumulate
 from concord.spec.presets import ECP5_85F, TINY
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.vector_memory import VectorMemory
@@ -149,7 +149,7 @@ def expected(config, vectors):
     """What the converters make of accumulators: beats of (elements, flag, flag)."""
     beats = []
     for accs in vectors:
-        bits, acc_over, half_over = acc_to_half(accs, config)
+        bits, acc_over, half_over = acc_to_binary16(accs, config)
         lanes = range(0, config.native, config.mfu_lanes)
         beats.append(
             [

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from bench import simulate
-from concord.golden import half
-from concord.spec.formats import HALF_INF
+from concord.golden import binary16
+from concord.spec.formats import BINARY16_INF
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
 from concord_rtl.reduce import Reduce
@@ -16,7 +16,7 @@ CONFIGS = {
     "ecp5-85f": ECP5_85F,
     "eight lanes": ECP5_85F.replace(mfu_lanes=8),
 }
-MINUS_INF = np.uint16(0x8000 | HALF_INF)
+MINUS_INF = np.uint16(0x8000 | BINARY16_INF)
 
 
 def windows(rng, config, count):
@@ -31,7 +31,7 @@ def windows(rng, config, count):
         taps = int(rng.integers(1, 5))
         x = halves(rng, taps * config.native, corner=0.05 if rng.random() < 0.7 else 0.6).reshape(taps, -1)
         if rng.random() < 0.7:
-            x = np.where(half.is_nan(x), 0xC000, x).astype(np.uint16)
+            x = np.where(binary16.is_nan(x), 0xC000, x).astype(np.uint16)
         if mode == ReduceMode.PASS:
             for row in x:
                 launch(mode, row, emit=int(rng.integers(0, 2)))
@@ -43,7 +43,7 @@ def windows(rng, config, count):
             last = k == taps - 1 and mode == ReduceMode.MAX
             launch(mode, row, start=int(k == 0), skip=int(skip[k]), emit=int(last))
             if not skip[k]:
-                best = half.maximum(best, row)
+                best = binary16.maximum(best, row)
             if rng.random() < 0.1 and not last:  # a copy does not disturb a maximum in progress
                 launch(ReduceMode.PASS, row)
                 expected.append(row)
@@ -51,7 +51,7 @@ def windows(rng, config, count):
             launch(mode, halves(rng, config.native), emit=1)
             top = MINUS_INF
             for value in best:
-                top = half.maximum(top, value)
+                top = binary16.maximum(top, value)
             best = np.full(config.native, top)
         expected.append(best)
     return launched, expected

@@ -7,9 +7,9 @@ import pytest
 from amaranth.hdl import signed
 
 from bench import simulate
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.presets import UP5K
-from concord_rtl.arith.half_mul import HalfMul
+from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.control import AddOp
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.serial.counters import CounterBank
@@ -48,7 +48,7 @@ def compare(a, b, ops):
     o, overflow = add(a, b, ops)
     check(o, want, a, b, ops)
     sums = np.isin(ops, [op.value for op in (AddOp.ADD, AddOp.SUB, AddOp.RSUB)])
-    check(overflow, half.overflowed(want, a, b) & sums, a, b, ops)
+    check(overflow, binary16.overflowed(want, a, b) & sums, a, b, ops)
 
 
 def test_sums_on_the_grid_are_those_of_binary16():
@@ -75,7 +75,7 @@ def test_zeros_of_both_signs_on_the_grid():
 
 def test_a_product_of_held_factors_is_the_same():
     a, b = pairs(np.random.default_rng(2), 1_500)
-    dut, found = HalfMul(held=True), []
+    dut, found = Binary16Mul(held=True), []
 
     async def bench(ctx):
         for x, y in zip(a.tolist(), b.tolist(), strict=True):
@@ -86,7 +86,7 @@ def test_a_product_of_held_factors_is_the_same():
             found.append(ctx.get(dut.o))
 
     simulate(dut, bench, cycles=10 * len(a))
-    check(np.array(found, dtype=np.uint16), half.mul(a, b), a, b)
+    check(np.array(found, dtype=np.uint16), binary16.mul(a, b), a, b)
 
 
 def test_columns_are_written_alone():

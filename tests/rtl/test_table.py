@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from bench import simulate
-from concord.golden import half, table
+from concord.golden import binary16, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.shapes import shape_of
 from concord_rtl.table import TableBank
@@ -120,9 +120,9 @@ def near_the_ends(slot):
     """All binary16 patterns within a code of the ends, on both sides of the borders, and special ones."""
     every = np.arange(1 << 16, dtype=np.uint16)
     with np.errstate(all="ignore"):
-        codes = np.ldexp(half.decode(every), slot["scale"])
+        codes = np.ldexp(binary16.decode(every), slot["scale"])
     near = np.minimum(np.abs(codes - slot["low"]), np.abs(codes - slot["high"])) <= 1
-    return np.concatenate([every[near], half.encode([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504])])
+    return np.concatenate([every[near], binary16.encode([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504])])
 
 
 @pytest.mark.parametrize("held", [False, True])

@@ -68,7 +68,7 @@ def test_machines(depthwise, bits):
     memories = machine_of(config, CASES, depthwise)
     assert_machines_agree(memories)
     sums = [wanted(config, name) for name in CASES]
-    halves, over, _ = accumulate.acc_to_half(sums, config)
+    halves, over, _ = accumulate.acc_to_binary16(sums, config)
     assert memories.wide[: len(CASES), 0].tolist() == halves.tolist()
     assert all(over[k] for k, (_, side) in enumerate(CASES.values()) if side)
     flags = memories.flags[memories.flags != 0]

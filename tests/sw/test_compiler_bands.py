@@ -24,7 +24,7 @@ from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.model import compile_graph, in_one_piece
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
 from concord.graph.ir import Node
@@ -186,8 +186,8 @@ def test_a_narrow_vector_that_is_converted_again_is_the_same(exponent):
     values = np.concatenate([mant[:, None] * [2.0**e] * [[1.0, 0.5, -0.25, 0.0]] for e in range(-24, 9)])
     values = np.concatenate([values, np.random.default_rng(2).normal(0, 4, (4000, 4)), np.zeros((1, 4))])
     settings = {} if exponent is None else {"mode": ExponentMode.STATIC, "exp": exponent}
-    once = quantize(half.encode(values), act, **settings)
-    again = quantize(half.encode(dequantize(once.mant, once.exp)), act, **settings)
+    once = quantize(binary16.encode(values), act, **settings)
+    again = quantize(binary16.encode(dequantize(once.mant, once.exp)), act, **settings)
     np.testing.assert_array_equal(again.mant, once.mant)
     np.testing.assert_array_equal(again.exp, once.exp)
 

@@ -13,7 +13,7 @@ from concord.compiler.model import compile_graph
 from concord.functions import evaluate
 from concord.functions.segmented import Part
 from concord.functions.tables import standard_range
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
@@ -64,19 +64,19 @@ def test_parts_are_the_function_together(name, count):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_largest_entry_is_that_of_the_right_table(name):
     """For every binary16 number the tables cover: no input is off by more than half a step of the table behind it."""
-    every = half.decode(np.arange(0x7C00, dtype=np.uint16))
+    every = binary16.decode(np.arange(0x7C00, dtype=np.uint16))
     x = sample(powers((2000,), -18, 9))
     parts = divided(NAMES[name], x, 4, 512)
     stops = [part.stop for part in parts[:-1]]
     x = every[(every > 0) & (every >= (parts[0].low - 0.5) * 2.0 ** -parts[0].scale) & (every <= x[-1])]
     for part in parts[:-1]:  # half a step of the finer table around a border may be of either
         x = x[np.abs(x - part.stop) > 2.0**-part.scale / 2]
-    looked_up = [half.decode(activation_table((NAMES[name], part), ECP5_85F, 2).apply(half.encode(x))[0])
+    looked_up = [binary16.decode(activation_table((NAMES[name], part), ECP5_85F, 2).apply(binary16.encode(x))[0])
                  for part in parts]  # fmt: skip
     which = np.searchsorted(stops, x)
     nearest = np.choose(which, [part.nearest(x) for part in parts])
     with np.errstate(all="ignore"):
-        want = half.decode(half.encode(np.clip(evaluate(((name, {}),), nearest), -65504, 65504)))
+        want = binary16.decode(binary16.encode(np.clip(evaluate(((name, {}),), nearest), -65504, 65504)))
     np.testing.assert_array_equal(np.max(looked_up, axis=0), want)
     step = 2.0 ** -np.array([part.scale for part in parts])
     assert (np.abs(nearest - x) <= step[which] / 2).all()

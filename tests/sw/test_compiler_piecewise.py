@@ -5,14 +5,14 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.execute import run
 from concord.host import connect
 from concord.spec.presets import TINY
 from onnx_models import agrees, model, node, unary
 
 #: All finite numbers of both signs, a few of each size, and the largest.
-HALVES = half.decode(np.concatenate([np.arange(0, 0x7C00, 61), [0x7BFF], np.arange(0x8000, 0xFC00, 61), [0xFBFF]]))
+HALVES = binary16.decode(np.concatenate([np.arange(0, 0x7C00, 61), [0x7BFF], np.arange(0x8000, 0xFC00, 61), [0xFBFF]]))
 X = np.resize(HALVES, (-(-HALVES.size // 16), 16))
 
 

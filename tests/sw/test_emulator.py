@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator, Memories, ReferenceMachine, Run, product
-from concord.golden import half
+from concord.golden import binary16
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
@@ -32,7 +32,7 @@ def memories_with(text, config=TINY, seed=0):
 
 
 def halves(*values):
-    return half.encode(np.array(values))
+    return binary16.encode(np.array(values))
 
 
 # Hand-made ---------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_a_layer_by_hand(machine):
     sums = [(1 - 4 + 21 + 4) / 2, (3 - 8) / 2, (5 - 12 + 3 - 0.5) / 2, 1.0]
     assert memories.narrow_mant[0].tolist() == [32, -64, 96, 16]
     assert memories.narrow_exp[0] == -5
-    assert half.decode(memories.wide[2]).tolist() == [sums[0] + 0.5, 0.0, 0.0, 1.0]
+    assert binary16.decode(memories.wide[2]).tolist() == [sums[0] + 0.5, 0.0, 0.0, 1.0]
     assert memories.narrow_exp[2] == 3 - 6
     assert memories.narrow_mant[2].tolist() == [92, 0, 0, 8]
     assert run == Run(Trap.NONE, 0, dense_steps=2, depthwise_steps=0, chains=2, vectors=2)
@@ -90,13 +90,13 @@ def test_a_depthwise_window_by_hand(machine):
     memories.matrix_mant[:2, :, :] = [[[1, 2]] * 4, [[4, 99]] * 4]  # taps 1, 2 and 4, the last lane unused
     memories.matrix_exp[:2] = 0
     run = machine(memories).run()
-    assert half.decode(memories.wide[8:11]).tolist() == [
+    assert binary16.decode(memories.wide[8:11]).tolist() == [
         [2 + 40, 4 + 80, 6 + 120, 8 + 160],
         [1 + 20 - 20, 2 + 40 + 0, 3 + 60 + 20, 4 + 80 - 200],
         [10 - 10, 20 + 0, 30 + 10, 40 - 100],
     ]
-    assert half.decode(memories.wide[16:19]).tolist() == [[10, 20, 30, 40], [10, 20, 30, 40], [10, 20, 30, 40]]
-    assert half.decode(memories.wide[24:27]).tolist() == [[40] * 4] * 3
+    assert binary16.decode(memories.wide[16:19]).tolist() == [[10, 20, 30, 40], [10, 20, 30, 40], [10, 20, 30, 40]]
+    assert binary16.decode(memories.wide[24:27]).tolist() == [[40] * 4] * 3
     assert run == Run(Trap.NONE, 0, dense_steps=0, depthwise_steps=9, chains=3, vectors=9)
 
 
@@ -106,7 +106,7 @@ def test_vectors_see_what_earlier_ones_of_their_chain_wrote(machine):
     memories.program[: len(words)] = words
     memories.wide[0] = memories.wide[9] = halves(1, 2, 3, 4)
     machine(memories).run()
-    assert half.decode(memories.wide[5]).tolist() == [6, 12, 18, 24]
+    assert binary16.decode(memories.wide[5]).tolist() == [6, 12, 18, 24]
 
 
 def test_flags_stay_until_cleared(machine):
@@ -288,7 +288,7 @@ def test_maxima_of_negative_numbers_at_a_border(mem):
     memories.wide[8:16] &= 0xBFFF
     memories.narrow_mant[8:16] = -np.abs(memories.narrow_mant[8:16]) - (memories.narrow_mant[8:16] == 0)
     assert_machines_agree(memories)
-    assert (half.decode(memories.wide[40:44]) < 0).all()
+    assert (binary16.decode(memories.wide[40:44]) < 0).all()
 
 
 @pytest.mark.parametrize(

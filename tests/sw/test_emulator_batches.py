@@ -12,7 +12,7 @@ from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase
 from concord.emulator.workers import chunk, share
-from concord.golden import blocks, half
+from concord.golden import binary16, blocks
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image, Port
 from concord.program import Span
@@ -29,7 +29,7 @@ from program_gen import random_halves, random_memories, random_program
 def corners(rng, shape, wild):
     """binary16 numbers, the middles between two of them, what is next to those, and anything at all."""
     bits = random_halves(rng, shape, wild=False)
-    exact, above = half.decode(bits), half.decode(bits + 1)
+    exact, above = binary16.decode(bits), binary16.decode(bits + 1)
     ties = np.where(np.isfinite(above), (exact + above) / 2, exact)
     near = np.nextafter(ties, rng.choice([-np.inf, np.inf], shape))
     scaled = np.ldexp(rng.normal(size=shape), rng.integers(-30, 15, shape))
@@ -51,8 +51,8 @@ def test_numbers_are_rounded_and_converted_as_the_golden_model_does(config, wild
     for batch in (1, 7, 64, 100):
         x, y = (corners(rng, (batch, 8, 4), wild) for _ in range(2))
         wide, (mant, exp) = emulator.run_batch({}, spans, numbers={(Mem.WIDE, 3): x, (Mem.NARROW, 5): y}).outputs
-        want = blocks.quantize(half.encode(y), config.act)
-        assert np.array_equal(wide, half.encode(x))
+        want = blocks.quantize(binary16.encode(y), config.act)
+        assert np.array_equal(wide, binary16.encode(x))
         assert np.array_equal(mant, want.mant)
         assert np.array_equal(exp, want.exp)
 
@@ -104,7 +104,7 @@ def test_several_threads_work(monkeypatch):
     memories.program[:1] = assemble("halt")
     numbers = {(Mem.WIDE, 0): np.arange(400.0).reshape(100, 1, 4)}
     result = Emulator(memories, workers=2).run_batch({}, [Span(RegionId.WIDE, 0)], numbers=numbers)
-    assert np.array_equal(half.decode(result.outputs[0]), np.arange(400.0).reshape(100, 1, 4))
+    assert np.array_equal(binary16.decode(result.outputs[0]), np.arange(400.0).reshape(100, 1, 4))
     assert len(seen) == 2
 
 
@@ -214,7 +214,7 @@ def test_batches_go_on_from_the_last_sample_of_the_one_before(first):
     with EmulatedDevice(TINY) as device:
         device.load(image)
         got = [device.run({"x": values}, pc=pc)["y"] for values, pc in zip(x, (first, 4, 4), strict=True)]
-        left = half.decode(TINY.wide_word.unpack(device.read("wide", 1)[0])["elem"])
+        left = binary16.decode(TINY.wide_word.unpack(device.read("wide", 1)[0])["elem"])
     state = np.zeros(4)
     for values, pc, y in zip(x, (first, 4, 4), got, strict=True):
         want = np.maximum(values, 0) if pc == 0 else state + values  # each sample from the same memories
@@ -238,7 +238,7 @@ def test_an_input_may_lie_where_the_program_writes(monkeypatch):
         for values in x:
             assert np.array_equal(device.run({"x": values})["y"], np.maximum(2 * values, 0))
         assert runs == []
-        left = half.decode(TINY.wide_word.unpack(device.read("wide", 0)[0])["elem"])
+        left = binary16.decode(TINY.wide_word.unpack(device.read("wide", 0)[0])["elem"])
     assert np.array_equal(left, 2 * x[-1, -1]) and len(runs) == 1
 
 

@@ -17,7 +17,7 @@ from concord.emulator.kernels import (
     relu,
     round_sums,
 )
-from concord.golden import accumulate, blocks, half, table
+from concord.golden import accumulate, binary16, blocks, table
 from concord.program import Quant
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import Op
@@ -28,7 +28,7 @@ NAN = 0x7E00
 
 
 def canonical(bits):
-    return np.where(half.is_nan(bits), np.uint16(NAN), bits)
+    return np.where(binary16.is_nan(bits), np.uint16(NAN), bits)
 
 
 def patterns(rng, shape, k):
@@ -47,7 +47,7 @@ def test_every_pattern_survives_decoding_and_encoding():
     assert np.array_equal(encode(decode(every)), every)
     with np.errstate(all="ignore"):
         values = DECODED.astype(np.float64)
-    assert np.array_equal(values, half.decode(every), equal_nan=True)
+    assert np.array_equal(values, binary16.decode(every), equal_nan=True)
 
 
 @pytest.mark.parametrize("op", BINARY, ids=lambda op: op.name)
@@ -59,7 +59,7 @@ def test_operations_round_once(op):
         with np.errstate(all="ignore"):
             flags = binary(op, decode(a), decode(b), out, pool)
         want = BINARY[op](a, b)
-        over = op not in (Op.VV_MAX, Op.VV_MIN) and half.overflowed(want, a, b).any()
+        over = op not in (Op.VV_MAX, Op.VV_MIN) and binary16.overflowed(want, a, b).any()
         assert np.array_equal(encode(out), want)
         assert flags == over << Flag.HALF_OVERFLOW
 
@@ -83,7 +83,7 @@ def test_relu():
     out = np.empty(every.shape, dtype=np.float32)
     with np.errstate(all="ignore"):
         relu(decode(every), out)
-    assert np.array_equal(encode(out), half.relu(every))
+    assert np.array_equal(encode(out), binary16.relu(every))
 
 
 def test_sums_round_once():
@@ -94,7 +94,7 @@ def test_sums_round_once():
         grid[:, :, ::3][..., :1365] = grid[:, :, ::3][..., :1365] >> drop << drop  # ties
         out = np.empty(grid.shape, dtype=np.float32)
         flags = round_sums(np.ldexp(grid.astype(np.float64), -30), out, pool)
-        want, _, over = accumulate.acc_to_half(grid, (54, 30))
+        want, _, over = accumulate.acc_to_binary16(grid, (54, 30))
         assert np.array_equal(encode(out), want)
         assert flags == bool(over.any()) << Flag.HALF_OVERFLOW
     zeros = np.full((1, 4, 8), -0.0)
@@ -181,11 +181,11 @@ def test_flags_of_tables(settled):
     """Few numbers at a time, near the ends: half-way cases, both signs of zero, infinities and NaNs among them."""
     rng, pool, seen = np.random.default_rng(10), Pool(), set()
     entries = random_halves(rng, (64,), wild=False)
-    special = half.encode([0.0, -0.0, np.inf, -np.inf, np.nan])
+    special = binary16.encode([0.0, -0.0, np.inf, -np.inf, np.nan])
     for low, high, scale in [(-8, 7, 1), (0, 15, 0), (3, 40, -2), (-20, -5, 6)]:
         slot = descriptor(low, high, -low, scale, settled)
         near = np.ldexp(rng.integers(4 * low - 9, 4 * high + 10, (300, 1, 4, 1)) / 4, -scale)
-        for numbers in half.encode(near):
+        for numbers in binary16.encode(near):
             numbers = np.where(rng.random(numbers.shape) < 0.02, rng.choice(special, numbers.shape), numbers)
             out = np.empty(numbers.shape, dtype=np.float32)
             with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from concord.emulator import Emulator, Memories, ReferenceMachine, product
-from concord.golden import half
+from concord.golden import binary16
 from concord.program import Span
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag
@@ -58,7 +58,7 @@ def machine_with_ones(program):
 def sums(memories, mant, exp):
     """Results ``[batch, N]`` of the emulator, as numbers."""
     batch = Emulator(memories, workers=1).run_batch({}, [Span(RegionId.WIDE, 0)], narrow={0: (mant, exp)})
-    return half.decode(batch.outputs[0][:, 0])
+    return binary16.decode(batch.outputs[0][:, 0])
 
 
 def reference(memories, mant, exp):
@@ -68,7 +68,7 @@ def reference(memories, mant, exp):
         single = memories.copy()
         single.narrow_mant[: codes.shape[0]], single.narrow_exp[: codes.shape[0]] = codes, exponents
         ReferenceMachine(single).run()
-        found.append(half.decode(single.wide[0]))
+        found.append(binary16.decode(single.wide[0]))
     return np.array(found)
 
 
@@ -187,7 +187,7 @@ def judged(memories, mant, exp):
     batch = Emulator(memories, workers=1)
     found = batch.run_batch({}, [Span(RegionId.WIDE, 0)], narrow={0: (mant[None], exp[None])}).outputs[0]
     assert np.array_equal(found[0, 0], single.wide[0])
-    return half.decode(single.wide[0]), int(single.flag_union())
+    return binary16.decode(single.wide[0]), int(single.flag_union())
 
 
 @pytest.mark.parametrize("top", range(-17, -8))

@@ -8,7 +8,7 @@ import pytest
 from compiled_nets import ROOMY, attention, gru, residual
 from concord.compiler.model import compile_graph
 from concord.emulator import Emulator, ReferenceMachine
-from concord.golden import half
+from concord.golden import binary16
 from concord.host import connect
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
@@ -31,16 +31,16 @@ def test_rows_of_a_group_read_their_source_before_any_of_them_writes(machine, co
     memories = feedback_memories(config, FEEDBACK)
     machine(memories).run()
     # Rows 0 and 1 are 2 and 3 times the vector 1, 2, 3, 4 that was there; row 0 then takes its place.
-    assert half.decode(memories.wide[4:6]).tolist() == [[2, 4, 6, 8], [3, 6, 9, 12]]
+    assert binary16.decode(memories.wide[4:6]).tolist() == [[2, 4, 6, 8], [3, 6, 9, 12]]
     assert memories.narrow_mant[2, 3] * 2.0 ** memories.narrow_exp[2] == 8
 
 
 @pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
 def test_operands_of_a_group_have_seen_the_row_before(machine, config):
     memories = feedback_memories(config, SOURCE_AND_OPERAND)
-    memories.wide[8] = half.encode([100.0] * 4)
+    memories.wide[8] = binary16.encode([100.0] * 4)
     machine(memories).run()
-    assert half.decode(memories.wide[9:11]).tolist() == [[100 + f * x for x in (1, 2, 3, 4)] for f in (2, 2 + 3)]
+    assert binary16.decode(memories.wide[9:11]).tolist() == [[100 + f * x for x in (1, 2, 3, 4)] for f in (2, 2 + 3)]
 
 
 @pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])
@@ -49,7 +49,7 @@ def test_the_last_row_of_a_group_reads_what_another_group_has_written(machine, c
     text = f"set_shape rows={rows}\nv_rd narrow, 2\nmv_mul 0\nvv_add 20, row=1\nv_wr wide, {19 + rows}, row=1\nhalt"
     memories = feedback_memories(config, text)
     machine(memories).run()
-    first, last = half.decode(memories.wide[[19 + rows, 18 + 2 * rows]]).tolist()
+    first, last = binary16.decode(memories.wide[[19 + rows, 18 + 2 * rows]]).tolist()
     assert first == [2, 4, 6, 8] and last == [(rows + 1 + 2) * x for x in (1, 2, 3, 4)]
 
 
@@ -57,7 +57,7 @@ def test_the_last_row_of_a_group_reads_what_another_group_has_written(machine, c
 def test_a_group_reads_the_source_of_its_first_row(machine, config):
     memories = feedback_memories(config, STRIDE)
     machine(memories).run()
-    for row, values in enumerate(half.decode(memories.wide[16:24]).tolist()):
+    for row, values in enumerate(binary16.decode(memories.wide[16:24]).tolist()):
         k = row // config.engines * config.engines + 1
         assert values == [(row + 2) * k * x for x in (1, 2, 3, 4)]
 
@@ -67,7 +67,7 @@ def test_the_next_group_reads_what_the_one_before_has_written():
     memories = feedback_memories(ENGINES[0], text)
     twin = memories.copy()
     ReferenceMachine(memories).run()
-    assert half.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (2, 3, 12, 15)]
+    assert binary16.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (2, 3, 12, 15)]
     Emulator(twin).run()
     assert twin.differences(memories) == []
 
@@ -80,7 +80,7 @@ def test_only_dense_products_have_groups(machine, config, product):
     memories = feedback_memories(config, text)
     memories.narrow_mant[2] = [1, 0, 0, 0]
     memories.matrix_mant[:, :, 0] = 1
-    memories.wide[40] = half.encode([1.0, 0.0, 0.0, 0.0])
+    memories.wide[40] = binary16.encode([1.0, 0.0, 0.0, 0.0])
     machine(memories).run()
     exact = memories.narrow_mant[2:8, 0] * 2.0 ** memories.narrow_exp[2:8]
     assert exact.tolist() == [1, 2, 3, 4, 5, 6]

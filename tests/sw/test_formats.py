@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec import formats
 from concord.spec.formats import MXINT8, BlockFormat
 
@@ -38,10 +38,10 @@ def test_layout_of_a_block():
 
 def test_constants_of_binary16_agree_with_numpy():
     info = np.finfo(np.float16)
-    assert formats.HALF_MAX == info.max and half.decode(formats.HALF_MAX_BITS) == info.max
-    assert np.isinf(half.decode(formats.HALF_INF)) and np.isnan(half.decode(formats.HALF_NAN))
-    assert formats.HALF_EXP_MIN == info.minexp and formats.HALF_EXP_MAX == info.maxexp - 1
-    assert formats.HALF_PRECISION == info.nmant + 1 and formats.HALF_WIDTH == info.bits
+    assert formats.BINARY16_MAX == info.max and binary16.decode(formats.BINARY16_MAX_BITS) == info.max
+    assert np.isinf(binary16.decode(formats.BINARY16_INF)) and np.isnan(binary16.decode(formats.BINARY16_NAN))
+    assert formats.BINARY16_EXP_MIN == info.minexp and formats.BINARY16_EXP_MAX == info.maxexp - 1
+    assert formats.BINARY16_PRECISION == info.nmant + 1 and formats.BINARY16_WIDTH == info.bits
 
 
 def test_mxint8_covers_the_scale_byte():

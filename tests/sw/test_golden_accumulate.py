@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import naive
-from concord.golden import half
-from concord.golden.accumulate import acc_to_half, accumulate, round_grid, saturate
+from concord.golden import binary16
+from concord.golden.accumulate import acc_to_binary16, accumulate, round_grid, saturate
 from concord.spec.presets import ECP5_85F, PRESETS, TINY
 
 #: Sums of some 70 bits: just too many for int64.
@@ -82,8 +82,8 @@ def test_float64_matrix_product_gives_the_same_bits():
     xe, we = np.clip(xe, -9, -3), np.clip(we, -9, -4)
     x = np.ldexp(xm.astype(float), xe[..., None]).reshape(9, -1)
     w = np.ldexp(wm.astype(float), we[..., None]).reshape(8, -1)
-    bits, _, _ = acc_to_half(accumulate(xm, xe, wm, we, config.acc_frac), config)
-    assert np.array_equal(bits, half.encode(x @ w.T))
+    bits, _, _ = acc_to_binary16(accumulate(xm, xe, wm, we, config.acc_frac), config)
+    assert np.array_equal(bits, binary16.encode(x @ w.T))
 
 
 def test_below_the_grid_is_refused():
@@ -110,34 +110,34 @@ def test_rounding_and_saturation(width, frac):
     low, high = -(1 << width - 1), (1 << width - 1) - 1
     want = [naive.nearest(min(max(s, low), high) * naive.power(-frac), negative_zero=False) for s in sums]
     over = [not low <= s <= high for s in sums]
-    bits, acc_overflow, half_overflow = acc_to_half(np.array(sums, dtype=object), (width, frac))
+    bits, acc_overflow, half_overflow = acc_to_binary16(np.array(sums, dtype=object), (width, frac))
     assert bits.tolist() == want
     assert acc_overflow.tolist() == over and any(over)
     assert half_overflow.tolist() == [b & 0x7FFF == naive.INF for b in want]
     small = [k for k, s in enumerate(sums) if -(1 << 63) <= s < 1 << 63]
     assert len(small) > 100
-    again = acc_to_half(np.array([sums[k] for k in small], dtype=np.int64), (width, frac))
+    again = acc_to_binary16(np.array([sums[k] for k in small], dtype=np.int64), (width, frac))
     for got, whole in zip(again, (bits, acc_overflow, half_overflow), strict=True):
         assert np.array_equal(got, whole[small])
 
 
 def test_int64_extremes():
     ends = np.array([-(1 << 63), (1 << 63) - 1, -(1 << 63) + 1])
-    assert half.decode(round_grid(ends, 55)).tolist() == [-256, 256, -256]
+    assert binary16.decode(round_grid(ends, 55)).tolist() == [-256, 256, -256]
     limited, over = saturate(ends, 65)
     assert np.array_equal(limited, ends) and not over.any()
 
 
 def test_zero_is_positive_and_negative_underflow_is_not():
-    bits, acc_overflow, half_overflow = acc_to_half(np.array([0, -1, 1]), TINY)
+    bits, acc_overflow, half_overflow = acc_to_binary16(np.array([0, -1, 1]), TINY)
     assert bits.tolist() == [0, 0x8000, 0] and not acc_overflow.any() and not half_overflow.any()
 
 
 def test_one_rounding_only():
     """A sum just above a tie: through float32 it would become the tie and round down."""
     acc = (1 << 40) + (1 << 29) + 1
-    assert acc_to_half(acc, (48, 30))[0] == half.encode(1024.0) + 1
-    assert half.encode(np.float64(np.float32(acc * 2.0**-30))) == half.encode(1024.0)
+    assert acc_to_binary16(acc, (48, 30))[0] == binary16.encode(1024.0) + 1
+    assert binary16.encode(np.float64(np.float32(acc * 2.0**-30))) == binary16.encode(1024.0)
 
 
 @pytest.mark.parametrize("frac", [20, 55])
@@ -164,7 +164,7 @@ def test_sums_go_to_python_integers_before_int64_overflows():
 
 
 def test_flags_are_per_element():
-    bits, acc_overflow, half_overflow = acc_to_half(np.array([1 << 46, 1 << 47, -(1 << 47)]), (48, 30))
+    bits, acc_overflow, half_overflow = acc_to_binary16(np.array([1 << 46, 1 << 47, -(1 << 47)]), (48, 30))
     assert acc_overflow.tolist() == [False, True, False]
     assert half_overflow.tolist() == [True, True, True]
     assert bits.tolist() == [0x7C00, 0x7C00, 0xFC00]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive
-from concord.golden import blocks, half
+from concord.golden import binary16, blocks
 from concord.spec.formats import MXINT8, BlockFormat, ExponentMode, Rounding
 from concord.spec.presets import PRESETS
 
@@ -68,14 +68,14 @@ def test_static_exponent(exp, rounding):
 
 
 def test_static_exponents_may_differ_per_block():
-    fmt, bits = fmt_of(8, 2), half.encode([[1.0, 2.0], [1.0, 2.0]])
+    fmt, bits = fmt_of(8, 2), binary16.encode([[1.0, 2.0], [1.0, 2.0]])
     got = blocks.quantize(bits, fmt, ExponentMode.STATIC, [-5, -6])
     assert got.mant.tolist() == [[32, 64], [64, 127]] and got.saturated.tolist() == [False, True]
 
 
 def test_greatest_exponent_of_a_foreign_format_saturates_with_a_flag():
     fmt = BlockFormat(8, 2, -15, 0)
-    got = blocks.quantize(half.encode([[127.0, -1.0], [128.0, -1.0], [65504.0, 0.0]]), fmt)
+    got = blocks.quantize(binary16.encode([[127.0, -1.0], [128.0, -1.0], [65504.0, 0.0]]), fmt)
     assert got.exp.tolist() == [0, 0, 0]
     assert got.mant.tolist() == [[127, -1], [127, -1], [127, 0]]
     assert got.saturated.tolist() == [False, True, True]
@@ -85,13 +85,13 @@ def test_greatest_exponent_of_a_foreign_format_saturates_with_a_flag():
 def test_the_greatest_mantissa_itself_is_no_saturation(sign):
     """With a static exponent: up to what rounds to it."""
     values = sign * np.array([[126.0, 0], [127.0, 0], [127.25, 0], [127.5, 0], [128.0, 0]])
-    got = blocks.quantize(half.encode(values), fmt_of(8, 2), ExponentMode.STATIC, 0)
+    got = blocks.quantize(binary16.encode(values), fmt_of(8, 2), ExponentMode.STATIC, 0)
     assert got.mant[:, 0].tolist() == [sign * q for q in (126, 127, 127, 127, 127)]
     assert got.saturated.tolist() == [False, False, False, True, True]
 
 
 def test_ordinary_saturation_is_not_flagged():
-    got = blocks.quantize(half.encode([[0.9995, 0.25]]), fmt_of(8, 2))
+    got = blocks.quantize(binary16.encode([[0.9995, 0.25]]), fmt_of(8, 2))
     assert got.exp == [-7] and got.mant.tolist() == [[127, 32]] and not got.saturated.any()
 
 
@@ -114,10 +114,10 @@ def test_noise_continues():
 
 
 def test_stochastic_rounding_is_unbiased():
-    x = half.encode(np.full((4000, 4), 1 + 1 / 3))
+    x = binary16.encode(np.full((4000, 4), 1 + 1 / 3))
     got = blocks.quantize(x, fmt_of(4, 4), rounding=Rounding.STOCHASTIC, noise=blocks.noise(4, 4000))
     mean = blocks.dequantize(got.mant, got.exp).mean()
-    assert abs(mean - half.decode(x[0, 0])) < 0.005
+    assert abs(mean - binary16.decode(x[0, 0])) < 0.005
 
 
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
@@ -126,8 +126,8 @@ def test_every_code_of_a_configuration_is_a_binary16_number(config):
     mant = np.resize(codes, (-(-len(codes) // config.native), config.native))
     for exp in range(config.act.exp_min, config.act.exp_max + 1):
         exps = np.full(len(mant), exp)
-        assert np.array_equal(half.decode(blocks.to_half(mant, exps)), blocks.dequantize(mant, exps))
-    assert not np.any(blocks.to_half(np.zeros((1, config.native), dtype=int), [3]))
+        assert np.array_equal(binary16.decode(blocks.to_binary16(mant, exps)), blocks.dequantize(mant, exps))
+    assert not np.any(blocks.to_binary16(np.zeros((1, config.native), dtype=int), [3]))
 
 
 @pytest.mark.parametrize("mant", [3, 8, 12])
@@ -135,10 +135,10 @@ def test_every_code_of_a_configuration_is_a_binary16_number(config):
 def test_float_and_binary16_inputs_agree(mant, rounding):
     fmt = fmt_of(mant, 4)
     bits = np.array(naive.sample(4 * 3000, seed=5), dtype=np.uint16)
-    bits = bits[half.is_finite(bits)]
+    bits = bits[binary16.is_finite(bits)]
     bits = bits[: len(bits) // 4 * 4].reshape(-1, 4)
     want = blocks.quantize(bits, fmt, rounding=rounding)
-    got = blocks.quantize_float(half.decode(bits), fmt, rounding)
+    got = blocks.quantize_float(binary16.decode(bits), fmt, rounding)
     assert np.array_equal(got.mant, want.mant) and np.array_equal(got.exp, want.exp)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import naive
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.table import index, lookup
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
@@ -36,9 +36,9 @@ def test_index_of_every_pattern(low, high, scale):
 
 
 def test_ties_of_both_signs():
-    x = half.encode([0.5, 1.5, 2.5, -0.5, -1.5, -2.5])
+    x = binary16.encode([0.5, 1.5, 2.5, -0.5, -1.5, -2.5])
     assert index(x, -8, 7, 0)[0].tolist() == [0, 2, 2, 0, -2, -2]
-    assert Fraction(5, 2) == naive.value(half.encode(2.5).item())
+    assert Fraction(5, 2) == naive.value(binary16.encode(2.5).item())
 
 
 def test_specials():
@@ -52,7 +52,7 @@ def test_specials():
 def test_lookup_adds_the_offset():
     memory = np.arange(100, 164, dtype=np.uint16)
     slot = {"low": -8, "high": 7, "offset": 24, "scale": 1, "settled_low": 0, "settled_high": 0}
-    got = lookup(half.encode([-9.0, -4.0, 0.0, 0.26, 3.5, 99.0]), memory, slot)
+    got = lookup(binary16.encode([-9.0, -4.0, 0.0, 0.26, 3.5, 99.0]), memory, slot)
     assert got.entries.tolist() == [116, 116, 124, 125, 131, 131] and not got.nonfinite.any()
 
 
@@ -60,7 +60,7 @@ def test_lookup_adds_the_offset():
 @pytest.mark.parametrize("high", [0, 1])
 def test_what_is_clamped_at_an_end_that_is_not_settled(low, high):
     slot = {"low": -8, "high": 7, "offset": 8, "scale": 1, "settled_low": low, "settled_high": high}
-    x = half.encode([-np.inf, -9.0, -4.25, -4.3, -4.0, 0.0, 3.5, 3.74, 3.75, 99.0, np.inf, np.nan])
+    x = binary16.encode([-np.inf, -9.0, -4.25, -4.3, -4.0, 0.0, 3.5, 3.74, 3.75, 99.0, np.inf, np.nan])
     got = lookup(x, np.zeros(16, dtype=np.uint16), slot)
     under, over = not low, not high
     assert got.clamped.tolist() == [under, under, False, under, *[False] * 4, over, over, over, False]

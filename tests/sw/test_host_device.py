@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.host import DeviceError, TrapError, connect
 from concord.host.errors import BadRegionError
 from concord.host.tensors import check_batch
@@ -77,8 +77,8 @@ def test_the_greatest_input_is_the_one_that_rounds_to_a_number(sign):
     """Half an ulp beyond 65504 is an infinity."""
     least = 65520.0
     batch, _ = check_batch([SCALAR], {"s": [sign * np.nextafter(least, 0)]})
-    assert np.isfinite(half.decode(half.encode(batch["s"]))).all()
-    assert np.isinf(half.decode(half.encode(sign * least)))
+    assert np.isfinite(binary16.decode(binary16.encode(batch["s"]))).all()
+    assert np.isinf(binary16.decode(binary16.encode(sign * least)))
     with pytest.raises(ValueError, match="must hold finite numbers"):
         check_batch([SCALAR], {"s": [sign * least]})
 

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
 from concord.image import (
     Image,
@@ -52,11 +52,11 @@ def test_ports_encode_and_decode(region):
     values = np.random.default_rng(6).normal(size=(3, 6))
     words = port.encode(values, TINY)
     got = port.decode(words, TINY)
-    rounded = half.encode(values)
+    rounded = binary16.encode(values)
     padded = np.pad(rounded, ((0, 0), (0, 2))).reshape(-1, 4)
     blocks = quantize(padded, TINY.act)
     want = {
-        RegionId.WIDE: half.decode(rounded),
+        RegionId.WIDE: binary16.decode(rounded),
         RegionId.NARROW: dequantize(blocks.mant, blocks.exp).reshape(3, 8)[:, :6],
     }
     assert got.dtype == np.float32 and np.array_equal(got, want[region])

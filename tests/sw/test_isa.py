@@ -176,9 +176,9 @@ def test_indices_follow_the_loops_of_the_definition():
             tap, group = 3 * ky + kx, r // 2
             assert sources[o, i, r, tap, c] == (5 + 2 * group * 7 + i - 3 * o + 9 * ky - 2 * kx + c) % 2**14
             assert inside[o, i, tap] == (0 <= -1 + o + ky < 3 and 0 <= -2 + 3 * i + 2 * kx < 4)
-            for half in range(config.steps):
-                want = 16 + (((group * 2 + ky) * 3 + kx) * 2 + c) * config.steps + half
-                assert matrix[group, tap, c, half] == want
+            for part in range(config.steps):
+                want = 16 + (((group * 2 + ky) * 3 + kx) * 2 + c) * config.steps + part
+                assert matrix[group, tap, c, part] == want
     assert chain.dense_steps(config) == 2 * 4 * 2 * 6 * 2 * 2
     assert chain.depthwise_steps() == 0
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import naive
-from concord.golden import half
-from concord.golden.accumulate import acc_to_half
-from concord.golden.blocks import dequantize, noise, quantize, quantize_float, to_half
+from concord.golden import binary16
+from concord.golden.accumulate import acc_to_binary16
+from concord.golden.blocks import dequantize, noise, quantize, quantize_float, to_binary16
 from concord.golden.table import index
 from concord.image import Image, ImageError, Segment, pack_matrix, pack_vectors
 from concord.image.packing import quantize_matrix
@@ -20,7 +20,7 @@ POWERS = range(-14, 16)
 
 def one(value, beside=0.0, fmt=ACT, **rules):
     """Quantise a block that holds ``value``, ``beside`` and zeros."""
-    return quantize(half.encode([value, beside] + [0.0] * (fmt.block - 2)), fmt, **rules)
+    return quantize(binary16.encode([value, beside] + [0.0] * (fmt.block - 2)), fmt, **rules)
 
 
 def test_a_block_never_straddles_rows():
@@ -34,7 +34,7 @@ def test_a_block_never_straddles_rows():
     assert np.all(b.exp[3] > a.exp[3])
     # The same for vectors: the second row begins in a native vector of its own.
     words = pack_vectors(np.arange(1.0, 11.0).reshape(2, 5), TINY)
-    assert half.decode(TINY.wide_word.unpack(words[2])["elem"]).tolist() == [6, 7, 8, 9]
+    assert binary16.decode(TINY.wide_word.unpack(words[2])["elem"]).tolist() == [6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -53,7 +53,7 @@ def test_the_exponent_of_a_power_of_two_is_not_off_by_one(sign):
 def test_the_exponent_is_taken_before_rounding():
     """Just below a power of two the mantissa saturates; the exponent does not move up."""
     for k in POWERS:
-        below = half.decode(half.encode(2.0**k) - np.uint16(1))
+        below = binary16.decode(binary16.encode(2.0**k) - np.uint16(1))
         got = one(below)
         if got.exp > ACT.exp_min:
             assert got.exp == k - 1 - 6 and got.mant[0] == 127
@@ -80,7 +80,7 @@ def test_requantising_a_quantised_block_changes_nothing(rounding):
         bits = np.where(rng.random((2000, 1)) < 0.3, bits & 0x83FF, bits).astype(np.uint16)
         once = quantize(bits, config.act, rounding=rounding, noise=random)
         for again in (ExponentMode.DYNAMIC, ExponentMode.STATIC):
-            wide = to_half(once.mant, once.exp)
+            wide = to_binary16(once.mant, once.exp)
             twice = quantize(wide, config.act, again, once.exp, rounding, random[::-1])
             assert np.array_equal(twice.mant, once.mant)
             assert np.array_equal(twice.exp, np.where(once.mant.any(axis=-1), once.exp, twice.exp))
@@ -91,23 +91,23 @@ def test_requantising_a_quantised_block_changes_nothing(rounding):
 def test_negative_halves_round_like_positive_ones(rounding):
     """Roundings act on magnitudes: what is not symmetric in one of model and RTL makes them disagree."""
     halves = np.arange(64, 127) + 0.5
-    blocks = half.encode(np.stack([np.full(63, 100.0), halves, -halves, np.zeros(63)], axis=-1))
+    blocks = binary16.encode(np.stack([np.full(63, 100.0), halves, -halves, np.zeros(63)], axis=-1))
     got = quantize(blocks, TINY.act, rounding=rounding, noise=np.full(blocks.shape, 0x8000))
     assert np.array_equal(got.mant[:, 1], -got.mant[:, 2])
     up = {Rounding.NEAREST_EVEN: np.arange(64, 127) % 2, Rounding.NEAREST_AWAY: 1, Rounding.STOCHASTIC: 1}[rounding]
     assert np.array_equal(got.mant[:, 1], np.arange(64, 127) + up)
-    weights = quantize_float(half.decode(blocks), TINY.wgt, rounding, np.full(blocks.shape, 0x8000))
+    weights = quantize_float(binary16.decode(blocks), TINY.wgt, rounding, np.full(blocks.shape, 0x8000))
     assert np.array_equal(weights.mant, got.mant)
 
 
 def test_negative_halves_in_tables_and_sums():
-    codes = index(half.encode([-0.5, -1.5, -2.5, 0.5, 1.5, 2.5]), -8, 7, 0).code
+    codes = index(binary16.encode([-0.5, -1.5, -2.5, 0.5, 1.5, 2.5]), -8, 7, 0).code
     assert codes.tolist() == [0, -2, -2, 0, 2, 2]
     sums = np.array([(2048 + 2 * k + 1) << 20 for k in range(4)])
-    up, _, _ = acc_to_half(sums, (48, 20))
-    down, _, _ = acc_to_half(-sums, (48, 20))
+    up, _, _ = acc_to_binary16(sums, (48, 20))
+    down, _, _ = acc_to_binary16(-sums, (48, 20))
     assert np.array_equal(up | 0x8000, down)
-    assert half.decode(up).tolist() == [2048, 2052, 2052, 2056]
+    assert binary16.decode(up).tolist() == [2048, 2052, 2052, 2056]
 
 
 def test_a_corrupted_golden_file_does_not_pass(tmp_path):
@@ -134,5 +134,5 @@ def test_a_wrong_result_is_noticed_by_every_comparison_here():
     off = got.mant.copy()
     off[1] += 1
     assert not np.array_equal(off, got.mant)
-    assert not np.array_equal(to_half(off, got.exp), to_half(got.mant, got.exp))
-    assert not np.array_equal(to_half(got.mant, got.exp + 1), to_half(got.mant, got.exp))
+    assert not np.array_equal(to_binary16(off, got.exp), to_binary16(got.mant, got.exp))
+    assert not np.array_equal(to_binary16(got.mant, got.exp + 1), to_binary16(got.mant, got.exp))

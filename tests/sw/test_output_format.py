@@ -16,7 +16,7 @@ from concord.spec.memmap import RegionId
         ([], RegionId.WIDE),
         (["narrow"], RegionId.NARROW),
         (["y=narrow"], RegionId.NARROW),
-        (["narrow", "y=half"], RegionId.WIDE),
+        (["narrow", "y=binary16"], RegionId.WIDE),
     ],
 )
 def test_results_are_as_narrow_as_asked_for(tmp_path, options, region):
@@ -43,5 +43,5 @@ def test_results_are_as_narrow_as_asked_for(tmp_path, options, region):
 def test_other_formats_are_refused(tmp_path, option):
     two_products(tmp_path)
     code, output = run("compile", tmp_path / "net.onnx", "--output-format", option, "-o", tmp_path / "net")
-    wanted = f"output-format must be half, narrow, or one of them for one of y, not '{option}'"
+    wanted = f"output-format must be binary16, narrow, or one of them for one of y, not '{option}'"
     assert code == 1 and wanted in re.sub(r"\s+", " ", output)

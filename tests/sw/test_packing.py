@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize_float
 from concord.image import Port, pack_depthwise, pack_matrix, pack_vectors
 from concord.image.packing import depthwise_words, matrix_words
@@ -121,7 +121,7 @@ def test_weight_errors():
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (5,), (3, 4), (2, 3, 9)])
 @pytest.mark.parametrize("config", [TINY, ECP5_85F], ids=["tiny", "ecp5-85f"])
 def test_vectors_are_padded_and_come_back(config, shape):
-    values = half.decode(half.encode(np.random.default_rng(5).normal(size=shape)))
+    values = binary16.decode(binary16.encode(np.random.default_rng(5).normal(size=shape)))
     words = pack_vectors(values, config)
     port = Port("x", RegionId.WIDE, 0, shape)
     assert np.array_equal(port.decode(words, config), values)

@@ -33,7 +33,7 @@ from trained import DATA, needs_data
 
 pytestmark = needs_data
 
-HALF_ERROR = 2.0**-11
+BINARY16_ERROR = 2.0**-11
 #: Share of test images that onnxruntime gets right, and area under the curve of its anomaly scores.
 DIGITS_ACCURACY, TOYCAR_AUC = 0.9833, 0.8891
 MARGIN = 1.25
@@ -124,8 +124,8 @@ def layer_bound(weight, bias, relu, config, x):
     """What a layer computes from ``x`` in double precision, and how far its output may be from that."""
     exact = x @ weight.T + bias
     bound = np.abs(x) @ step(weight, config.wgt).T
-    bound += HALF_ERROR * (2 * (np.abs(exact) + bound) + 2 * np.abs(bias))
-    bound *= 1 + 4 * HALF_ERROR  # what is rounded is itself off by this
+    bound += BINARY16_ERROR * (2 * (np.abs(exact) + bound) + 2 * np.abs(bias))
+    bound *= 1 + 4 * BINARY16_ERROR  # what is rounded is itself off by this
     return np.maximum(exact, 0) if relu else exact, bound
 
 
@@ -137,7 +137,7 @@ def expected_rms(graph, config, x):
         weight_variance = step(weight, config.wgt) ** 2 / 12
         variance = variance @ (weight**2).T + (x**2 + variance) @ weight_variance.T
         x = x @ weight.T + bias
-        variance = variance + (HALF_ERROR * x) ** 2 / 3
+        variance = variance + (BINARY16_ERROR * x) ** 2 / 3
         if relu:
             variance, x = variance * (x > 0), np.maximum(x, 0)
     return float(np.sqrt(variance.mean()))

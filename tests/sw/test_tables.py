@@ -11,8 +11,8 @@ import pytest
 
 import naive
 from concord.functions import FUNCTIONS, evaluate, function
-from concord.functions.tables import Table, TableSet, build_table, round_to_half, standard_table
-from concord.golden import half
+from concord.functions.tables import Table, TableSet, build_table, round_to_binary16, standard_table
+from concord.golden import binary16
 from concord.golden.table import lookup
 from concord.spec.presets import PRESETS, TINY, UP5K
 
@@ -153,7 +153,7 @@ def test_entries_of_logarithms_are_correctly_rounded(name):
         assert exp((below + value) / 2) < target < exp((above + value) / 2), f"{name}({float(x)})"
 
 
-def test_round_to_half_is_rounding_to_nearest():
+def test_round_to_binary16_is_rounding_to_nearest():
     for bits in naive.corners():
         if naive.is_nan(bits) or naive.is_inf(bits) or bits == 0x8000:
             continue
@@ -162,8 +162,8 @@ def test_round_to_half_is_rounding_to_nearest():
         for x in (value, value + step, value - step, value * (1 + Fraction(1, 2048)), value * Fraction(4097, 4096)):
             want = naive.nearest(x)
             want = {0x8000: 0, 0x7C00: 0x7BFF, 0xFC00: 0xFBFF}.get(want, want)
-            assert round_to_half(x) == want
-    assert [round_to_half(x) for x in (float("inf"), float("-inf"), Decimal(10) ** 9, 1e-9)] == [
+            assert round_to_binary16(x) == want
+    assert [round_to_binary16(x) for x in (float("inf"), float("-inf"), Decimal(10) ** 9, 1e-9)] == [
         0x7BFF,
         0xFBFF,
         0x7BFF,
@@ -194,15 +194,15 @@ def test_bounds_decide_as_exact_evaluation_does(name, scale):
 def test_inputs_far_outside_are_bounded_in_time():
     for name in ("exp", "sigmoid", "tanh", "gelu_tanh", "softplus", "silu", "gelu", "elu"):
         table = build_table(name, TINY, low=-2, high=2, scale=-32)
-        assert all(half.is_finite(np.array(table.entries, dtype=np.uint16)))
+        assert all(binary16.is_finite(np.array(table.entries, dtype=np.uint16)))
 
 
 def test_sigmoid_is_close_everywhere():
     for entries, limit in ((256, 0.0080), (1024, 0.0023), (4096, 0.0009)):
-        got = standard_table("sigmoid", LARGE, entries).apply(ALL[half.is_finite(ALL)]).entries
+        got = standard_table("sigmoid", LARGE, entries).apply(ALL[binary16.is_finite(ALL)]).entries
         with np.errstate(over="ignore"):
-            want = 1 / (1 + np.exp(-half.decode(ALL[half.is_finite(ALL)])))
-        assert np.abs(half.decode(got) - want).max() < limit
+            want = 1 / (1 + np.exp(-binary16.decode(ALL[binary16.is_finite(ALL)])))
+        assert np.abs(binary16.decode(got) - want).max() < limit
 
 
 @pytest.mark.parametrize(
@@ -261,10 +261,10 @@ def test_an_end_beyond_all_numbers_is_settled():
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_beyond_a_settled_end_a_table_errs_as_inside(name):
     """Against float64 functions: no more than half the greatest step between neighbours, for every binary16 number."""
-    numbers = half.decode(ALL[half.is_finite(ALL)])
+    numbers = binary16.decode(ALL[binary16.is_finite(ALL)])
     for low, high in ((-8, 8), (-1, 3), (0, 20), (-30, -0.5), (-100, 0)):
         table = standard_table(name, LARGE, 256, (low, high))
-        entries = half.decode(np.array(table.entries, dtype=np.uint16))
+        entries = binary16.decode(np.array(table.entries, dtype=np.uint16))
         codes = np.rint(np.ldexp(numbers, table.scale))
         with np.errstate(all="ignore"):
             values = np.clip(evaluate([(name, {})], numbers), -65504, 65504)
@@ -287,7 +287,7 @@ def test_ends_of_the_callers_function():
 
 def test_parameters_of_functions():
     assert function("leaky_relu").curve(alpha=0.5)(Fraction(-3)) == Fraction(-3, 2)
-    assert standard_table("elu", TINY, alpha=2.0).entries[0] == half.encode(2 * np.expm1(-8.0))
+    assert standard_table("elu", TINY, alpha=2.0).entries[0] == binary16.encode(2 * np.expm1(-8.0))
     assert function("hardsigmoid").curve(alpha=0.25, beta=0.0)(Fraction(2)) == Fraction(1, 2)
     with pytest.raises(TypeError, match=r"parameters of sigmoid must be of \[\], not \['alpha'\]"):
         function("sigmoid").curve(alpha=1.0)
@@ -355,7 +355,7 @@ def test_equal_tables_are_stored_once():
     assert [tables.add(t) for t in (one, other_name, other_range, one)] == [0, 0, 1, 0]
     assert [tables.add(t) for t in (loud, loud_too)] == [2, 3]
     assert tables.stored == 1 and tables.used == len(one.entries) == len(tables.memory())
-    assert lookup(half.encode(0.0), tables.memory(), tables.descriptors()[0])[0] == half.encode(0.5)
+    assert lookup(binary16.encode(0.0), tables.memory(), tables.descriptors()[0])[0] == binary16.encode(0.5)
 
 
 def test_tables_that_do_not_fit_are_refused_and_leave_no_trace():

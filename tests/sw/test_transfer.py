@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import naive
 from concord.functions import FUNCTIONS, function
 from concord.functions.tables import build_table, standard_table
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.presets import TINY
 from concord.transfer import (
     Binary16,
@@ -188,7 +188,7 @@ def test_a_table_of_the_npu_is_one_of_them(name, parameters):
     table = transfer_table(source, [(name, parameters)], Binary16())
     assert table.npu_table() == want
     bits = np.array(naive.corners(), dtype=np.uint16)
-    bits = bits[half.is_finite(bits)]
+    bits = bits[binary16.is_finite(bits)]
     codes = [source.quantize(naive.value(int(b))) for b in bits]  # clamp(rne(x * 2**s))
     assert np.array_equal(table.apply(codes), want.apply(bits)[0])
 

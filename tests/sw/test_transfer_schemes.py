@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.formats import Rounding
 from concord.transfer import (
     Binary16,
@@ -37,7 +37,10 @@ def test_one_bit():
     assert transfer_table(UniformAffine(1, 1, 0, U), [], UniformAffine(1, 1, 0, U)).entries.tolist() == [0, 1]
     assert transfer_table(UniformAffine(1, 1, 0, S), ["relu"], Symmetric(1, 1)).entries.tolist() == [0, 0]
     single = transfer_table(Symmetric(1, 1), ["sigmoid"], Binary16())
-    assert single.entries.tolist() == [half.encode(0.5)] and single.apply([0, 0]).tolist() == [half.encode(0.5)] * 2
+    assert (
+        single.entries.tolist() == [binary16.encode(0.5)]
+        and single.apply([0, 0]).tolist() == [binary16.encode(0.5)] * 2
+    )
     with pytest.raises(ValueError, match=r"codes must be in 0\.\.0, not 0\.\.1"):
         single.apply([0, 1])
 

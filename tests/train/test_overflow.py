@@ -12,7 +12,7 @@ from bounded import within_bound
 from compiled_nets import graph_of
 from concord.cli.main import main
 from concord.frontend import import_model
-from concord.golden import blocks, half
+from concord.golden import binary16, blocks
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
 from concord.host import connect
@@ -68,8 +68,8 @@ def test_products_read_and_give_what_the_npu_does():
     rng = np.random.default_rng(2)
     values = np.concatenate([rng.normal(0, 4, 400), [0.5, -0.5, 1.5, 2.5, 1e5, -1e5, 2e-9, 0.0]])
     x = watch.input(values)
-    bits = half.encode(np.clip(values, -65504, 65504))
-    assert np.array_equal(x.values, half.decode(bits))
+    bits = binary16.encode(np.clip(values, -65504, 65504))
+    assert np.array_equal(x.values, binary16.decode(bits))
     for scale.exp in (-6, -3, 0, 2):
         got = watch.operand(x, "dense1")
         fmt = TINY.replace(act_mant=watch.widths(scale)[1], wgt_mant=3).act
@@ -82,8 +82,8 @@ def test_products_read_and_give_what_the_npu_does():
         got = watch.half(sums, exp, bias)
         on_grid = np.ldexp(np.sign(bias.mant) * np.floor(np.abs(bias.mant) * 2.0 ** (-9 - max(exp, -9)) + 0.5),
                            max(exp, -9))  # fmt: skip
-        want = half.add(half.encode(np.clip(np.ldexp(sums, exp), -65504, 65504)), half.encode(on_grid))
-        assert np.array_equal(got.values, np.clip(half.decode(want), -65504, 65504))
+        want = binary16.add(binary16.encode(np.clip(np.ldexp(sums, exp), -65504, 65504)), binary16.encode(on_grid))
+        assert np.array_equal(got.values, np.clip(binary16.decode(want), -65504, 65504))
 
 
 def test_weights_move_between_grids_without_loss():

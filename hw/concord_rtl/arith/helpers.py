@@ -5,11 +5,11 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.config import clog2
-from concord.spec.formats import HALF_NAN, HALF_PRECISION, HALF_WIDTH
+from concord.spec.formats import BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 
 #: Bits of the fraction, and of fraction and exponent field together.
-FRACTION = HALF_PRECISION - 1
-MAGNITUDE = HALF_WIDTH - 1
+FRACTION = BINARY16_PRECISION - 1
+MAGNITUDE = BINARY16_WIDTH - 1
 
 #: Parts of signals.
 _Slice = type(Signal(2)[:1])
@@ -107,7 +107,7 @@ def from_order_key(key):
 
 def quiet(x):
     """``x`` with the canonical NaN for every NaN."""
-    return Mux(is_nan(x), HALF_NAN, x)
+    return Mux(is_nan(x), BINARY16_NAN, x)
 
 
 def round_up(lsb, guard, sticky):

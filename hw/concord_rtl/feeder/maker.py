@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_WIDTH
+from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord_rtl.bus import word_bits
 from concord_rtl.quantizer import Quantizer
@@ -76,7 +76,7 @@ class VectorMaker(wiring.Component):
         super().__init__(
             {
                 "push": In(1),
-                "element": In(HALF_WIDTH),
+                "element": In(BINARY16_WIDTH),
                 "finish": In(1),
                 "wide": In(1),
                 "blocks": In(1),
@@ -89,8 +89,8 @@ class VectorMaker(wiring.Component):
                 "narrow": In(1),
                 "whole": In(config.wide_word.width),
                 "shift": In(1),
-                "first": Out(HALF_WIDTH),
-                "latest": Out(HALF_WIDTH),
+                "first": Out(BINARY16_WIDTH),
+                "latest": Out(BINARY16_WIDTH),
                 "o": Out(stream_of(store_layout(config))),
             }
         )
@@ -100,7 +100,7 @@ class VectorMaker(wiring.Component):
         config = self.config
         one_lane = config.replace(mfu_lanes=1, stochastic=False)
         m.submodules.quantizer = quantizer = Quantizer(one_lane)
-        vector: Any = Signal(data.ArrayLayout(HALF_WIDTH, config.native))
+        vector: Any = Signal(data.ArrayLayout(BINARY16_WIDTH, config.native))
         converting = Signal()
         left = Signal(range(config.native + 1))
         begun = Signal()
@@ -117,11 +117,11 @@ class VectorMaker(wiring.Component):
             quantizer.first.eq(self.playing & ~begun),
         ]
         with m.If(taken | self.shift | self.playing):
-            m.d.sync += vector.eq(Cat(vector.as_value()[HALF_WIDTH:], Mux(taken, self.latest, 0)))
+            m.d.sync += vector.eq(Cat(vector.as_value()[BINARY16_WIDTH:], Mux(taken, self.latest, 0)))
         with m.If(self.load):
             size = config.act_mant
             parts = [self.whole[n * size : (n + 1) * size] for n in range(config.native)]
-            mantissas = Cat(Cat(part, part[-1].replicate(HALF_WIDTH - size)) for part in parts)
+            mantissas = Cat(Cat(part, part[-1].replicate(BINARY16_WIDTH - size)) for part in parts)
             m.d.sync += vector.eq(Mux(self.narrow, mantissas, self.whole))
 
         blocks = Cat(Cat(element[: config.act_mant] for element in vector), self.exp)

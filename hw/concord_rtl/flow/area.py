@@ -17,7 +17,7 @@ from rich.table import Table
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord_boards import Board
-from concord_rtl.arith.acc_to_half import AccToHalf
+from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.families import Family
 from concord_rtl.flow.bitstream import PREPARE
 from concord_rtl.flow.tools import Job, run_jobs
@@ -61,7 +61,7 @@ def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
     return {
         "row": (Row(config), config.rows),
         "queue": (ResultQueue(config, usual_slots(config)), 1),
-        "convert": (AccToHalf(config), config.mfu_lanes),
+        "convert": (AccToBinary16(config), config.mfu_lanes),
     }
 
 

@@ -9,8 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-from concord.spec.formats import HALF_WIDTH
-from concord_rtl.arith.acc_to_half import AccToHalf
+from concord.spec.formats import BINARY16_WIDTH
+from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
 from concord_rtl.kept_register import KeptRegister
@@ -102,7 +102,7 @@ class Mvm(wiring.Component):
                 "w": In(data.ArrayLayout(weights(config).word, config.rows)),
                 "ready": Out(1),
                 "launch": In(1),
-                "beat": Out(data.ArrayLayout(HALF_WIDTH, config.mfu_lanes)),
+                "beat": Out(data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)),
                 "acc_overflow": Out(1),
                 "half_overflow": Out(1),
                 "free": Out(1),
@@ -122,7 +122,7 @@ class Mvm(wiring.Component):
     @property
     def LAUNCH_LATENCY(self) -> int:
         """Cycles from ``launch`` to the first beat."""
-        return ResultQueue.LATENCY + AccToHalf.LATENCY
+        return ResultQueue.LATENCY + AccToBinary16.LATENCY
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -174,7 +174,7 @@ class Mvm(wiring.Component):
 
     def _convert(self, m, results):
         accs, halfs = [], []
-        for p, unit in enumerate(AccToHalf(self.config) for _ in range(self.config.mfu_lanes)):
+        for p, unit in enumerate(AccToBinary16(self.config) for _ in range(self.config.mfu_lanes)):
             m.submodules[f"convert{p}"] = unit
             m.d.comb += [unit.acc.eq(results.o[p]), self.beat[p].eq(unit.o)]
             accs.append(unit.acc_overflow)

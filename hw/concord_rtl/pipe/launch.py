@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord_rtl.arith.helpers import delay
-from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.block_float import activations
 from concord_rtl.control import ReduceMode
 from concord_rtl.pipe.layouts import OPERANDS, Reduction, launch_layout
@@ -187,7 +187,7 @@ class Launcher(wiring.Component):
         with m.Else():
             m.d.sync += [wide.eq(wide >> 16 * lanes), narrow.eq(narrow >> config.act_mant * lanes)]
         for lane in range(lanes):
-            m.submodules[f"convert_{lane}"] = convert = NarrowToHalf(config)
+            m.submodules[f"convert_{lane}"] = convert = NarrowToBinary16(config)
             m.d.comb += [
                 convert.mant.eq(narrow.word_select(lane, config.act_mant).as_signed()),
                 convert.exp.eq(exponent),

@@ -9,17 +9,17 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_INF, HALF_NAN, HALF_WIDTH
-from concord_rtl.arith.half_mul import HalfMul
+from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
+from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.helpers import is_nan
-from concord_rtl.arith.narrow_to_half import NarrowToHalf
+from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.block_float import activations
 from concord_rtl.control import SLOT_BITS, AddOp
 from concord_rtl.serial.grid_adder import GridAdder
 from concord_rtl.table import TableAccess, TableBank
 
 #: binary16 pattern of -inf, where maxima start.
-LOWEST = 1 << HALF_WIDTH - 1 | HALF_INF
+LOWEST = 1 << BINARY16_WIDTH - 1 | BINARY16_INF
 
 
 class Take(enum.Enum, shape=3):
@@ -89,7 +89,9 @@ class ElementUnit(wiring.Component):
     tables: Any
 
     #: The slowest are tables, whose descriptors are in block RAM.
-    LATENCY = max(GridAdder.LATENCY, HalfMul.LATENCY, NarrowToHalf.LATENCY, TableBank.SLOT_LEAD + TableBank.LATENCY + 1)
+    LATENCY = max(
+        GridAdder.LATENCY, Binary16Mul.LATENCY, NarrowToBinary16.LATENCY, TableBank.SLOT_LEAD + TableBank.LATENCY + 1
+    )
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
@@ -102,14 +104,14 @@ class ElementUnit(wiring.Component):
                 "acc": In(signed(config.acc_bits)),
                 "mant": In(activations(config).code),
                 "exp": In(activations(config).exp),
-                "other": In(HALF_WIDTH),
+                "other": In(BINARY16_WIDTH),
                 "narrow": In(1),
                 "add": In(AddOp),
                 "second": In(1),
                 "term": Out(self.adder.term.shape()),
                 "shift": Out(self.adder.shift.shape()),
                 "slot": In(SLOT_BITS),
-                "o": Out(HALF_WIDTH),
+                "o": Out(BINARY16_WIDTH),
                 "acc_overflow": Out(1),
                 "half_overflow": Out(1),
                 "nonfinite": Out(1),
@@ -120,12 +122,12 @@ class ElementUnit(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.narrow = narrow = NarrowToHalf(self.config, held=True)
-        m.submodules.mul = mul = HalfMul(held=True)
+        m.submodules.narrow = narrow = NarrowToBinary16(self.config, held=True)
+        m.submodules.mul = mul = Binary16Mul(held=True)
         m.submodules.adder = add = self.adder
         m.submodules.tables = tables = self.bank
         wiring.connect(m, wiring.flipped(self.tables), tables.tables)
-        other = Signal(HALF_WIDTH)
+        other = Signal(BINARY16_WIDTH)
         m.d.comb += [
             add.acc.eq(self.acc),
             add.second.eq(self.second),
@@ -142,7 +144,7 @@ class ElementUnit(wiring.Component):
             tables.i[0].eq(self.o),
             tables.slot.eq(self.slot),
         ]
-        rectified = Mux(is_nan(self.o), HALF_NAN, Mux(self.o[-1], 0, self.o))
+        rectified = Mux(is_nan(self.o), BINARY16_NAN, Mux(self.o[-1], 0, self.o))
         looked_up = [self.nonfinite.eq(tables.nonfinite), self.table_clamped.eq(tables.clamped)]
         choices = {
             Take.LOWEST: (LOWEST, []),

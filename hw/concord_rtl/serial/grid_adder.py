@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_FRAC, HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
-from concord_rtl.arith.acc_to_half import AccToHalf
+from concord.spec.formats import BINARY16_FRAC, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
+from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.helpers import MAGNITUDE, exponent, is_nan, is_special, significand
 from concord_rtl.control import AddOp
 
@@ -61,31 +61,31 @@ class GridAdder(wiring.Component):
     o: Signal
     overflow: Signal
 
-    LATENCY = AccToHalf.LATENCY
+    LATENCY = AccToBinary16.LATENCY
 
     def __init__(self, config: NpuConfig):
         self.config = config
-        self.max_shift = config.acc_frac - HALF_FRAC + 2 ** (MAGNITUDE - HALF_PRECISION + 1) - 2
+        self.max_shift = config.acc_frac - BINARY16_FRAC + 2 ** (MAGNITUDE - BINARY16_PRECISION + 1) - 2
         super().__init__(
             {
-                "a": In(HALF_WIDTH),
-                "b": In(HALF_WIDTH),
+                "a": In(BINARY16_WIDTH),
+                "b": In(BINARY16_WIDTH),
                 "op": In(AddOp),
                 "second": In(1),
-                "term": Out(signed(HALF_PRECISION + 1)),
+                "term": Out(signed(BINARY16_PRECISION + 1)),
                 "shift": Out(range(self.max_shift + 1)),
                 "acc": In(signed(config.acc_bits)),
-                "sum": Out(HALF_WIDTH),
+                "sum": Out(BINARY16_WIDTH),
                 "acc_overflow": Out(1),
                 "half_overflow": Out(1),
-                "o": Out(HALF_WIDTH),
+                "o": Out(BINARY16_WIDTH),
                 "overflow": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.convert = convert = AccToHalf(self.config, held=True)
+        m.submodules.convert = convert = AccToBinary16(self.config, held=True)
         m.d.comb += [
             convert.acc.eq(self.acc),
             self.sum.eq(convert.o),
@@ -99,8 +99,10 @@ class GridAdder(wiring.Component):
         m.d.comb += [chosen.eq(Mux(self.second, b, a)), minus.eq(Mux(self.second, minus_b, minus_a))]
         magnitude = significand(chosen)
         m.d.comb += [
-            self.term.eq((magnitude ^ minus.replicate(HALF_PRECISION)) + Cat(minus) - (minus << HALF_PRECISION)),
-            self.shift.eq(exponent(chosen) + (self.config.acc_frac - HALF_FRAC - 1)),
+            self.term.eq(
+                (magnitude ^ minus.replicate(BINARY16_PRECISION)) + Cat(minus) - (minus << BINARY16_PRECISION)
+            ),
+            self.shift.eq(exponent(chosen) + (self.config.acc_frac - BINARY16_FRAC - 1)),
         ]
         self._result(m, minus_a, minus_b)
         return m
@@ -116,11 +118,11 @@ class GridAdder(wiring.Component):
         take_b = a_below_b ^ (self.op == AddOp.MIN)
         both_minus = ~(a[:MAGNITUDE].any() | b[:MAGNITUDE].any()) & minus_a & minus_b  # the sum is -0
         with m.If(nan):
-            m.d.comb += self.o.eq(HALF_NAN)
+            m.d.comb += self.o.eq(BINARY16_NAN)
         with m.Elif(order):
             m.d.comb += self.o.eq(Mux(take_b, b, a))
         with m.Elif(special[0] | special[1]):
-            m.d.comb += self.o.eq(Cat(Const(HALF_INF, MAGNITUDE), Mux(special[0], minus_a, minus_b)))
+            m.d.comb += self.o.eq(Cat(Const(BINARY16_INF, MAGNITUDE), Mux(special[0], minus_a, minus_b)))
         with m.Else():
             m.d.comb += [
                 self.o.eq(Cat(self.sum[:MAGNITUDE], self.sum[MAGNITUDE] | both_minus)),

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_WIDTH, ExponentMode
+from concord.spec.formats import BINARY16_WIDTH, ExponentMode
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, stages
 from concord_rtl.block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
 from concord_rtl.control import QUANT_CTRL
@@ -57,9 +57,9 @@ class VectorEnd(wiring.Component):
             {
                 "element": In(range(config.native)),
                 "en": In(1),
-                "i": In(HALF_WIDTH),
+                "i": In(BINARY16_WIDTH),
                 "ctrl": In(QUANT_CTRL),
-                "wide": Out(HALF_WIDTH),
+                "wide": Out(BINARY16_WIDTH),
                 "code": Out(activations(config).code),
                 "exp": Out(activations(config).exp),
                 "saturated": Out(1),
@@ -70,7 +70,7 @@ class VectorEnd(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = stages(held=True)
         config, narrow = self.config, activations(self.config)
-        m.submodules.elements = elements = ColumnMemory([HALF_WIDTH], config.native)
+        m.submodules.elements = elements = ColumnMemory([BINARY16_WIDTH], config.native)
         m.d.comb += [
             elements.read.addr.eq(self.element),
             elements.write.addr.eq(self.element),
@@ -92,7 +92,7 @@ class VectorEnd(wiring.Component):
             self.wild.eq(is_special(self.wide)),
             self.exp.eq(block.base - narrow.offset),
         ]
-        value = Signal(HALF_WIDTH)
+        value = Signal(BINARY16_WIDTH)
         m.d.comb += value.eq(finite(self.wide))
         outside, code = narrow.convert(m, 0, value, [block] * CONVERT, Const(0))
         m.d.comb += [self.saturated.eq(outside & static), self.code.eq(code)]

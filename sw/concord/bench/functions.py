@@ -10,7 +10,7 @@ from concord.bench.results import Results
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.model import compile_graph
 from concord.functions import catalogue
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph import execute, passes
 from concord.graph.ir import Floats, Graph, Node
 from concord.networks.calibrated import choose_formats, emulate
@@ -39,7 +39,7 @@ def inputs(name: str, sigma: float) -> Floats:
     if record is not None and record.octaves:
         size = np.abs(x) + sigma / 8
         x = size if record.constant_below_zero else np.copysign(size, x)
-    return half.decode(half.encode(np.minimum(x, _EXP_MAX) if name == "exp" else x))
+    return binary16.decode(binary16.encode(np.minimum(x, _EXP_MAX) if name == "exp" else x))
 
 
 def graph_of(name: str) -> Graph:

@@ -10,7 +10,7 @@ from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, folder, load
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.ir import Floats, Graph
 from concord.host.rates import Rates, rates
 from concord.program.allocator import CapacityError
@@ -38,7 +38,7 @@ def raw_bytes(task: Task, compiled: Compiled, inputs: Floats) -> tuple[float, fl
     coming = 0
     for name in graph.inputs:
         elements = int(np.prod(graph.sample_shape(name)))
-        few = len(np.unique(half.encode(inputs[:_SAMPLES]))) <= _BYTE
+        few = len(np.unique(binary16.encode(inputs[:_SAMPLES]))) <= _BYTE
         if name not in states and few:
             coming += elements
         elif name in states or (name in feeds and feeds[name].in_vectors(native) is None):

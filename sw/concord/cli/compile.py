@@ -113,9 +113,9 @@ def narrow_outputs(texts: Sequence[str], outputs: Sequence[str]) -> tuple[str, .
     found: dict[str, str] = {}
     for text in texts:
         name, _, kind = text.rpartition("=")
-        if kind not in ("half", "narrow") or (name and name not in outputs):
+        if kind not in ("binary16", "narrow") or (name and name not in outputs):
             names = ", ".join(outputs)
-            raise ValueError(f"output-format must be half, narrow, or one of them for one of {names}, not {text!r}")
+            raise ValueError(f"output-format must be binary16, narrow, or one of them for one of {names}, not {text!r}")
         found |= dict.fromkeys([name] if name else outputs, kind)
     return tuple(name for name, kind in found.items() if kind == "narrow")
 
@@ -181,8 +181,8 @@ def labels_of(arrays: dict[str, Any], graph: Graph, samples: int) -> npt.NDArray
     "output_formats",
     multiple=True,
     metavar="FORMAT|NAME=FORMAT",
-    help="half: outputs leave the NPU as binary16 (default). narrow: as mantissas with an exponent per native vector, "
-    "as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
+    help="binary16: outputs leave the NPU as they are, the default. narrow: as mantissas with an exponent per vector,"
+    " as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
 )
 @click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
 @passes_options

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
 from concord.golden.real_numbers import real_numbers
 from concord.image import Image
@@ -141,7 +141,7 @@ class Converter:
         return found
 
     def _encoded(self, port: Port, values: Floats) -> Arrays:
-        bits = half.encode(values)
+        bits = binary16.encode(values)
         lines = bits.reshape(len(bits), -1, port.shape[-1] if port.shape else 1)
         native = self.image.config.native
         lines = np.pad(lines, ((0, 0), (0, 0), (0, -lines.shape[2] % native)))
@@ -237,7 +237,7 @@ class Converter:
         """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
         parts = [arrays[name].astype(np.int64) for name in self.names([port])]
         if port.region == RegionId.WIDE:
-            return half.decode(parts[0]), np.zeros(parts[0].shape[:2], np.int64)
+            return binary16.decode(parts[0]), np.zeros(parts[0].shape[:2], np.int64)
         (mant, exp), form = parts, self.image.config.act
         if np.abs(mant).max(initial=0) > form.q_max:
             raise DataError(f"mantissas of {port.name!r} must be within ±{form.q_max}")

@@ -22,8 +22,8 @@ from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.tensors import every_tensor
 from concord.demo.train import Digits, ensure_model, load_digits
 from concord.frontend import import_model
+from concord.golden.binary16 import decode, encode
 from concord.golden.blocks import quantize
-from concord.golden.half import decode, encode
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node

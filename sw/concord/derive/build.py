@@ -15,8 +15,8 @@ from concord.derive.flags import Limit, raisable
 from concord.derive.flow import Flow, pattern
 from concord.derive.names import Names
 from concord.derive.views import simplified
-from concord.golden import half
-from concord.spec.formats import HALF_FRAC, HALF_MAX
+from concord.golden import binary16
+from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
 
 Ids = npt.NDArray[np.int64]
 
@@ -133,15 +133,15 @@ class Builder:
 
 
 def _constants(bits: npt.NDArray[np.uint16]) -> Limit:
-    values = half.decode(bits)
+    values = binary16.decode(bits)
     if not np.isfinite(values).all():
-        return np.inf, -HALF_FRAC
-    return float(np.abs(values).max(initial=0.0)), least(values) if values.any() else HALF_FRAC
+        return np.inf, -BINARY16_FRAC
+    return float(np.abs(values).max(initial=0.0)), least(values) if values.any() else BINARY16_FRAC
 
 
 def input_limit() -> Limit:
     """Of numbers that the host gives: it refuses others."""
-    return float(HALF_MAX), -HALF_FRAC
+    return float(BINARY16_MAX), -BINARY16_FRAC
 
 
 def narrowed(eids: Ids, start: int = 0) -> Ids:

@@ -15,8 +15,8 @@ from concord.derive.evaluate import least
 from concord.derive.flags import Limit
 from concord.derive.flow import Kind, Step, pattern
 from concord.derive.live import Lines
-from concord.golden import half
-from concord.spec.formats import HALF_FRAC, HALF_MAX, ExponentMode
+from concord.golden import binary16
+from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, ExponentMode
 from concord.spec.isa import Op
 
 Ids = npt.NDArray[np.int64]
@@ -150,13 +150,13 @@ class ClassNodes:
         return self._product(ir.Depthwise(output=output, **self.common, x=x, weight=weight, **grid))
 
     def _product(self, node: ir.MatMul | ir.Depthwise) -> ir.Value:
-        limit = float(half.decode(half.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
-        return self.builder.add(node, (limit, -HALF_FRAC))
+        limit = float(binary16.decode(binary16.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
+        return self.builder.add(node, (limit, -BINARY16_FRAC))
 
     def _grid(self, x: ir.Value, weight: ir.Floats, axis: int, steps: Ids) -> dict[str, Any]:
         config = self.builder.flow.config
         greatest, fine = self.builder.limits[x]
-        bound = min(greatest, float(HALF_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
+        bound = min(greatest, float(BINARY16_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
         unit = max(fine + least(weight), -config.acc_frac)
         found: dict[str, Any] = {"width": config.acc_width, "frac": config.acc_frac, "unit": unit, "bound": bound}
         if config.acc_register and bound >= 2.0 ** (config.acc_register - 1 - config.acc_frac):
@@ -180,7 +180,7 @@ class ClassNodes:
         memories = self.builder.flow.memories
         slot = memories.slot(number)
         entries = memories.table[slot["offset"] + slot["low"] : slot["offset"] + slot["high"] + 1].copy()
-        values = half.decode(entries)
+        values = binary16.decode(entries)
         limit = float(np.abs(values).max()) if np.isfinite(values).all() else np.inf
         node = ir.Table(
             output=self._new("entry", x.shape),
@@ -193,7 +193,7 @@ class ClassNodes:
             name=f"table_{number}",
             settled=(bool(slot["settled_low"]), bool(slot["settled_high"])),
         )
-        return self.builder.add(node, (limit, -HALF_FRAC))
+        return self.builder.add(node, (limit, -BINARY16_FRAC))
 
     # Conversion --------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class ClassNodes:
 
 def _finite(bits: npt.NDArray[np.uint16]) -> ir.Floats:
     """Numbers as a converter reads them."""
-    return np.asarray(np.nan_to_num(half.decode(bits), nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX))
+    return np.asarray(np.nan_to_num(binary16.decode(bits), nan=0.0, posinf=BINARY16_MAX, neginf=-BINARY16_MAX))
 
 
 def _limit(operator: ir.Operator, a: Limit, b: Limit) -> Limit:
@@ -235,7 +235,7 @@ def _limit(operator: ir.Operator, a: Limit, b: Limit) -> Limit:
         greatest = max(a[0], b[0])
     else:
         greatest = a[0] + b[0]
-    return (float(half.decode(half.encode(greatest))) if np.isfinite(greatest) else np.inf), -HALF_FRAC
+    return (float(binary16.decode(binary16.encode(greatest))) if np.isfinite(greatest) else np.inf), -BINARY16_FRAC
 
 
 def _block_limit(node: ir.Quantise, greatest: float) -> Limit:

@@ -51,7 +51,7 @@ def _constants(
     node: ir.Node, known: dict[ir.Value, ir.Constant], renamed: dict[ir.Value, ir.Value], words: Words
 ) -> list[ir.Node]:
     """Constants in the place of a node of which all is known, unless it gives numbers of the host."""
-    if node.output.type is not ir.Type.HALF:
+    if node.output.type is not ir.Type.BINARY16:
         renamed[node.output] = replace(node.output, batched=False)
         return [replace(node, output=renamed[node.output])]
     values = {x: known[x].data for x in node.inputs}

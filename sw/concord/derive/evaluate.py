@@ -11,21 +11,21 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.flags import Words, no_words, note
-from concord.golden import accumulate, blocks, half, table
+from concord.golden import accumulate, binary16, blocks, table
 from concord.graph import execute
-from concord.spec.formats import HALF_FRAC, BlockFormat, ExponentMode, Flag
+from concord.spec.formats import BINARY16_FRAC, BlockFormat, ExponentMode, Flag
 
-#: By value: binary16 patterns (``HALF``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
+#: By value: binary16 patterns (``BINARY16``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
 Values = dict[ir.Value, npt.NDArray[Any]]
 #: Told about a flag, and where ``[batch, ...]`` elements raise it.
 Note = Callable[[Flag, npt.NDArray[np.bool_]], None]
 
 _OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
-    ir.Operator.ADD: half.add,
-    ir.Operator.SUB: half.sub,
-    ir.Operator.MUL: half.mul,
-    ir.Operator.MAX: half.maximum,
-    ir.Operator.MIN: half.minimum,
+    ir.Operator.ADD: binary16.add,
+    ir.Operator.SUB: binary16.sub,
+    ir.Operator.MUL: binary16.mul,
+    ir.Operator.MAX: binary16.maximum,
+    ir.Operator.MIN: binary16.minimum,
 }
 
 
@@ -142,10 +142,10 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
             return node.data
         case ir.Prepare():
             return on_grid(x[0], node.grid) - node.offset
-        case ir.ToHalf():
-            return half.encode(x[0])
+        case ir.ToBinary16():
+            return binary16.encode(x[0])
         case ir.ToReal():
-            return half.decode(x[0])
+            return binary16.decode(x[0])
         case ir.Quantise():
             return quantise(node, x[0], told)
         case ir.MatMul() | ir.Depthwise():
@@ -153,7 +153,7 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
         case ir.Binary():
             return _binary(node, x[0], x[1], told)
         case ir.Relu():
-            return half.relu(x[0])
+            return binary16.relu(x[0])
         case ir.Maximum():
             return _maximum(x[0], node.axis % len(node.x.shape) - len(node.x.shape))
         case ir.Table():
@@ -191,7 +191,7 @@ def move(node: ir.Node, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _gather(node: ir.Gather, xs: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     batch = max((len(x) for x, value in zip(xs, node.xs, strict=True) if value.batched), default=1)
     flat = [_batch(x, value, batch).reshape(batch, -1) for x, value in zip(xs, node.xs, strict=True)]
-    fill = half.decode(node.fill) if node.output.type is ir.Type.REAL else node.fill
+    fill = binary16.decode(node.fill) if node.output.type is ir.Type.REAL else node.fill
     # Index -1 - k counts from the end, where the constants are in reversed order.
     every = np.concatenate([*flat, np.broadcast_to(fill[::-1], (batch, len(fill)))], axis=1)
     return np.asarray(every[:, node.index])
@@ -208,7 +208,7 @@ def _windows(node: ir.Windows, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         index.append(np.clip(at, 0, node.x.shape[axis] - 1))
     found = x[:, index[0][:, None, :, None], index[1][None, :, None, :]]
     there = inside[0][:, None, :, None] & inside[1][None, :, None, :]
-    fill = half.decode(node.fill) if node.output.type is ir.Type.REAL else np.uint16(node.fill)
+    fill = binary16.decode(node.fill) if node.output.type is ir.Type.REAL else np.uint16(node.fill)
     return np.where(there.reshape(1, *there.shape, *[1] * (found.ndim - 5)), found, fill)
 
 
@@ -221,7 +221,7 @@ def quantise(node: ir.Quantise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits
     start = 0
     for count, peak in zip(node.blocks, node.peaks, strict=True):
         some = bits[..., start : start + count]
-        beside = np.broadcast_to(half.encode(peak), (*some.shape[:-1], 1))
+        beside = np.broadcast_to(binary16.encode(peak), (*some.shape[:-1], 1))
         noise = None
         if node.noise is not None:
             mine = node.noise[..., start : start + count]
@@ -232,16 +232,16 @@ def quantise(node: ir.Quantise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits
         )
         told(Flag.NONFINITE, block.nonfinite)
         told(Flag.SATURATED, block.saturated)
-        found.append(blocks.to_half(block.mant, block.exp)[..., :count])
+        found.append(blocks.to_binary16(block.mant, block.exp)[..., :count])
         start += count
     return np.concatenate(found, axis=-1)
 
 
 def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing) -> ir.Bits:
     """In Python integers."""
-    if not half.is_finite(bits).all():
+    if not binary16.is_finite(bits).all():
         raise ValueError(f"source of {node.output.name} must be finite")
-    x = np.ldexp(half.decode(bits), HALF_FRAC).astype(np.int64).astype(object)
+    x = np.ldexp(binary16.decode(bits), BINARY16_FRAC).astype(np.int64).astype(object)
     low = least(node.weight) if node.offset is None else min(least(node.weight), least(node.offset))
     weight = np.ldexp(node.weight, -low).astype(np.int64).astype(object)
     if isinstance(node, ir.Depthwise):
@@ -250,13 +250,13 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing
         products = x[..., None, :] * weight
     terms = np.add.reduceat(products, node.starts, axis=-1) if node.register else products.sum(axis=-1)
     if node.offset is not None:
-        terms = terms + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << HALF_FRAC)
-    shift = node.frac + low - HALF_FRAC
+        terms = terms + (np.ldexp(node.offset, -low).astype(np.int64).astype(object) << BINARY16_FRAC)
+    shift = node.frac + low - BINARY16_FRAC
     on_grid = terms << shift if shift >= 0 else terms // (1 << -shift)
     if shift < 0 and (terms != on_grid << -shift).any():
         raise ValueError(f"sums of {node.output.name} must be multiples of 2**-{node.frac}")
     sums = accumulate.ended(on_grid, node.register) if node.register else on_grid
-    found, acc_over, half_over = accumulate.acc_to_half(sums, (node.width, node.frac))
+    found, acc_over, half_over = accumulate.acc_to_binary16(sums, (node.width, node.frac))
     told(Flag.ACC_OVERFLOW, acc_over)
     told(Flag.HALF_OVERFLOW, half_over)
     return found
@@ -277,7 +277,7 @@ def _binary(node: ir.Binary, a: ir.Bits, b: ir.Bits, told: Note) -> ir.Bits:
     a, b = (_aligned(x, value, rank) for x, value in ((a, node.a), (b, node.b)))
     found = np.asarray(_OPERATORS[node.operator](*np.broadcast_arrays(a, b)))
     if node.operator not in (ir.Operator.MAX, ir.Operator.MIN):
-        told(Flag.HALF_OVERFLOW, half.overflowed(found, a, b))
+        told(Flag.HALF_OVERFLOW, binary16.overflowed(found, a, b))
     return found
 
 
@@ -290,5 +290,5 @@ def _aligned(x: npt.NDArray[Any], value: ir.Value, rank: int) -> npt.NDArray[Any
 def _maximum(x: ir.Bits, axis: int) -> ir.Bits:
     found: ir.Bits = np.full_like(np.take(x, 0, axis=axis), ir.LOWEST)
     for k in range(x.shape[axis]):
-        found = half.maximum(found, np.take(x, k, axis=axis))
+        found = binary16.maximum(found, np.take(x, k, axis=axis))
     return found

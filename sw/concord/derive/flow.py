@@ -227,7 +227,7 @@ class _Run:
         self._count = 0
         self.words = {
             Mem.WIDE: self._known(constant(self.memories.wide)),
-            Mem.NARROW: self._known(constant(blocks.to_half(self.memories.narrow_mant, self.memories.narrow_exp))),
+            Mem.NARROW: self._known(constant(blocks.to_binary16(self.memories.narrow_mant, self.memories.narrow_exp))),
         }
         self.eids = {name: self._fresh_elements(size) for name, size in sizes.items()}
         self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}

@@ -2,7 +2,7 @@
 
 Values
     A :class:`Value` has the shape of one sample. At run time it has one more axis in front, the batch, unless it is the
-    output of a :class:`Constant`. The types are ``REAL`` (float64: what the host gives and gets) and ``HALF`` (a
+    output of a :class:`Constant`. The types are ``REAL`` (float64: what the host gives and gets) and ``BINARY16`` (a
     binary16 number). There is no type for block floating point: every number of a block ``q * 2**e`` is a binary16
     number, so :class:`Quantise` maps binary16 to binary16, and products need nothing else.
 
@@ -12,10 +12,10 @@ Nodes
     program has them so. ``pcs`` are the addresses of the ``v_rd`` of the chains a node stands for.
 
 Numbers
-    Every operation on ``HALF`` is that of the machine, see docs/numbers.md and docs/architecture.md: one operation, one
-    rounding to binary16, to nearest even, subnormal numbers included. A NaN that an operation gives is the canonical
-    one, ``0x7E00``; :class:`Gather` and other data movement keep every pattern, and so does a :class:`Table` with its
-    entries. No number depends on the pattern of a NaN.
+    Every operation on ``BINARY16`` is that of the machine, see docs/numbers.md and docs/architecture.md: one operation,
+    one rounding to binary16, to nearest even, subnormal numbers included. A NaN that an operation gives is the
+    canonical one, ``0x7E00``; :class:`Gather` and other data movement keep every pattern, and so does a :class:`Table`
+    with its entries. No number depends on the pattern of a NaN.
 
 :mod:`concord.derive.evaluate` executes a model by the golden model and is the definition of all nodes;
 :mod:`concord.derive.checks` says whether a model is one.
@@ -48,7 +48,7 @@ class Type(Enum):
     """What the elements of a value are."""
 
     REAL = "float64"
-    HALF = "binary16"
+    BINARY16 = "binary16"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Value:
 
     name: str
     shape: Shape
-    type: Type = Type.HALF
+    type: Type = Type.BINARY16
     batched: bool = True
 
     @property
@@ -129,7 +129,7 @@ class Unary(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Constant(Node):
-    """``HALF`` without a batch: binary16 patterns ``data`` of the shape of the output."""
+    """``BINARY16`` without a batch: binary16 patterns ``data`` of the shape of the output."""
 
     data: Bits
 
@@ -146,16 +146,16 @@ class Prepare(Unary):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ToHalf(Unary):
-    """``REAL`` to ``HALF``: rounded once, to nearest even; beyond 65504 after rounding an infinity."""
+class ToBinary16(Unary):
+    """``REAL`` to ``BINARY16``: rounded once, to nearest even; beyond 65504 after rounding an infinity."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ToReal(Unary):
-    """``HALF`` to ``REAL``, exact."""
+    """``BINARY16`` to ``REAL``, exact."""
 
 
-# Data movement: ``HALF``, or ``REAL`` in front of ToHalf; no arithmetic, patterns are kept ----------------
+# Data movement: ``BINARY16``, or ``REAL`` in front of ToBinary16; no arithmetic, patterns are kept ----------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -14,7 +14,7 @@ from concord.derive.chains import ClassNodes
 from concord.derive.classes import Class, Group, Places, elements_of
 from concord.derive.flags import Limit
 from concord.derive.live import Lines
-from concord.spec.formats import HALF_FRAC
+from concord.spec.formats import BINARY16_FRAC
 
 Ids = npt.NDArray[np.int64]
 #: A value of a class: of the operation or of its conversion.
@@ -163,7 +163,7 @@ class LoopBuilder:
         if part[1]:
             form = self.builder.flow.config.act
             return form.q_max * 2.0**form.exp_max, form.exp_min
-        return np.inf, -HALF_FRAC
+        return np.inf, -BINARY16_FRAC
 
     def _outside(self, eids: Ids, layer: str) -> ir.Value:
         """Elements ``[iterations, ...]`` from outside: a value for all of them, or one of which each reads a part."""

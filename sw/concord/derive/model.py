@@ -24,7 +24,7 @@ from concord.derive.host_partition import operations
 from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.ports import Port
@@ -93,7 +93,7 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
     inputs, shapes, prepared = {}, {}, {}
     for name, order in arrangement.inputs.items():
         offset = arrangement.input_offsets.get(name, 0.0)
-        border = constant(half.encode(np.array([0.0 - offset])))[0]
+        border = constant(binary16.encode(np.array([0.0 - offset])))[0]
         inputs[name] = np.where(order == BORDER, border, order)
         shapes[name] = front + tuple(arrangement.shapes[name])
         grid = arrangement.grids.get(name)
@@ -223,7 +223,7 @@ def _way_in(builder: Builder, x: ir.Value, grid: ir.Grid | None, offset: float) 
         builder.add(ir.Prepare(output=output, layer=x.name, x=x, grid=grid, offset=offset), input_limit())
         x = output
     output = ir.Value(builder.names.new(x.name, "half"), x.shape)
-    return builder.add(ir.ToHalf(output=output, layer=x.name, x=x), input_limit())
+    return builder.add(ir.ToBinary16(output=output, layer=x.name, x=x), input_limit())
 
 
 def _elements(flow: Flow, grouping: Grouping, port: Port, ids: Ids, image: Image) -> Ids:

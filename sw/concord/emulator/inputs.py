@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator import kernels
 from concord.emulator.lanes import Lanes, depth
-from concord.golden import blocks, half
+from concord.golden import binary16, blocks
 from concord.program import Quant
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem
 
 #: Numbers that are converted together: what fits a second-level cache.
@@ -92,8 +92,8 @@ class _Numbers:
         np.copyto(exact, values.transpose(1, 2, 0))
         out = lanes.memory(self.mem)[at]
         kernels.round_doubles(exact, out, pool)
-        if not (out.max() <= HALF_MAX and out.min() >= -HALF_MAX):
-            self._put_special(lanes, at, half.encode(values))
+        if not (out.max() <= BINARY16_MAX and out.min() >= -BINARY16_MAX):
+            self._put_special(lanes, at, binary16.encode(values))
         elif self.mem is Mem.NARROW:
             kernels.quantize(out, lanes.config.act, Quant(), None, out, lanes.scale[at], pool, lanes.grain[at])
 
@@ -150,4 +150,4 @@ class Inputs:
 
 def _patterns(values: ArrayLike) -> NDArray[np.uint16]:
     array = np.asarray(values)
-    return array.view(np.uint16) if array.dtype == np.float16 else half.as_bits(array)
+    return array.view(np.uint16) if array.dtype == np.float16 else binary16.as_bits(array)

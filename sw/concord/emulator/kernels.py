@@ -18,9 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator.reference import BINARY
-from concord.golden import half
+from concord.golden import binary16
 from concord.program import Quant
-from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_NAN, NOISE_BITS, BlockFormat, ExponentMode, Flag, Rounding
+from concord.spec.formats import (
+    BINARY16_EXP_MIN,
+    BINARY16_MAX,
+    BINARY16_NAN,
+    NOISE_BITS,
+    BlockFormat,
+    ExponentMode,
+    Flag,
+    Rounding,
+)
 from concord.spec.isa import Op
 
 F32 = NDArray[np.float32]
@@ -28,10 +37,10 @@ F32 = NDArray[np.float32]
 _SIGN = -(1 << 31)
 _EXPONENT = 0x7F800000
 _MAGNITUDE = 0x7FFFFFFF
-_NORMAL = 2.0**HALF_EXP_MIN
+_NORMAL = 2.0**BINARY16_EXP_MIN
 #: Adding it times the power of two at or below |x| leaves the 11 bits of binary16.
-_TO_HALF_32 = 1.5 * 2.0**13
-_TO_HALF_64 = 1.5 * 2.0**42
+_TO_BINARY16_32 = 1.5 * 2.0**13
+_TO_BINARY16_64 = 1.5 * 2.0**42
 _EXPONENT_64 = 0x7FF << 52
 _TO_INTEGER = 1.5 * 2.0**23
 
@@ -88,7 +97,7 @@ def encode(values: F32) -> NDArray[np.uint16]:
 # Rounding --------------------------------------------------------------------------------------
 
 
-def round_half(x: F32, pool: Pool) -> None:
+def round_to_binary16(x: F32, pool: Pool) -> None:
     """Round float32 to binary16 in place, nearest even; overflow leaves more than 65504."""
     raw = x.view(np.int32)
     unit = pool.take("round unit", x.shape)
@@ -96,7 +105,7 @@ def round_half(x: F32, pool: Pool) -> None:
     np.bitwise_and(raw, _EXPONENT, out=unit.view(np.int32))
     np.bitwise_and(raw, _SIGN, out=sign)
     np.maximum(unit, _NORMAL, out=unit)
-    np.multiply(unit, _TO_HALF_32, out=unit)
+    np.multiply(unit, _TO_BINARY16_32, out=unit)
     np.add(x, unit, out=x)
     np.subtract(x, unit, out=x)
     np.bitwise_or(raw, sign, out=raw)
@@ -109,7 +118,7 @@ def round_doubles(x: NDArray[np.float64], out: F32, pool: Pool) -> None:
     np.bitwise_and(x.view(np.int64), _EXPONENT_64, out=unit.view(np.int64))
     np.bitwise_and(_high_words(x), _SIGN, out=sign)
     np.maximum(unit, _NORMAL, out=unit)
-    np.multiply(unit, _TO_HALF_64, out=unit)
+    np.multiply(unit, _TO_BINARY16_64, out=unit)
     np.add(x, unit, out=x)
     np.subtract(x, unit, out=out, casting="same_kind")
     raw = out.view(np.int32)
@@ -126,15 +135,15 @@ def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
 def round_singles(sums: F32, pool: Pool) -> int:
     """The same in place, for exact sums that are float32 numbers."""
     np.add(sums, 0.0, out=sums)
-    round_half(sums, pool)
+    round_to_binary16(sums, pool)
     return _to_infinity(sums)
 
 
 def _to_infinity(rounded: F32) -> int:
     """Make what overflowed infinite."""
-    if rounded.max() <= HALF_MAX and rounded.min() >= -HALF_MAX:
+    if rounded.max() <= BINARY16_MAX and rounded.min() >= -BINARY16_MAX:
         return 0
-    over = np.abs(rounded) > HALF_MAX
+    over = np.abs(rounded) > BINARY16_MAX
     rounded[over] = np.copysign(np.float32(np.inf), rounded[over])
     return 1 << Flag.HALF_OVERFLOW
 
@@ -159,8 +168,8 @@ def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
     """An operation with an operand; ``out`` must not overlap the others."""
     if op in _ARITHMETIC:
         _ARITHMETIC[op](x, y, out)
-        round_half(out, pool)
-        regular = out.max() <= HALF_MAX and out.min() >= -HALF_MAX
+        round_to_binary16(out, pool)
+        regular = out.max() <= BINARY16_MAX and out.min() >= -BINARY16_MAX
     else:
         regular = not (np.isnan(x.max()) or np.isnan(y.max()))
         a, b = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
@@ -173,12 +182,12 @@ def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
 
 def _golden_binary(op: Op, x: F32, y: F32, out: F32) -> int:
     """Do lanes with specials again, by the definition."""
-    usual = (np.abs(x) <= HALF_MAX) & (np.abs(y) <= HALF_MAX) & (np.abs(out) <= HALF_MAX)
+    usual = (np.abs(x) <= BINARY16_MAX) & (np.abs(y) <= BINARY16_MAX) & (np.abs(out) <= BINARY16_MAX)
     lanes = np.flatnonzero(~usual.all(axis=tuple(range(usual.ndim - 1))))
     a, b = encode(x[..., lanes]), encode(np.broadcast_to(y, out.shape)[..., lanes])
     bits = BINARY[op](a, b)
     out[..., lanes] = decode(bits)
-    overflow = op in _ARITHMETIC and bool(half.overflowed(bits, a, b).any())
+    overflow = op in _ARITHMETIC and bool(binary16.overflowed(bits, a, b).any())
     return overflow << Flag.HALF_OVERFLOW
 
 
@@ -200,7 +209,7 @@ def relu(x: F32, out: F32) -> int:
     np.maximum(x, 0.0, out=out)
     np.add(out, 0.0, out=out)  # -0 becomes +0
     if np.isnan(out.max()):
-        out[np.isnan(out)] = DECODED[HALF_NAN]
+        out[np.isnan(out)] = DECODED[BINARY16_NAN]
     return 0
 
 
@@ -211,8 +220,8 @@ def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> i
         raise ValueError(f"slot must stay inside {len(table)} entries, not {offset + low}..{offset + high}")
     flags = 0
     least, greatest = x.min(), x.max()
-    if not (greatest <= HALF_MAX and least >= -HALF_MAX):
-        x = np.nan_to_num(x, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
+    if not (greatest <= BINARY16_MAX and least >= -BINARY16_MAX):
+        x = np.nan_to_num(x, nan=0.0, posinf=BINARY16_MAX, neginf=-BINARY16_MAX)
         flags = 1 << Flag.NONFINITE
         least, greatest = x.min(), x.max()
     # Rounding is monotone: the extremes alone decide whether a code is beyond an end.
@@ -254,8 +263,8 @@ def quantize(
         peak: Any = max(x.max(), -x.min())
     else:
         peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
-    if not np.max(peak) <= HALF_MAX:
-        x = np.nan_to_num(x, copy=True, nan=0.0, posinf=HALF_MAX, neginf=-HALF_MAX)
+    if not np.max(peak) <= BINARY16_MAX:
+        x = np.nan_to_num(x, copy=True, nan=0.0, posinf=BINARY16_MAX, neginf=-BINARY16_MAX)
         peak = np.maximum(x.max(axis=-2), -x.min(axis=-2))
         flags |= 1 << Flag.NONFINITE
     if static:

@@ -14,7 +14,7 @@ from concord.emulator.kernels import DECODED, F32
 from concord.emulator.lanes import LOWEST, ZERO, Lanes, Place, depth
 from concord.emulator.product import Product, Weights
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
-from concord.golden import half
+from concord.golden import binary16
 from concord.program import Chain
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
@@ -290,11 +290,11 @@ class Part:
         memory = lanes.memory(self.chain.mem)
         best = np.full(out.shape, MINUS_INFINITY, dtype=np.uint16)
         for tap in self.taps:
-            best = half.maximum(best, kernels.encode(tap.read(memory, "gathered", lanes.pool)))
+            best = binary16.maximum(best, kernels.encode(tap.read(memory, "gathered", lanes.pool)))
         if self.chain.reduce is Op.V_REDMAX:
             top = best[:, :, :1]
             for n in range(lanes.config.native):
-                top = half.maximum(top, best[:, :, n : n + 1])
+                top = binary16.maximum(top, best[:, :, n : n + 1])
             best = np.broadcast_to(top, best.shape)
         out[...] = kernels.decode(best)
 

@@ -261,7 +261,7 @@ class Product:
             self._golden_row(mant[:, min(row, index.shape[1] - 1)], exp[:, min(row, index.shape[1] - 1)], row)
             for row in range(self.shape[1])
         ]
-        bits, acc_over, half_over = accumulate.acc_to_half(np.stack(sums, axis=1), self.config)
+        bits, acc_over, half_over = accumulate.acc_to_binary16(np.stack(sums, axis=1), self.config)
         out[position, :, :, lane] = decode(bits)
         return bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
 

@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 from concord.emulator.memories import Memories
 from concord.emulator.run import Run, report
-from concord.golden import accumulate, blocks, half, table
+from concord.golden import accumulate, binary16, blocks, table
 from concord.program import Chain, MfuStep, trace
 from concord.program.chains import Index
-from concord.spec.formats import HALF_INF, Flag, Rounding
+from concord.spec.formats import BINARY16_INF, Flag, Rounding
 from concord.spec.isa import Mem, Op
 
 Bits = NDArray[np.uint16]
 
 #: binary16 pattern of -inf, where maxima start.
-LOWEST = 0x8000 | HALF_INF
+LOWEST = 0x8000 | BINARY16_INF
 BINARY = {
-    Op.VV_MUL: half.mul,
-    Op.VV_ADD: half.add,
-    Op.VV_SUB: half.sub,
-    Op.VV_RSUB: half.rsub,
-    Op.VV_MAX: half.maximum,
-    Op.VV_MIN: half.minimum,
+    Op.VV_MUL: binary16.mul,
+    Op.VV_ADD: binary16.add,
+    Op.VV_SUB: binary16.sub,
+    Op.VV_RSUB: binary16.rsub,
+    Op.VV_MAX: binary16.maximum,
+    Op.VV_MIN: binary16.minimum,
 }
 
 
@@ -93,7 +93,7 @@ class ReferenceMachine:
         if matrix is not None:
             x = self._depthwise if chain.depthwise else self._dense
             acc = x(index, inside, matrix, row)
-            bits, acc_over, half_over = accumulate.acc_to_half(acc, self.config)
+            bits, acc_over, half_over = accumulate.acc_to_binary16(acc, self.config)
             self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
             self._flag(chain, Flag.HALF_OVERFLOW, half_over)
             return bits
@@ -102,11 +102,11 @@ class ReferenceMachine:
             return vectors[0]
         result = np.full(self.config.native, LOWEST, dtype=np.uint16)
         for vector in vectors:
-            result = half.maximum(result, vector)
+            result = binary16.maximum(result, vector)
         if chain.reduce is Op.V_REDMAX:
             top = result[0]
             for element in result:
-                top = half.maximum(top, element)
+                top = binary16.maximum(top, element)
             result = np.full_like(result, top)
         return result
 
@@ -115,7 +115,7 @@ class ReferenceMachine:
         at = self._within(mem, address)
         if mem is Mem.WIDE:
             return np.array(self.memories.wide[at])
-        return blocks.to_half(self.memories.narrow_mant[at], self.memories.narrow_exp[at])
+        return blocks.to_binary16(self.memories.narrow_mant[at], self.memories.narrow_exp[at])
 
     def _blocks(self, index: Index, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Mantissas and exponents of the source vectors ``[taps, cols]``; zero outside the image."""
@@ -173,10 +173,10 @@ class ReferenceMachine:
             other = self._vector(Mem.WIDE, operand)
             result = BINARY[step.op](x, other)
             if step.op not in (Op.VV_MAX, Op.VV_MIN):
-                self._flag(chain, Flag.HALF_OVERFLOW, half.overflowed(result, x, other))
+                self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, x, other))
             return result
         if step.table is None:
-            return half.relu(x)
+            return binary16.relu(x)
         found = table.lookup(x, self.memories.table, self.memories.slot(step.table))
         self._flag(chain, Flag.NONFINITE, found.nonfinite)
         self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)

@@ -11,7 +11,7 @@ from concord.functions import Number, function
 from concord.functions.tables import build_table
 from concord.program.allocator import Sheet
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Values whose exponential counts as zero lie this far below the maximum.
 DEPTH = 16
@@ -28,11 +28,11 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     sheet = Sheet(config)
     vectors = sheet.tiles(classes)
     padded = vectors * config.native
-    mask = np.where(np.arange(padded) < classes, HALF_MAX, -HALF_MAX)
+    mask = np.where(np.arange(padded) < classes, BINARY16_MAX, -BINARY16_MAX)
     sheet.matrix("ones", np.ones((config.native, padded)), "sums all elements into every element")
     sheet.input("x", (classes,), "inputs; elements behind the last class are not looked at")
     sheet.output("y", (classes,), "probabilities; 0 behind the last class")
-    sheet.constant("mask", mask, f"{HALF_MAX} for a class, -{HALF_MAX} behind")
+    sheet.constant("mask", mask, f"{BINARY16_MAX} for a class, -{BINARY16_MAX} behind")
     sheet.wide("masked", vectors, "inputs, with the least number behind the last class")
     sheet.wide("top", 1, "maximum in every element")
     sheet.wide("e", vectors, "exponentials of the differences to the maximum")

@@ -15,10 +15,10 @@ import numpy as np
 
 from concord.functions.catalogue import evaluate
 from concord.functions.float64 import Floats
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: What a part has where another one must be the largest.
-LEAST = -float(HALF_MAX)
+LEAST = -float(BINARY16_MAX)
 
 
 @dataclass(frozen=True)

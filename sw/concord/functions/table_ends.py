@@ -21,29 +21,31 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.interval_bounds import Enclosure
 from concord.functions.intervals import Floats, exact
-from concord.golden import half
-from concord.spec.formats import HALF_MAX, HALF_MAX_BITS, HALF_PRECISION
+from concord.golden import binary16
+from concord.spec.formats import BINARY16_MAX, BINARY16_MAX_BITS, BINARY16_PRECISION
 
 #: All finite binary16 numbers in ascending order, zero once.
-NUMBERS: Floats = half.decode(
-    np.concatenate([np.arange(0x8000 | HALF_MAX_BITS, 0x8000, -1), np.arange(HALF_MAX_BITS + 1)])
+NUMBERS: Floats = binary16.decode(
+    np.concatenate([np.arange(0x8000 | BINARY16_MAX_BITS, 0x8000, -1), np.arange(BINARY16_MAX_BITS + 1)])
 )
 
 
 def everywhere(enclose: Enclosure) -> tuple[Floats, Floats]:
     """Bounds on a function at all :data:`NUMBERS`, rounded to finite binary16 numbers; two arrays."""
     bounds = enclose(exact(NUMBERS))
-    low, high = (half.decode(half.encode(np.clip(end, -HALF_MAX, HALF_MAX))) for end in (bounds.low, bounds.high))
+    low, high = (
+        binary16.decode(binary16.encode(np.clip(end, -BINARY16_MAX, BINARY16_MAX))) for end in (bounds.low, bounds.high)
+    )
     return low, high
 
 
 def tolerance(entries: ArrayLike) -> float:
     """What a table errs by inside, from its binary16 patterns; saturated ones, next to a pole, do not count."""
-    values = half.decode(np.asarray(entries, dtype=np.uint16))
-    values = values[np.abs(values) < HALF_MAX]
+    values = binary16.decode(np.asarray(entries, dtype=np.uint16))
+    values = values[np.abs(values) < BINARY16_MAX]
     if values.size < 2:
         return 0.0
-    return max(float(np.abs(np.diff(values)).mean()) / 2, float(np.ptp(values)) * 2.0 ** (1 - HALF_PRECISION))
+    return max(float(np.abs(np.diff(values)).mean()) / 2, float(np.ptp(values)) * 2.0 ** (1 - BINARY16_PRECISION))
 
 
 def settled_ends(
@@ -63,7 +65,7 @@ def settled_ends(
         Whether the function has a pole.
     """
     most = 0.0 if pole else tolerance(entries)
-    ends = half.decode(np.asarray(entries, dtype=np.uint16))[[0, -1]]
+    ends = binary16.decode(np.asarray(entries, dtype=np.uint16))[[0, -1]]
     codes = np.rint(np.ldexp(NUMBERS, scale))
 
     def stands(beyond: NDArray[np.bool_], entry: float) -> bool:

@@ -22,10 +22,10 @@ from concord.functions.exact import ExactFunction, Number
 from concord.functions.interval_bounds import Codes, settle
 from concord.functions.intervals import Floats, exact
 from concord.functions.table_ends import everywhere, settled_ends
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_EXP_MIN, HALF_MAX, HALF_PRECISION
+from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, BINARY16_PRECISION
 
 _MINUS_ZERO = 0x8000
 #: log2 of codes per unit of the input.
@@ -36,10 +36,10 @@ def _power(k: int) -> Fraction:
     return Fraction(2) ** k
 
 
-def round_to_half(value: Number) -> int:
+def round_to_binary16(value: Number) -> int:
     """Bit pattern of the nearest finite binary16 number, ties to even; a zero is +0."""
     if isinstance(value, float) and math.isinf(value):
-        return int(half.encode(math.copysign(HALF_MAX, value)))
+        return int(binary16.encode(math.copysign(BINARY16_MAX, value)))
     exact = Fraction(value)
     size = abs(exact)
     if not size:
@@ -47,15 +47,15 @@ def round_to_half(value: Number) -> int:
     top = size.numerator.bit_length() - size.denominator.bit_length()
     if size < _power(top):
         top -= 1
-    unit = _power(max(top, HALF_EXP_MIN) - (HALF_PRECISION - 1))
-    rounded = float(min(round(size / unit) * unit, Fraction(HALF_MAX)))
-    return int(half.encode(-rounded if exact < 0 and rounded else rounded))
+    unit = _power(max(top, BINARY16_EXP_MIN) - (BINARY16_PRECISION - 1))
+    rounded = float(min(round(size / unit) * unit, Fraction(BINARY16_MAX)))
+    return int(binary16.encode(-rounded if exact < 0 and rounded else rounded))
 
 
-def halves(values: Floats) -> Codes:
-    """:func:`round_to_half` of float64 numbers, infinities included."""
-    limited = np.clip(values, -HALF_MAX, HALF_MAX)
-    bits = half.encode(limited)
+def round_array_to_binary16(values: Floats) -> Codes:
+    """:func:`round_to_binary16` of float64 numbers, infinities included."""
+    limited = np.clip(values, -BINARY16_MAX, BINARY16_MAX)
+    bits = binary16.encode(limited)
     return np.where(bits == _MINUS_ZERO, 0, bits).astype(np.int64)
 
 
@@ -147,13 +147,13 @@ def build_table(
         value = curve(Fraction(low + k) * _power(-scale))
         if isinstance(value, float | Decimal) and math.isnan(value):
             raise ValueError(f"{label} must be a number at {low + k} * 2**{-scale}, not NaN")
-        return round_to_half(value)
+        return round_to_binary16(value)
 
     count = high - low + 1
     if isinstance(source, str):
         inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
         bounds = function(source).enclosure(**parameters)(inputs)
-        entries = settle(halves(bounds.low), halves(bounds.high), entry).tolist()
+        entries = settle(round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high), entry).tolist()
         if settled is None:
             values = _everywhere(source, tuple(sorted(parameters.items())))
             settled = settled_ends(low, high, scale, entries, values, pole=function(source).pole)

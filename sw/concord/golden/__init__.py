@@ -1,6 +1,6 @@
 """The executable definition of Concord's numbers: integer-exact numpy, to the last bit what the hardware does.
 
-half
+binary16
     binary16 on bit patterns.
 blocks
     Conversion to and from block floating point, with its exponent rule, roundings and noise.

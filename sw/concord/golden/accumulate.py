@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.config import NpuConfig
 
 #: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
@@ -101,23 +101,23 @@ def _squash(magnitude: int) -> float:
     return float((magnitude >> drop << 1 | sticky) << drop) / 2
 
 
-def round_grid(acc: ArrayLike, frac: int) -> half.Bits:
+def round_grid(acc: ArrayLike, frac: int) -> binary16.Bits:
     """Round grid integers of any size once, nearest even, to binary16."""
     exact: Grid = np.asarray(acc)
     if exact.dtype == object:
         signed = [np.copysign(_squash(abs(int(a))), int(a)) for a in exact.flat]
-        return half.encode(np.ldexp(np.array(signed, dtype=np.float64).reshape(exact.shape), -frac))
+        return binary16.encode(np.ldexp(np.array(signed, dtype=np.float64).reshape(exact.shape), -frac))
     whole = exact.astype(np.int64)
     magnitude = np.abs(whole).astype(np.uint64)
     sticky = (magnitude & (1 << _SQUASH_BITS) - 1) != 0
     squashed = (magnitude >> _SQUASH_BITS << 1 | sticky).astype(np.float64) * 2.0 ** (_SQUASH_BITS - 1)
     value = np.where(magnitude >> 53 == 0, magnitude.astype(np.float64), squashed)
-    return half.encode(np.ldexp(np.where(whole < 0, -value, value), -frac))
+    return binary16.encode(np.ldexp(np.where(whole < 0, -value, value), -frac))
 
 
-def acc_to_half(
+def acc_to_binary16(
     acc: ArrayLike, config: NpuConfig | tuple[int, int]
-) -> tuple[half.Bits, NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[binary16.Bits, NDArray[np.bool_], NDArray[np.bool_]]:
     """Saturate and round grid integers.
 
     Parameters
@@ -135,4 +135,4 @@ def acc_to_half(
     width, frac = (config.acc_width, config.acc_frac) if isinstance(config, NpuConfig) else config
     limited, over = saturate(acc, width)
     bits = round_grid(limited, frac)
-    return bits, over, half.is_inf(bits)
+    return bits, over, binary16.is_inf(bits)

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.rounding import noise_like, round_magnitude
 from concord.spec.formats import (
-    HALF_INF,
-    HALF_MAX_BITS,
+    BINARY16_INF,
+    BINARY16_MAX_BITS,
     NOISE_BITS,
     NOISE_SEED,
     NOISE_SHIFTS,
@@ -83,11 +83,11 @@ def floor_log2(magnitude: ArrayLike) -> Ints:
     return np.asarray(np.frexp(np.asarray(magnitude, dtype=np.float64))[1] - 1, dtype=np.int64)
 
 
-def _finite(bits: half.Bits) -> half.Bits:
+def _finite(bits: binary16.Bits) -> binary16.Bits:
     """Replace infinities by +-65504 and NaNs by +0."""
     sign = bits & 0x8000
-    limited = np.where((bits & 0x7FFF) == HALF_INF, sign | HALF_MAX_BITS, bits)
-    return np.where(half.is_nan(bits), 0, limited).astype(np.uint16)
+    limited = np.where((bits & 0x7FFF) == BINARY16_INF, sign | BINARY16_MAX_BITS, bits)
+    return np.where(binary16.is_nan(bits), 0, limited).astype(np.uint16)
 
 
 def _round(sig: Ints, right: Ints, rounding: Rounding, random: ArrayLike | None) -> Ints:
@@ -129,7 +129,7 @@ def quantize(
     rounding, noise
         ``noise`` holds 16 random bits per element and is used with stochastic rounding only.
     """
-    pattern = half.as_bits(bits)
+    pattern = binary16.as_bits(bits)
     _check_block(pattern.shape, fmt)
     raw = _finite(pattern).astype(np.int64)
     field = raw >> 10 & 0x1F
@@ -147,7 +147,7 @@ def quantize(
     return Quantized(
         mant=np.where(raw & 0x8000, -magnitude, magnitude),
         exp=shared,
-        nonfinite=np.any(~half.is_finite(pattern), axis=-1),
+        nonfinite=np.any(~binary16.is_finite(pattern), axis=-1),
         saturated=np.asarray(over & ((mode == ExponentMode.STATIC) | (wanted > shared))),
     )
 
@@ -190,6 +190,6 @@ def dequantize(mant: ArrayLike, exp: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(np.ldexp(whole, np.asarray(exp)[..., None]))
 
 
-def to_half(mant: ArrayLike, exp: ArrayLike) -> half.Bits:
+def to_binary16(mant: ArrayLike, exp: ArrayLike) -> binary16.Bits:
     """Narrow to wide: binary16 patterns of blocks, exact for every code of an activation format; q = 0 gives +0."""
-    return half.encode(dequantize(mant, exp))
+    return binary16.encode(dequantize(mant, exp))

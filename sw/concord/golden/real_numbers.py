@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Values from here on round to an infinity: half an ulp beyond the greatest binary16 number.
-_TOO_LARGE = HALF_MAX + 16
+_TOO_LARGE = BINARY16_MAX + 16
 
 
 def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -32,7 +32,7 @@ def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     if bad.any():
         where = tuple(int(n) for n in np.argwhere(bad)[0])
         raise ValueError(
-            f"{name} must hold finite numbers within ±{HALF_MAX} (binary16), not {numbers[where]} at {list(where)}"
+            f"{name} must hold finite numbers within ±{BINARY16_MAX} (binary16), not {numbers[where]} at {list(where)}"
             f" ({int(bad.sum())} such values)"
         )
     return numbers

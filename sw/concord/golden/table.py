@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden import half
-from concord.spec.formats import HALF_MAX
+from concord.golden import binary16
+from concord.spec.formats import BINARY16_MAX
 
 
 class Codes(NamedTuple):
@@ -24,7 +24,7 @@ class Codes(NamedTuple):
 class Found(NamedTuple):
     """Entries for inputs, and where these raise ``NONFINITE`` and ``TABLE_CLAMPED``; arrays like the inputs."""
 
-    entries: half.Bits
+    entries: binary16.Bits
     nonfinite: NDArray[np.bool_]
     clamped: NDArray[np.bool_]
 
@@ -35,8 +35,8 @@ def index(bits: ArrayLike, low: int, high: int, scale: int) -> Codes:
     The product with a power of two is exact; it is rounded nearest even and clamped. An infinity counts as +-65504
     and a NaN as 0.
     """
-    nonfinite = ~half.is_finite(bits)
-    value = np.clip(np.where(half.is_nan(bits), 0.0, half.decode(bits)), -HALF_MAX, HALF_MAX)
+    nonfinite = ~binary16.is_finite(bits)
+    value = np.clip(np.where(binary16.is_nan(bits), 0.0, binary16.decode(bits)), -BINARY16_MAX, BINARY16_MAX)
     whole = np.rint(np.ldexp(value, scale))
     code = np.clip(whole, low, high).astype(np.int64)
     return Codes(code, np.asarray(nonfinite), np.asarray(whole < low), np.asarray(whole > high))
@@ -59,7 +59,7 @@ def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Foun
     ValueError
         If an entry would be outside the memory.
     """
-    memory = half.as_bits(entries)
+    memory = binary16.as_bits(entries)
     low, high, offset = slot["low"], slot["high"], slot["offset"]
     if not 0 <= offset + low <= offset + high < len(memory):
         raise ValueError(f"slot must stay inside {len(memory)} entries, not {offset + low}..{offset + high}")

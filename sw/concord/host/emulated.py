@@ -15,8 +15,8 @@ from concord.emulator.lanes import VECTORS
 from concord.emulator.machine import Watch
 from concord.emulator.outputs import Outputs as EmulatedOutputs
 from concord.emulator.phases import BatchPhase
-from concord.golden import half
-from concord.golden.blocks import to_half
+from concord.golden import binary16
+from concord.golden.blocks import to_binary16
 from concord.golden.feeder import Feeder
 from concord.host.device import COUNTERS, Counters, Device, Outputs, add_counters
 from concord.host.errors import BusyError, DeviceError
@@ -163,11 +163,11 @@ class EmulatedDevice(Device):
         """The tensor of an output, from its parts by first vector."""
         whole = np.zeros((size, port.vectors(self.config), self.config.native), dtype=np.uint16)
         for first, found in parts:
-            bits = np.asarray(found if port.region is RegionId.WIDE else to_half(*found), dtype=np.uint16)
+            bits = np.asarray(found if port.region is RegionId.WIDE else to_binary16(*found), dtype=np.uint16)
             whole[:, first : first + bits.shape[1]] = bits
         vectors = whole.reshape(-1, self.config.native)
         shape = (size, *(port.shape or (1,)))
-        return half.decode(from_vectors(vectors, shape, self.config)).astype(port.dtype).reshape(size, *port.shape)
+        return binary16.decode(from_vectors(vectors, shape, self.config)).astype(port.dtype).reshape(size, *port.shape)
 
     def _catch_up(self) -> None:
         """Leave the memories as the last run of a batch would: only done when someone looks."""

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.golden import half
-from concord.golden.blocks import to_half
+from concord.golden import binary16
+from concord.golden.blocks import to_binary16
 from concord.host.device import Outputs
 from concord.host.errors import BusyError, DeviceError, RunTimeout
 from concord.host.link import Link
@@ -166,7 +166,8 @@ def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
         found[send.port.name][:, vectors, : send.lanes] = _patterns(block, send.port, config)
         at += count
     return {
-        port.name: half.decode(found[port.name].reshape(size, *port.shape)).astype(port.dtype) for port in image.outputs
+        port.name: binary16.decode(found[port.name].reshape(size, *port.shape)).astype(port.dtype)
+        for port in image.outputs
     }
 
 
@@ -175,4 +176,4 @@ def _patterns(block: NDArray[np.uint8], port: Port, config: NpuConfig) -> NDArra
     if port.region is RegionId.WIDE:
         return block.view("<u2")
     mantissas = np.ascontiguousarray(block[..., 1:]).view("<i2" if config.mantissa_bytes > 1 else np.int8)
-    return to_half(mantissas, block[..., 0].view(np.int8))
+    return to_binary16(mantissas, block[..., 0].view(np.int8))

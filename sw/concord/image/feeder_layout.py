@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
 
@@ -170,7 +170,7 @@ class Feeding:
 
         ``None`` if these are not what the elements give: an element in several places that is not the same in all.
         """
-        bits = half.encode(values.reshape(len(values), -1))
+        bits = binary16.encode(values.reshape(len(values), -1))
         order = feed.order(native).reshape(-1)
         found = np.zeros((len(values), feed.elements), np.uint16)
         first = np.unique(order, return_index=True)

@@ -35,7 +35,7 @@ class Format(Enum):
 
     CODED = "a byte for an element, one of at most 256 values"
     BLOCKS = "a mantissa for an element, an exponent for a vector"
-    HALF = "two bytes for an element"
+    BINARY16 = "two bytes for an element"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Fill:
         if found is None or (kind is Format.BLOCKS and port.region is not RegionId.NARROW):
             raise FeedError(f"elements of {feed.port!r} have no exponent of their own")
         self.feed, self.port, self.kind, self.config = found, port, kind, config
-        self.size = {Format.CODED: 1, Format.BLOCKS: config.mantissa_bytes, Format.HALF: 2}[kind]
+        self.size = {Format.CODED: 1, Format.BLOCKS: config.mantissa_bytes, Format.BINARY16: 2}[kind]
         channels = found.image[2]
         self.headers = -(-channels // config.native) if kind is Format.BLOCKS else 0
         #: Bytes of a position, and of a line.
@@ -158,7 +158,7 @@ class Fill:
         """Bytes ``[batch, total]`` of elements ``[batch, elements]``."""
         if self.kind is Format.CODED:
             return np.searchsorted(codes, raw).astype(np.uint8)
-        if self.kind is Format.HALF:
+        if self.kind is Format.BINARY16:
             return raw.astype("<u2").view(np.uint8).reshape(len(raw), -1)
         native, lanes = self.config.native, self.feed.image[2]
         tiles, size = self.headers, self.size
@@ -310,7 +310,7 @@ def route(feeding: Feeding, schedule: Sequence[Phase], ports: Ports, few: Collec
 def _narrowest(feed: Feed, port: Port, few: bool, config: NpuConfig) -> Fill:
     """The format with the fewest bytes."""
     found = []
-    for kind in (Format.HALF, Format.BLOCKS, *([Format.CODED] if few else [])):
+    for kind in (Format.BINARY16, Format.BLOCKS, *([Format.CODED] if few else [])):
         try:
             found.append(Fill(feed, port, kind, config))
         except FeedError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden import half
+from concord.golden import binary16
 from concord.golden.blocks import Quantized, dequantize, quantize_float
 from concord.image.words import pack_words, to_integers
 from concord.spec.config import NpuConfig
@@ -101,11 +101,11 @@ def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]
     if n != config.native or rows % config.rows:
         raise ValueError(f"blocks must be [multiple of {config.rows}, taps, cols, {config.native}], not {mants.shape}")
     groups = rows // config.rows
-    halves = mants.reshape(groups, config.rows, taps, cols, config.steps, config.lanes).transpose(0, 2, 3, 4, 1, 5)
+    slices = mants.reshape(groups, config.rows, taps, cols, config.steps, config.lanes).transpose(0, 2, 3, 4, 1, 5)
     exps = np.asarray(exp, dtype=np.int64).reshape(groups, config.rows, taps, cols, 1).transpose(0, 2, 3, 4, 1)
-    stored = np.broadcast_to(exps - config.wgt_exp_min, halves.shape[:-1])
+    stored = np.broadcast_to(exps - config.wgt_exp_min, slices.shape[:-1])
     return to_integers(
-        pack_words(config.matrix_row, mant=halves.reshape(-1, config.lanes), exp=stored.reshape(-1)),
+        pack_words(config.matrix_row, mant=slices.reshape(-1, config.lanes), exp=stored.reshape(-1)),
     )
 
 
@@ -186,7 +186,7 @@ def to_vectors(values: NDArray[np.uint16], config: NpuConfig) -> NDArray[np.uint
 
 def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
     """Round floats ``[..., elements]`` to binary16; wide words, the last dimension padded to native vectors."""
-    return to_integers(pack_words(config.wide_word, elem=to_vectors(half.encode(values), config)))
+    return to_integers(pack_words(config.wide_word, elem=to_vectors(binary16.encode(values), config)))
 
 
 def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:

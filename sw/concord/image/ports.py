@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden import half
-from concord.golden.blocks import quantize, to_half
+from concord.golden import binary16
+from concord.golden.blocks import quantize, to_binary16
 from concord.image.packing import from_vectors, to_vectors
 from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.config import NpuConfig
@@ -66,7 +66,7 @@ class Port:
         given = np.asarray(values, dtype=np.float64)
         if given.shape != self.shape:
             raise ValueError(f"{self.name} must have shape {self.shape}, not {given.shape}")
-        vectors = to_vectors(half.encode(given), config)
+        vectors = to_vectors(binary16.encode(given), config)
         if self.region == RegionId.WIDE:
             return to_integers(pack_words(config.wide_word, elem=vectors))
         blocks = quantize(vectors, config.act)
@@ -76,5 +76,5 @@ class Port:
         """The tensor held by words that were read."""
         layout = config.wide_word if self.region == RegionId.WIDE else config.narrow_word
         values = unpack_words(layout, to_bytes(words, layout.nbytes))
-        bits = values["elem"].astype(np.uint16) if "elem" in values else to_half(values["mant"], values["exp"])
-        return half.decode(from_vectors(bits, self.shape, config)).astype(self.dtype)
+        bits = values["elem"].astype(np.uint16) if "elem" in values else to_binary16(values["mant"], values["exp"])
+        return binary16.decode(from_vectors(bits, self.shape, config)).astype(self.dtype)

@@ -18,14 +18,14 @@ from concord.emulator.lanes import LOWEST, depth
 from concord.emulator.memories import Memories
 from concord.emulator.plan import Access
 from concord.emulator.product import Weights, fetch
-from concord.golden import half
+from concord.golden import binary16
 from concord.image import Image
 from concord.overflow.machine import Stage
 from concord.program import Chain, trace
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX, ExponentMode, Rounding
+from concord.spec.formats import BINARY16_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 
@@ -80,7 +80,7 @@ class _Store:
 
     def __init__(self, memories: Memories):
         config = memories.config
-        wide = self._padded(half.decode(memories.wide))
+        wide = self._padded(binary16.decode(memories.wide))
         mant = self._padded(memories.narrow_mant.astype(np.float64))
         narrow = self._padded(np.ldexp(memories.narrow_mant.astype(np.float64), memories.narrow_exp[:, None]))
         for values, mem in ((wide, Mem.WIDE), (narrow, Mem.NARROW)):
@@ -130,7 +130,7 @@ class Bounds:
     def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:
         at = np.arange(address, address + count)
         shape = (count, self.config.native)
-        values = tuple(np.full(shape, half.decode(half.encode(end))) for end in ends)
+        values = tuple(np.full(shape, binary16.decode(binary16.encode(end))) for end in ends)
         self._write(mem, at, (values[0], values[1]), Quant())
 
     # Chains ------------------------------------------------------------------------------------
@@ -181,15 +181,15 @@ class Bounds:
         else:
             ends = (x[0] - y[1], x[1] - y[0]) if op is Op.VV_SUB else (y[0] - x[1], y[1] - x[0])
         nowhere = np.isnan(ends[0]) | np.isnan(ends[1])
-        low, high = (half.decode(half.encode(end)) for end in ends)
+        low, high = (binary16.decode(binary16.encode(end)) for end in ends)
         return np.where(nowhere, -np.inf, low), np.where(nowhere, np.inf, high)
 
     def _table(self, number: int, x: Ends) -> Ends:
         """Least and greatest entry between the codes of both ends."""
         slot = self.memories.slot(number)
         first, last = (slot["offset"] + slot[end] for end in ("low", "high"))
-        entries = half.decode(self.memories.table[first : last + 1])
-        codes = [np.rint(np.ldexp(np.clip(end, -HALF_MAX, HALF_MAX), slot["scale"])) for end in x]
+        entries = binary16.decode(self.memories.table[first : last + 1])
+        codes = [np.rint(np.ldexp(np.clip(end, -BINARY16_MAX, BINARY16_MAX), slot["scale"])) for end in x]
         low, high = (np.clip(code, slot["low"], slot["high"]).astype(np.int64) - slot["low"] for code in codes)
         pairs, place = np.unique(np.stack([low.ravel(), high.ravel()], axis=1), axis=0, return_inverse=True)
         found = [(entries[a : b + 1].min(), entries[a : b + 1].max()) for a, b in pairs]
@@ -227,7 +227,7 @@ class Bounds:
                 end[:, group] = np.concatenate(found)[place]
         limit = 2.0 ** (self.config.acc_width - 1 - self.config.acc_frac)
         low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
-        return half.decode(half.encode(low)), half.decode(half.encode(high))
+        return binary16.decode(binary16.encode(low)), binary16.decode(binary16.encode(high))
 
     def _alike(self, index: Index) -> tuple[Index, Index]:
         """Addresses ``[columns, blocks]`` of which no two have the same intervals, and the column of each position."""
@@ -294,8 +294,8 @@ def _narrow(config: NpuConfig, x: Ends, quant: Quant) -> tuple[Ends, Ends]:
     """
     act = config.act
     infinite = np.isinf(x[0]) | np.isinf(x[1])  # a NaN counts as zero
-    low = np.where(infinite, np.minimum(np.clip(x[0], -HALF_MAX, HALF_MAX), 0.0), x[0])
-    high = np.where(infinite, np.maximum(np.clip(x[1], -HALF_MAX, HALF_MAX), 0.0), x[1])
+    low = np.where(infinite, np.minimum(np.clip(x[0], -BINARY16_MAX, BINARY16_MAX), 0.0), x[0])
+    high = np.where(infinite, np.maximum(np.clip(x[1], -BINARY16_MAX, BINARY16_MAX), 0.0), x[1])
     if quant.mode is ExponentMode.STATIC:
         step = 2.0**quant.exp
         mants = _rounded(low / step, quant.rounding)[0], _rounded(high / step, quant.rounding)[1]

@@ -16,7 +16,7 @@ from rich.table import Table
 from concord.image import Image
 from concord.program.assembler import describe
 from concord.spec import isa
-from concord.spec.formats import HALF_MAX, Flag
+from concord.spec.formats import BINARY16_MAX, Flag
 from concord.spec.isa import Op
 from concord.spec.memmap import RegionId
 
@@ -27,12 +27,12 @@ _TEXTS = {
         "smaller inputs or weights, or an NPU with a wider accumulator (compile --accumulator; acc_width)",
     ),
     Flag.HALF_OVERFLOW: (
-        f"a result is beyond {HALF_MAX:g}, the greatest binary16 number, and became an infinity",
-        f"smaller inputs or weights: values between layers must stay below {HALF_MAX:g}",
+        f"a result is beyond {BINARY16_MAX:g}, the greatest binary16 number, and became an infinity",
+        f"smaller inputs or weights: values between layers must stay below {BINARY16_MAX:g}",
     ),
     Flag.NONFINITE: (
-        f"an infinity or NaN came in and was taken for ±{HALF_MAX:g} or 0",
-        f"finite inputs below {HALF_MAX:g}; look at the layers before that have HALF_OVERFLOW",
+        f"an infinity or NaN came in and was taken for ±{BINARY16_MAX:g} or 0",
+        f"finite inputs below {BINARY16_MAX:g}; look at the layers before that have HALF_OVERFLOW",
     ),
     Flag.SATURATED: (
         "values are beyond the static exponent of the result and were cut off",
@@ -110,7 +110,7 @@ def not_finite(outputs: Mapping[str, ArrayLike]) -> list[Raised]:
         bad = int((~np.isfinite(array)).reshape(len(array), -1).any(axis=1).sum()) if array.ndim else 0
         if bad:
             meaning = f"{bad} of {len(array)} samples have an infinity or NaN in the result"
-            advice = f"inputs and constants below {HALF_MAX:g}"
+            advice = f"inputs and constants below {BINARY16_MAX:g}"
             found.append(Raised(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
     return found
 

@@ -13,7 +13,7 @@ from concord.derive.flow import Store
 from concord.derive.model import MISSING, Observed
 from concord.emulator.lanes import Lanes
 from concord.emulator.plan import Part
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.isa import Mem
 
 Ids = NDArray[np.int64]
@@ -98,7 +98,7 @@ class Recorder:
 def constants(place: Ids, runs: int) -> Floats:
     """Values ``[values, runs]`` of elements that are constants; others are zero."""
     bits = np.where(place < MISSING, MISSING - 1 - place, 0).astype(np.uint16)
-    return np.repeat(half.decode(bits)[:, None], runs, axis=1)
+    return np.repeat(binary16.decode(bits)[:, None], runs, axis=1)
 
 
 def of_twin(outputs: Iterable[Any], place: Ids) -> Floats:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.spec.formats import HALF_EXP_MIN, HALF_FRAC, HALF_MAX
+from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_MAX
 
-_TINY, _NORMAL = 2.0**-HALF_FRAC, 2.0**HALF_EXP_MIN
+_TINY, _NORMAL = 2.0**-BINARY16_FRAC, 2.0**BINARY16_EXP_MIN
 #: Numbers that inputs take, often where mistakes are; a device refuses infinities and NaNs.
 CORNERS = np.array(
-    [0.0, -0.0, _TINY, -_TINY, _NORMAL - _TINY, _NORMAL, 1.0, -1.0, HALF_MAX, -HALF_MAX,
+    [0.0, -0.0, _TINY, -_TINY, _NORMAL - _TINY, _NORMAL, 1.0, -1.0, BINARY16_MAX, -BINARY16_MAX,
      1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, _TINY / 2, _TINY * 1.5]  # the last four are ties
 )  # fmt: skip
 #: Spread of the powers of two of wild numbers.
@@ -43,7 +43,7 @@ def random_samples(shapes: Mapping[str, tuple[int, ...]], count: int, seed: int)
             elif k % 4 == 1:
                 whole[k] = np.where(rng.random(shape) < 0.05, corners, plain)
             elif k % 4 == 2:
-                wild = np.clip(plain * np.exp2(rng.integers(-_SPREAD, _SPREAD, shape)), -HALF_MAX, HALF_MAX)
+                wild = np.clip(plain * np.exp2(rng.integers(-_SPREAD, _SPREAD, shape)), -BINARY16_MAX, BINARY16_MAX)
                 whole[k] = np.where(rng.random(shape) < 0.1, corners, wild)
             elif k > 3:
                 whole[k] = corners

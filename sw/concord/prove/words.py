@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.flow import Flow
-from concord.golden import blocks, half
+from concord.golden import binary16, blocks
 from concord.host.device import Device
 from concord.image import Image
 from concord.image.words import to_bytes, unpack_words
@@ -82,12 +82,12 @@ def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[NDArray[np.uint16]
     if mem is Mem.WIDE:
         return fields[0][0].astype(np.uint16), None
     exponent = int(fields[1].reshape(-1)[0])
-    return blocks.to_half(fields[0][0].astype(np.int16), np.int16(exponent)), exponent
+    return blocks.to_binary16(fields[0][0].astype(np.int16), np.int16(exponent)), exponent
 
 
 def show(bits: np.uint16, exponent: int | None = None) -> str:
     """An element for people; of a narrow word with its exponent."""
-    number = float(half.decode(np.asarray(bits)))
+    number = float(binary16.decode(np.asarray(bits)))
     if exponent is None:
         return f"{number:g} ({int(bits):#06x})"
     return f"{number:g} ({number * 2.0**-exponent:g} * 2**{exponent})"

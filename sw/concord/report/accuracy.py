@@ -14,7 +14,7 @@ from concord.graph.ops import operator_of
 from concord.report.layer_facts import Distribution, Error, Format
 from concord.report.prefixes import Result
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_EXP_MAX, HALF_FRAC, HALF_MAX
+from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_FRAC, BINARY16_MAX
 from concord.spec.isa import Mem
 
 #: Bins below the window that are told apart.
@@ -96,11 +96,11 @@ def distribution(reference: Floats, result: Result, writes: Sequence[Format], co
     """Magnitudes of the float values of a tensor, in the window of its narrow copy if there is one."""
     chosen = next((form for form in writes if form.exponents is not None), None)
     if chosen is None or chosen.exponents is None:
-        window, limit, held = (-HALF_FRAC, HALF_EXP_MAX + 1), float(HALF_MAX), result.values[Mem.WIDE]
+        window, limit, held = (-BINARY16_FRAC, BINARY16_EXP_MAX + 1), float(BINARY16_MAX), result.values[Mem.WIDE]
     else:
         _, median, greatest = chosen.exponents
         window, held = (median, median + config.act_mant - 1), result.values[Mem.NARROW]
-        limit = config.act.q_max * 2.0**greatest if chosen.static else float(HALF_MAX)
+        limit = config.act.q_max * 2.0**greatest if chosen.static else float(BINARY16_MAX)
     magnitudes = np.abs(reference)
     there = magnitudes > 0
     bins = np.frexp(magnitudes[there])[1] - 1

@@ -15,10 +15,10 @@ from typing import Any
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import (
     ACT_MANT_MAX,
-    HALF_EXP_MAX,
-    HALF_EXP_MIN,
-    HALF_FRAC,
-    HALF_WIDTH,
+    BINARY16_EXP_MAX,
+    BINARY16_EXP_MIN,
+    BINARY16_FRAC,
+    BINARY16_WIDTH,
     MANT_MAX,
     MANT_MIN,
     BlockFormat,
@@ -132,7 +132,7 @@ class NpuConfig:
     @cached_property
     def act(self) -> BlockFormat:
         """Format of activations: one block per native vector."""
-        return BlockFormat(self.act_mant, self.native, self.act_exp_min, HALF_EXP_MAX - (self.act_mant - 2))
+        return BlockFormat(self.act_mant, self.native, self.act_exp_min, BINARY16_EXP_MAX - (self.act_mant - 2))
 
     @cached_property
     def wgt(self) -> BlockFormat:
@@ -221,7 +221,7 @@ class NpuConfig:
     @cached_property
     def wide_word(self) -> Layout:
         """Word of the wide vector memory: N binary16 patterns."""
-        return Layout((Field("elem", HALF_WIDTH, False, self.native, "binary16 bit patterns"),))
+        return Layout((Field("elem", BINARY16_WIDTH, False, self.native, "binary16 bit patterns"),))
 
     @cached_property
     def matrix_row(self) -> Layout:
@@ -330,7 +330,7 @@ def _check_numbers(config: NpuConfig) -> None:
     _require(config, "act_mant", act, MANT_MIN <= config.act_mant <= ACT_MANT_MAX)
     _require(config, "wgt_mant", wgt, MANT_MIN <= config.wgt_mant <= MANT_MAX)
     # Blocks of subnormal numbers all clamp, so converters never normalise one.
-    low = HALF_EXP_MIN - (config.act_mant - 2)
+    low = BINARY16_EXP_MIN - (config.act_mant - 2)
     act_ok = low <= config.act_exp_min < config.act.exp_max
     _require(config, "act_exp_min", f"in {low}..{config.act.exp_max - 1}", act_ok)
     _require(
@@ -347,9 +347,9 @@ def _check_numbers(config: NpuConfig) -> None:
         _require(config, "acc_register", rule, least <= config.acc_register <= most)
     if config.serial:
         # Sums of two binary16 numbers are on the same grid as products.
-        most = -HALF_FRAC - config.act_exp_min
+        most = -BINARY16_FRAC - config.act_exp_min
         _require(config, "wgt_exp_min", f"at most {most} in a serial configuration", config.wgt_exp_min <= most)
-        least = config.acc_frac + HALF_EXP_MAX + 3
+        least = config.acc_frac + BINARY16_EXP_MAX + 3
         _require(config, "acc_width", f"at least {least} in a serial configuration", config.acc_width >= least)
     _require(config, "max_terms", "a power of two in 1..4096", config.max_terms in {1 << k for k in range(13)})
 

@@ -20,22 +20,22 @@ from enum import IntEnum
 from concord.spec.fields import Field, Layout
 
 #: binary16 bit patterns and limits
-HALF_NAN = 0x7E00
-HALF_INF = 0x7C00
-HALF_MAX = 65504
-HALF_MAX_BITS = 0x7BFF
+BINARY16_NAN = 0x7E00
+BINARY16_INF = 0x7C00
+BINARY16_MAX = 65504
+BINARY16_MAX_BITS = 0x7BFF
 #: floor(log2(x)) of the largest finite and the least normal binary16 number
-HALF_EXP_MAX = 15
-HALF_EXP_MIN = -14
+BINARY16_EXP_MAX = 15
+BINARY16_EXP_MIN = -14
 #: significand bits, the hidden one included
-HALF_PRECISION = 11
-HALF_WIDTH = 16
-#: Every finite binary16 number is a multiple of 2**-HALF_FRAC.
-HALF_FRAC = HALF_PRECISION - 1 - HALF_EXP_MIN
+BINARY16_PRECISION = 11
+BINARY16_WIDTH = 16
+#: Every finite binary16 number is a multiple of 2**-BINARY16_FRAC.
+BINARY16_FRAC = BINARY16_PRECISION - 1 - BINARY16_EXP_MIN
 #: Widths of mantissas.
 MANT_MIN, MANT_MAX = 3, 16
 #: Widest mantissas, sign included, of which every code is a binary16 number: those of activations.
-ACT_MANT_MAX = HALF_PRECISION + 1
+ACT_MANT_MAX = BINARY16_PRECISION + 1
 
 
 class Rounding(IntEnum):
@@ -83,7 +83,8 @@ class BlockFormat:
     block : int
         Elements that share one exponent.
     exp_min, exp_max : int
-        Range of the shared exponent. The dynamic exponent of a binary16 block never exceeds ``HALF_EXP_MAX - (m - 2)``.
+        Range of the shared exponent. The dynamic exponent of a binary16 block never exceeds ``BINARY16_EXP_MAX - (m -
+        2)``.
     """
 
     mant: int

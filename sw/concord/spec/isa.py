@@ -28,7 +28,7 @@ vector: operands of a row have seen what the row before has written.
 
 Matrix addresses (words of T*N rows by L columns), g = r // T::
 
-    dense      matrix + (((g*kh + ky)*kw + kx)*cols + c) * (N/L) + half
+    dense      matrix + (((g*kh + ky)*kw + kx)*cols + c) * (N/L) + slice
     depthwise  matrix + r*ceil(kh*kw / L) + tap // L, weights of a tap in lane tap % L, rows of engine 0
 
 In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used.

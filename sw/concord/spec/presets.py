@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_FRAC
+from concord.spec.formats import BINARY16_FRAC
 from concord.spec.limits import ACC_WIDTH_MIN
 
 TINY = NpuConfig(
@@ -55,7 +55,7 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
     more = mant - config.wgt_mant
     lowest = config.wgt_exp_min - more
     if config.serial:
-        lowest = min(lowest, -HALF_FRAC - config.act_exp_min)
+        lowest = min(lowest, -BINARY16_FRAC - config.act_exp_min)
     return config.replace(
         name=f"{config.name}-m{mant}",
         act_mant=mant,

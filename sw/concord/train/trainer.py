@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from concord.graph.ir import Graph
 from concord.overflow.trained import Trained, mark_of
-from concord.spec.formats import HALF_FRAC
+from concord.spec.formats import BINARY16_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
 from concord.train.layers.base import Pass
@@ -361,7 +361,7 @@ class Trainer:
                 if bias is not None:
                     graph.nodes[k] = node.with_attrs(bias=self.watch.bias(node.name, bias.tensor))
                 if layer is not None:
-                    values = bias_values(layer.constant.tensor, -HALF_FRAC)
+                    values = bias_values(layer.constant.tensor, -BINARY16_FRAC)
                     graph.nodes[k] = node.with_attrs(constant=values)
         return graph
 

@@ -20,7 +20,7 @@ from concord.golden.rounding import round_shift
 from concord.overflow.counting import Block, Sums, count
 from concord.overflow.scaling import Excess, growth
 from concord.overflow.trained import TrainedLayer
-from concord.spec.formats import HALF_FRAC, MANT_MIN
+from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.bound import bind, norms, radius
 from concord.train.overflow_settings import OverflowSettings
@@ -29,7 +29,7 @@ from concord.train.register import Products, limited
 from concord.train.tensor import Array, Tensor, carrier, top_of
 
 #: Greatest number in binary16.
-_HALF_MAX = 65504.0
+_BINARY16_MAX = 65504.0
 #: How often ranges grow before the first step, at most.
 _ROUNDS = 32
 #: Numbers of a grid that change.
@@ -214,23 +214,23 @@ class Watch:
         values = _half(np.ldexp(mant.astype(np.float64), exp))
         if bias is not None:
             values = _half(values + bias_values(bias, exp))
-        exp = max(exp, -HALF_FRAC)
+        exp = max(exp, -BINARY16_FRAC)
         whole = np.ldexp(values, -exp)
         peak = top_of(whole)
         return Tensor(whole.astype(carrier(peak)), exp, peak)
 
     def plus(self, x: Tensor, bias: Tensor) -> Tensor:
         """Numbers of binary16 and a bias that is broadcast to them, added in binary16."""
-        exp = max(min(x.exp, bias.exp), -HALF_FRAC)
-        values = _half(x.values + bias_values(bias, -HALF_FRAC))
+        exp = max(min(x.exp, bias.exp), -BINARY16_FRAC)
+        values = _half(x.values + bias_values(bias, -BINARY16_FRAC))
         whole = np.ldexp(values, -exp)
         peak = top_of(whole)
         return Tensor(whole.astype(carrier(peak)), exp, peak)
 
     def input(self, values: Array) -> Tensor:
         """Inputs of the network as the NPU gets them: binary16 numbers."""
-        whole = np.ldexp(_half(values), HALF_FRAC)
-        return Tensor(whole, -HALF_FRAC, top_of(whole))
+        whole = np.ldexp(_half(values), BINARY16_FRAC)
+        return Tensor(whole, -BINARY16_FRAC, top_of(whole))
 
     # Before, between and behind the steps -------------------------------------------------------------
 
@@ -448,4 +448,4 @@ def bias_values(bias: Tensor, exp: int) -> Array:
 
 def _half(values: Array) -> Array:
     """Numbers rounded to binary16, halves to even, limited to the greatest one, in float64."""
-    return np.clip(values, -_HALF_MAX, _HALF_MAX).astype(np.float16).astype(np.float64)
+    return np.clip(values, -_BINARY16_MAX, _BINARY16_MAX).astype(np.float16).astype(np.float64)

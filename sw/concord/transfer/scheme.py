@@ -24,8 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from concord.functions import Number
 from concord.functions.interval_bounds import Codes
 from concord.functions.intervals import Floats, Interval, constant, exact
-from concord.functions.tables import halves, round_to_half
-from concord.golden import half
+from concord.functions.tables import round_array_to_binary16, round_to_binary16
+from concord.golden import binary16
 from concord.spec.formats import Rounding
 
 MAX_BITS = 16
@@ -134,20 +134,20 @@ class Binary16(Target):
         return np.dtype("<u2")
 
     def quantize(self, number: Number | int) -> int:
-        return round_to_half(_number(number))
+        return round_to_binary16(_number(number))
 
     def dequantize(self, code: int) -> Fraction:
         require_integer("code", code, self.low, self.high)
-        if not half.is_finite(code):
+        if not binary16.is_finite(code):
             raise ValueError(f"code must be a finite binary16 pattern, not {code:#06x}")
-        return Fraction(float(half.decode(code)))
+        return Fraction(float(binary16.decode(code)))
 
     def ends(self, bounds: Interval) -> tuple[Codes, Codes]:
-        return halves(bounds.low), halves(bounds.high)
+        return round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high)
 
     def check(self, codes: ArrayLike) -> NDArray[np.integer[Any]]:
         array = super().check(codes)
-        if not np.all(half.is_finite(array)):
+        if not np.all(binary16.is_finite(array)):
             raise ValueError("codes must be finite binary16 patterns")
         return array
 

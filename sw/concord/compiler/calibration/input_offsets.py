@@ -13,8 +13,8 @@ import numpy as np
 
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.model import Compiled
-from concord.golden import half
-from concord.golden.blocks import quantize, to_half
+from concord.golden import binary16
+from concord.golden.blocks import quantize, to_binary16
 from concord.graph.ir import Floats
 from concord.spec.config import NpuConfig
 
@@ -51,5 +51,5 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str,
 def _lost(arrangement: Arrangement, name: str, x: Floats, offset: float, config: NpuConfig) -> float:
     """Sum of the squares of what narrow vectors lose of an input."""
     given = replace(arrangement, input_offsets={name: offset}).pack({name: x})[name]
-    blocks = quantize(half.encode(given), config.act)
-    return float(np.square(half.decode(to_half(blocks.mant, blocks.exp)) - given).sum())
+    blocks = quantize(binary16.encode(given), config.act)
+    return float(np.square(binary16.decode(to_binary16(blocks.mant, blocks.exp)) - given).sum())

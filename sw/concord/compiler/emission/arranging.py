@@ -11,7 +11,7 @@ import numpy.typing as npt
 from concord.compiler.ir.arrangement import Arrangement, Grid
 from concord.compiler.ir.layout import BORDER, PAD
 from concord.compiler.lowering.lower import Lowered
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.ir import Shape
 from concord.image import Image
 from concord.image.feeder_layout import Feed, Feeding
@@ -45,7 +45,7 @@ def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding
     for name, (_, order) in lowered.inputs.items():
         feed = lowered.feeds.get(name, Feed(name, order.shape, windows=order.shape[:2]))
         border = (
-            int(half.encode(np.array(-arrangement.input_offsets[name]))) if name in arrangement.input_offsets else 0
+            int(binary16.encode(np.array(-arrangement.input_offsets[name]))) if name in arrangement.input_offsets else 0
         )
         feed = replace(feed, border=border)
         laid, wanted = feed.order(config.native), arrangement.inputs[name]

@@ -11,7 +11,7 @@ import numpy as np
 from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
 from concord.functions import function
 from concord.functions.segmented import LEAST, Part
-from concord.functions.tables import Table, round_to_half, standard_range
+from concord.functions.tables import Table, round_to_binary16, standard_range
 from concord.spec.config import NpuConfig
 from concord.transfer import Binary16, TableIndex, transfer_table
 
@@ -138,13 +138,13 @@ def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
     settled = table.settled
     if isinstance(domain, Part):
         if domain.least is not None:
-            contents[domain.least] = round_to_half(LEAST)
+            contents[domain.least] = round_to_binary16(LEAST)
         # Where another part begins, that one counts.
         settled = domain.start is not None or settled[0], domain.stop is not None or settled[1]
     elif isinstance(domain, Span):
         for index, value in zip((0, -1), domain.ends, strict=True):
             if value is not None:
-                contents[index] = round_to_half(value)
+                contents[index] = round_to_binary16(value)
         settled = True, True
     elif isinstance(domain, Proven):
         settled = True, True

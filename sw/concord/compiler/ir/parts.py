@@ -14,9 +14,9 @@ from concord.compiler.ir.layers import AnyLayer
 from concord.functions import evaluate
 from concord.functions.segmented import Part
 from concord.functions.tables import SCALES
-from concord.golden import half
+from concord.golden import binary16
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Values of a tensor that decide; more of them change nothing.
 _SAMPLE = 4096
@@ -28,14 +28,14 @@ _FINEST = 24
 
 def sample(values: Floats) -> Floats:
     """Sorted values, as a table reads them, evenly spread over all there are; ``[n]``."""
-    every = np.sort(half.decode(half.encode(np.clip(values, -HALF_MAX, HALF_MAX))), axis=None)
+    every = np.sort(binary16.decode(binary16.encode(np.clip(values, -BINARY16_MAX, BINARY16_MAX))), axis=None)
     return np.asarray(every[np.linspace(0, every.size - 1, min(every.size, _SAMPLE)).astype(int)])
 
 
 def _values(functions: Functions, x: Floats) -> Floats:
     with np.errstate(all="ignore"):
         y = evaluate([(name, dict(parameters)) for name, parameters in functions], x)
-    return np.asarray(np.clip(y, -HALF_MAX, HALF_MAX))
+    return np.asarray(np.clip(y, -BINARY16_MAX, BINARY16_MAX))
 
 
 def table_error(functions: Functions, parts: Sequence[Part], x: Floats) -> float:
@@ -106,7 +106,7 @@ def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[
     for first in range(last + count - 1, _FINEST + 1):
         scales = np.rint(np.linspace(first, last, count)).astype(int).tolist()
         parts = _laid_out(scales, room, greatest, direction < 0)
-        if parts is not None and np.abs(_values(functions, np.zeros(1))[0]) == HALF_MAX:
+        if parts is not None and np.abs(_values(functions, np.zeros(1))[0]) == BINARY16_MAX:
             parts = replace(parts[0], low=1), *parts[1:]  # a pole, which is far from what the least numbers have
         if parts is not None:
             choices.append((table_error(functions, parts, x), first, parts))

@@ -23,7 +23,7 @@ from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.ops import operator_of
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
 DEVIATIONS = 8.0
@@ -164,7 +164,7 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
     domains = {name: found[name].domain for name in missing}
     for name, node in missing.items():
         if not known and is_power(node) and node.name not in formats.plain:
-            domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(HALF_MAX), float(HALF_MAX)
+            domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(BINARY16_MAX), float(BINARY16_MAX)
     for node in norms:
         variances = np.nan_to_num(moments(graph, node, values[node.inputs[0]])["variance"], nan=0.0, posinf=_HUGE)
         low, high = np.quantile(variances, (0.5, 0.9))
@@ -274,7 +274,7 @@ def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     """Functions of one element: the ends where they rise all the way, else many points of what all elements cover."""
     assert ends[0] is not None
     if node.op == "Clip" or all(function(name).rises for name, _ in node.attrs["functions"]):
-        low, high = (_evaluate(node, np.clip(end, -HALF_MAX, HALF_MAX)) for end in ends[0])
+        low, high = (_evaluate(node, np.clip(end, -BINARY16_MAX, BINARY16_MAX)) for end in ends[0])
         return [(low, high)]
     values = _evaluate(node, _points(ends[0]))
     return [_everywhere(values, (1, *graph.shapes[node.outputs[0]]))]
@@ -282,7 +282,7 @@ def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
 
 def _points(ends: Ends) -> Floats:
     """Numbers that a tensor may have, in the range of binary16: evenly spread over all, and densely around zero."""
-    low, high = (float(np.clip(end, -HALF_MAX, HALF_MAX)) for end in (ends[0].min(), ends[1].max()))
+    low, high = (float(np.clip(end, -BINARY16_MAX, BINARY16_MAX)) for end in (ends[0].min(), ends[1].max()))
     tiny = 2.0**-24
     even = np.concatenate([np.linspace(low, high, 4097), np.linspace(-16, 16, 4097), [-tiny, 0.0, tiny]])
     return np.asarray(np.clip(even, low, high))

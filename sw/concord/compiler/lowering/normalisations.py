@@ -19,7 +19,7 @@ from concord.compiler.lowering.reductions import form
 from concord.functions.segmented import Part
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Least variance that is scaled by a power of two.
 _SMALLEST = 2.0**-12
@@ -86,7 +86,7 @@ def assumed_variances(node: Node, norms: Norms, formats: Formats, config: NpuCon
     span = 2.0 ** _octaves(config, 1 if norms is Norms.ONCE else 2)
     low, high = formats.bounds.get(f"{node.name}/expected", (1.0, 1.0))
     middle = math.sqrt((low + node.attrs["epsilon"]) * (high + node.attrs["epsilon"]))
-    middle = min(max(middle, _SMALLEST), HALF_MAX**2)
+    middle = min(max(middle, _SMALLEST), BINARY16_MAX**2)
     return middle / math.sqrt(span), middle * math.sqrt(span)
 
 

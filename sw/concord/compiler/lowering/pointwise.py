@@ -15,7 +15,7 @@ from concord.compiler.lowering import steps
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 
 
@@ -30,9 +30,9 @@ def clip(lowering: Lowering, node: Node) -> None:
 
     def make(ids: Ids, target: Storage) -> list[Step]:
         found = []
-        if low > -HALF_MAX and low != 0:
+        if low > -BINARY16_MAX and low != 0:
             found.append(Step(Op.VV_MAX, steps.constant(np.array(low), ids, target)))
-        if high < HALF_MAX:
+        if high < BINARY16_MAX:
             found.append(Step(Op.VV_MIN, steps.constant(np.array(high), ids, target)))
         return [*found, Step(Op.V_RELU)] if low == 0 else found
 
@@ -109,11 +109,11 @@ def _within(lowering: Lowering, node: Node) -> Floats:
     values: Floats = node.attrs["constant"]
     readers = lowering.readers[node.outputs[0]]
     if node.op == "Max":
-        return np.maximum(values, -HALF_MAX)
+        return np.maximum(values, -BINARY16_MAX)
     if node.op == "Min":
-        return np.minimum(values, HALF_MAX)
+        return np.minimum(values, BINARY16_MAX)
     if node.op == "Add" and readers and all(_op(lowering, name) == "Softmax" for name in readers):
-        return np.maximum(values, -HALF_MAX / 2)  # a mask: nothing is left
+        return np.maximum(values, -BINARY16_MAX / 2)  # a mask: nothing is left
     return values
 
 

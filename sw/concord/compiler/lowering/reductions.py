@@ -19,7 +19,7 @@ from concord.compiler.lowering import large_windows, steps
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
 
 
@@ -189,7 +189,7 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
 
 def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
     """Part of ``node`` that gives lanes that are no elements of a tensor the least number there is."""
-    attrs = {"constant": np.asarray(float(HALF_MAX)), "beyond": -float(HALF_MAX)}
+    attrs = {"constant": np.asarray(float(BINARY16_MAX)), "beyond": -float(BINARY16_MAX)}
     return lowering.part(node, "Min", "masked", (tensor,), **attrs)
 
 

@@ -35,7 +35,7 @@ from concord.functions.tables import standard_range
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Where gates come to rest: logistic ones, and steeper ones.
 _LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))
@@ -132,7 +132,7 @@ def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -
         if len(names) == 1 and function(names[0]).alone and function(names[0]).settles:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]
-            codes = np.clip(np.rint(np.ldexp(np.clip(x, -HALF_MAX, HALF_MAX), scale)), low, high)
+            codes = np.clip(np.rint(np.ldexp(np.clip(x, -BINARY16_MAX, BINARY16_MAX), scale)), low, high)
             want, got = (function(names[0]).values(each) for each in (x, np.ldexp(codes, -scale)))
             if np.linalg.norm(got - want) <= _ENOUGH * np.linalg.norm(want):
                 found.append(node.name)
@@ -160,7 +160,7 @@ def _odd(emit: Emit, x: str, config: NpuConfig, *, name: str) -> None:
 
 def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
     ratio = _table(emit, x, "celu_ratio", Span(_VANISHED * alpha, 0.0), alpha=alpha)
-    _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(HALF_MAX)))
+    _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(BINARY16_MAX)))
 
 
 def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
@@ -190,7 +190,7 @@ def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
 @lru_cache(maxsize=64)
 def _parts(name: str, domain: Domain, count: int, entries: int) -> tuple[Part, ...] | None:
     """Tables for numbers of all sizes in a domain; ``None`` if there is no room."""
-    high = min(domain[1], HALF_MAX / (1 + MARGIN))
+    high = min(domain[1], BINARY16_MAX / (1 + MARGIN))
     low = max(domain[0], high * 2.0 ** -function(name).octaves)
     x = np.exp2(np.linspace(np.log2(low), np.log2(high), 4096)) if low < high else np.array([high])
     if name != "log":

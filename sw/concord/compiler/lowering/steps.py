@@ -8,10 +8,10 @@ from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Operand
 from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.spare_lanes import filled
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 #: Numbers from here on are infinite in binary16.
-_INFINITE = HALF_MAX + 16.0
+_INFINITE = BINARY16_MAX + 16.0
 
 
 def _parts(ids: Ids, storage: Storage) -> tuple[Ids, Ids, Ids, Ids]:

@@ -21,7 +21,7 @@ from concord.derive.backends.products import plan
 from concord.derive.backends.python_host import CONSTANTS, Dialect, partition_lines
 from concord.derive.flags import BITS, every
 from concord.derive.names import Names, identifier
-from concord.golden import half
+from concord.golden import binary16
 from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
 from concord.utils.files import replacing, write_text
@@ -251,7 +251,7 @@ class _Writer:
         match node:
             case ir.Prepare():
                 return self._prepare(node)
-            case ir.ToHalf():
+            case ir.ToBinary16():
                 return f"half({self._name(node.x)})"
             case ir.ToReal():
                 return f"{self._name(node.x)}.astype(np.float64)"
@@ -346,7 +346,7 @@ class _Writer:
                 axis = node.axis % len(node.output.shape) + 1
                 return f"np.concatenate([{', '.join(map(self._name, node.xs))}], axis={axis})"
             case ir.Windows():
-                fill = float(half.decode(node.fill))
+                fill = float(binary16.decode(node.fill))
                 text = repr(fill) if np.isfinite(fill) else f"float({str(fill)!r})"
                 last = "" if node.fill == ir.ZERO else f", {text}"
                 shape = node.output.shape[:2]

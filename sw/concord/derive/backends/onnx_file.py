@@ -167,7 +167,7 @@ class _Emitter(DataMovement):
                 self.names[node.output] = self.writer.constant(singles(node.data), np.float32, node.output.name)
             case ir.Prepare():
                 self._prepare(node)
-            case ir.ToHalf():
+            case ir.ToBinary16():
                 self.writer.call("RealToHalf", [self.source(node.x)], self.name(node.output))
             case ir.ToReal():
                 number = self.writer.call("CanonicalNaN", [self.name(node.x)])

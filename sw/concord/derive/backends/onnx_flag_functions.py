@@ -17,10 +17,10 @@ TableClamped
 
 from __future__ import annotations
 
-from concord.spec.formats import HALF_MAX
+from concord.spec.formats import BINARY16_MAX
 
 _FINITE = f"""
-    greatest = Constant <value = float {{{HALF_MAX}.0}}> ()
+    greatest = Constant <value = float {{{BINARY16_MAX}.0}}> ()
     FOR_size = Abs (FOR)
     FOR_finite = LessOrEqual (FOR_size, greatest)
 """

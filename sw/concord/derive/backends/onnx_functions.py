@@ -44,7 +44,7 @@ from onnx import parser
 
 from concord.derive.backends.onnx_flag_functions import flag_texts
 from concord.derive.backends.onnx_host_functions import HOST_TEXTS
-from concord.spec.formats import HALF_MAX, NOISE_BITS
+from concord.spec.formats import BINARY16_MAX, NOISE_BITS
 
 #: Domain of the functions, and the version of the standard operators that they are made of.
 DOMAIN = "concord"
@@ -136,7 +136,7 @@ _FINITE = f"""
     nan = IsNaN (x)
     zero = Constant <value = float {{0.0}}> ()
     number = Where (nan, zero, x)
-    greatest = Constant <value = float {{{HALF_MAX}.0}}> ()
+    greatest = Constant <value = float {{{BINARY16_MAX}.0}}> ()
     lowest = Neg (greatest)
     finite = Clip (number, lowest, greatest)
 """

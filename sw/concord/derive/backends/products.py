@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.derive import ir
-from concord.spec.formats import HALF_FRAC, HALF_MAX
+from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
 
 SINGLE_BITS, DOUBLE_BITS = 24, 53
 #: Sums that are rounded together, an offset among them.
@@ -65,8 +65,8 @@ def _steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
     units = np.array([_lowest(row) for row in np.moveaxis(node.weight, axis, -1).reshape(-1, node.weight.shape[axis])])
     bits = int(np.ceil(np.log2(np.maximum(norm.reshape(-1), 2.0**-1000)) - units).max()) + 1
     room = DOUBLE_BITS - 1 - bits
-    whole = int(np.frexp(float(HALF_MAX))[1])
-    exponents = tuple(range(whole - room, -HALF_FRAC, -room)) if room > 0 else ()
+    whole = int(np.frexp(float(BINARY16_MAX))[1])
+    exponents = tuple(range(whole - room, -BINARY16_FRAC, -room)) if room > 0 else ()
     sums = 1 + len(exponents) + (node.offset is not None)
     if room <= 0 or sums > MOST_SUMS:
         raise ValueError(

@@ -130,7 +130,7 @@ class NodeLines:
                 self.put(node.output, self.constant(singles(node.data), np.float32))
             case ir.Prepare():
                 self._prepare(node)
-            case ir.ToHalf():
+            case ir.ToBinary16():
                 self.put(node.output, f"real_to_half({self.local(node.x)})")
             case ir.ToReal():
                 self.put(node.output, f"canonical_nan({self.local(node.x)}).to(torch.float64)")

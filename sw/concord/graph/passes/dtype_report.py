@@ -8,7 +8,7 @@ from math import prod
 
 from concord.graph.passes.dtypes import Type, Types, products
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_WIDTH
+from concord.spec.formats import BINARY16_WIDTH
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Traffic:
 def size(elements: int, kind: Type, config: NpuConfig) -> int:
     """Bytes of a tensor: binary16, or mantissas and one exponent per native vector; vectors are taken to be full."""
     if kind is Type.WIDE:
-        return elements * HALF_WIDTH // 8
+        return elements * BINARY16_WIDTH // 8
     bits = elements * config.act_mant + -(-elements // config.native) * config.act_exp_width
     return -(-bits // 8)
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import Weights, operator_of
-from concord.spec.formats import HALF_EXP_MIN, HALF_FRAC, HALF_MAX
+from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_MAX
 
 #: Weights whose largest magnitude is outside are scaled: blocks of smaller ones lose bits, larger ones have none.
 WEIGHTS = (2.0**-10, 120.0)
 #: log2 of what the largest magnitude of scaled weights is below.
 _SCALED = -5
 #: Largest bias that is scaled with the weights: there is room for what it is added to.
-_BIAS = HALF_MAX / 4
+_BIAS = BINARY16_MAX / 4
 
 
 def run(graph: Graph) -> None:
@@ -38,7 +38,7 @@ def run(graph: Graph) -> None:
 
 def _power(exponent: int) -> int:
     """The nearest exponent whose power of two is a binary16 number."""
-    return min(max(exponent, -HALF_FRAC), HALF_MAX.bit_length() - 1)
+    return min(max(exponent, -BINARY16_FRAC), BINARY16_MAX.bit_length() - 1)
 
 
 def _behind(graph: Graph, node: Node, op: str, **attrs: object) -> list[Node]:
@@ -71,9 +71,9 @@ def _weights(graph: Graph, node: Node, weights: Weights) -> list[Node]:
 def _factor(graph: Graph, node: Node) -> list[Node]:
     constant = node.attrs["constant"]
     largest = float(np.abs(constant).max(initial=0.0))
-    kept = np.float16(constant).astype(np.float64) if largest <= HALF_MAX else np.inf
-    small = 0 < largest < 2.0 ** (HALF_EXP_MIN + 1) and not np.array_equal(kept, constant)
-    if not small and largest <= HALF_MAX:
+    kept = np.float16(constant).astype(np.float64) if largest <= BINARY16_MAX else np.inf
+    small = 0 < largest < 2.0 ** (BINARY16_EXP_MIN + 1) and not np.array_equal(kept, constant)
+    if not small and largest <= BINARY16_MAX:
         return []
     back = _power(math.frexp(largest)[1])
     return _behind(graph, node.with_attrs(constant=constant * 2.0**-back), "Mul", constant=np.asarray(2.0**back))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import naive
-from concord.golden import half
+from concord.golden import binary16
 
 ALL = np.arange(1 << 16, dtype=np.uint16)
 FINITE = np.arange(0x7C00, dtype=np.uint16)
@@ -26,37 +26,37 @@ def check(got, want):
 
 
 def test_decode_is_exact():
-    values = half.decode(FINITE)
+    values = binary16.decode(FINITE)
     assert [v * 2**24 for v in values] == naive.UNITS[:-1]
-    assert np.array_equal(half.decode(FINITE | 0x8000), -values)
+    assert np.array_equal(binary16.decode(FINITE | 0x8000), -values)
 
 
 def test_encode_returns_every_pattern_and_one_nan():
-    assert np.array_equal(half.encode(half.decode(ALL)), np.where(half.is_nan(ALL), naive.NAN, ALL))
+    assert np.array_equal(binary16.encode(binary16.decode(ALL)), np.where(binary16.is_nan(ALL), naive.NAN, ALL))
 
 
 def test_encode_rounds_once_at_every_tie():
     """At each midpoint of two neighbours, and one float64 step beside it: where double rounding would show."""
     edges = np.array(naive.UNITS, dtype=np.float64) * 2.0**-24
     low, middle = FINITE.astype(np.int64), (edges[:-1] + edges[1:]) / 2
-    assert np.array_equal(half.encode(middle), low + (low & 1))
+    assert np.array_equal(binary16.encode(middle), low + (low & 1))
     for sign, flag in ((1, 0), (-1, 0x8000)):
-        assert np.array_equal(half.encode(sign * np.nextafter(middle, np.inf)), low + 1 | flag)
-        assert np.array_equal(half.encode(sign * np.nextafter(middle, 0)), low | flag)
+        assert np.array_equal(binary16.encode(sign * np.nextafter(middle, np.inf)), low + 1 | flag)
+        assert np.array_equal(binary16.encode(sign * np.nextafter(middle, 0)), low | flag)
         float32_step = middle * (1 + 2.0**-26)  # lost if rounded to float32 first
-        assert np.array_equal(half.encode(sign * float32_step), low + 1 | flag)
+        assert np.array_equal(binary16.encode(sign * float32_step), low + 1 | flag)
 
 
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 2.0**-25, 65519.99, 65520.0, 1e300, 3.14159, 2.0**-14 - 2.0**-26])
 def test_encode_agrees_with_the_definition(value):
     from fractions import Fraction
 
-    assert half.encode(value) == naive.nearest(Fraction(value))
-    assert half.encode(-value) == naive.nearest(-Fraction(value), negative_zero=True)
+    assert binary16.encode(value) == naive.nearest(Fraction(value))
+    assert binary16.encode(-value) == naive.nearest(-Fraction(value), negative_zero=True)
 
 
 def test_add():
-    check(half.add(LEFT, RIGHT), [naive.add(a, b) for a, b in PAIRS])
+    check(binary16.add(LEFT, RIGHT), [naive.add(a, b) for a, b in PAIRS])
 
 
 def test_sub_and_rsub():
@@ -64,12 +64,12 @@ def test_sub_and_rsub():
         return b if naive.is_nan(b) else b ^ 0x8000
 
     want = [naive.add(a, negated(b)) for a, b in PAIRS]
-    check(half.sub(LEFT, RIGHT), want)
-    assert np.array_equal(half.rsub(RIGHT, LEFT), half.sub(LEFT, RIGHT))
+    check(binary16.sub(LEFT, RIGHT), want)
+    assert np.array_equal(binary16.rsub(RIGHT, LEFT), binary16.sub(LEFT, RIGHT))
 
 
 def test_mul():
-    check(half.mul(LEFT, RIGHT), [naive.mul(a, b) for a, b in PAIRS])
+    check(binary16.mul(LEFT, RIGHT), [naive.mul(a, b) for a, b in PAIRS])
 
 
 def test_maximum_and_minimum_use_the_total_order():
@@ -80,32 +80,32 @@ def test_maximum_and_minimum_use_the_total_order():
     def pick(best, a, b):
         return naive.NAN if naive.is_nan(a) or naive.is_nan(b) else best(a, b, key=rank)
 
-    check(half.maximum(LEFT, RIGHT), [pick(max, a, b) for a, b in PAIRS])
-    check(half.minimum(LEFT, RIGHT), [pick(min, a, b) for a, b in PAIRS])
-    assert half.maximum(0x8000, 0x0000) == half.maximum(0x0000, 0x8000) == 0x0000
-    assert half.minimum(0x8000, 0x0000) == half.minimum(0x0000, 0x8000) == 0x8000
+    check(binary16.maximum(LEFT, RIGHT), [pick(max, a, b) for a, b in PAIRS])
+    check(binary16.minimum(LEFT, RIGHT), [pick(min, a, b) for a, b in PAIRS])
+    assert binary16.maximum(0x8000, 0x0000) == binary16.maximum(0x0000, 0x8000) == 0x0000
+    assert binary16.minimum(0x8000, 0x0000) == binary16.minimum(0x0000, 0x8000) == 0x8000
 
 
 def test_relu_of_every_pattern():
-    want = np.where(half.is_nan(ALL), naive.NAN, np.where(ALL & 0x8000, 0, ALL))
-    assert np.array_equal(half.relu(ALL), want)
+    want = np.where(binary16.is_nan(ALL), naive.NAN, np.where(ALL & 0x8000, 0, ALL))
+    assert np.array_equal(binary16.relu(ALL), want)
 
 
 def test_overflow_needs_finite_operands():
-    assert half.overflowed(half.add(0x7BFF, 0x7BFF), 0x7BFF, 0x7BFF)
-    assert not half.overflowed(half.add(0x7C00, 0x3C00), 0x7C00, 0x3C00)
-    assert not half.overflowed(half.add(0x7BFF, 0x0001), 0x7BFF, 0x0001)
-    assert not half.overflowed(half.mul(0x7C00, 0), 0x7C00, 0)
+    assert binary16.overflowed(binary16.add(0x7BFF, 0x7BFF), 0x7BFF, 0x7BFF)
+    assert not binary16.overflowed(binary16.add(0x7C00, 0x3C00), 0x7C00, 0x3C00)
+    assert not binary16.overflowed(binary16.add(0x7BFF, 0x0001), 0x7BFF, 0x0001)
+    assert not binary16.overflowed(binary16.mul(0x7C00, 0), 0x7C00, 0)
 
 
 def test_the_comparison_can_fail():
-    wrong = half.add(LEFT, RIGHT)
+    wrong = binary16.add(LEFT, RIGHT)
     wrong[7] ^= 1
     with pytest.raises(pytest.fail.Exception, match="1 wrong"):
-        check(wrong, half.add(LEFT, RIGHT))
+        check(wrong, binary16.add(LEFT, RIGHT))
 
 
 @pytest.mark.parametrize("bits", [-1, 0x10000, 1.5, [0, 70000]])
 def test_patterns_have_16_bits(bits):
     with pytest.raises(ValueError, match=r"must be integers in 0\.\.65535"):
-        half.decode(bits)
+        binary16.decode(bits)

@@ -9,21 +9,21 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_EXP_MAX, HALF_EXP_MIN, HALF_INF, HALF_PRECISION
+from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_INF, BINARY16_PRECISION
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
 
 #: The least subnormal number is one bit above the last bit that is kept apart; everything below is only zero or not.
-LOWEST = HALF_EXP_MIN - HALF_PRECISION
+LOWEST = BINARY16_EXP_MIN - BINARY16_PRECISION
 #: Bits from there up to the greatest power of two in binary16.
-GRID = HALF_EXP_MAX - LOWEST + 1
+GRID = BINARY16_EXP_MAX - LOWEST + 1
 #: Greatest shift to the left: the result is subnormal.
-LIMIT = HALF_EXP_MAX - HALF_EXP_MIN
+LIMIT = BINARY16_EXP_MAX - BINARY16_EXP_MIN
 #: Zeros are counted in groups of this many bits.
 GROUP = 8
 FINE_BITS = (GROUP - 1).bit_length()
 
 
-class AccToHalf(wiring.Component):
+class AccToBinary16(wiring.Component):
     """Final value of an accumulator: saturate to W bits, then round once, nearest even, to binary16.
 
     Does not stall. One value per cycle, ``LATENCY`` cycles later. An exact zero gives +0, a negative value that rounds
@@ -120,13 +120,13 @@ class AccToHalf(wiring.Component):
     def _round(self, m, grid, fine, coarse, lost, huge):
         """Fourth cycle: shift by the rest. Fifth: round and pack."""
         shifted = (grid << fine)[:GRID]
-        top = register(m, shifted[GRID - HALF_PRECISION - 1 :], "top")
-        sticky = register(m, shifted[: GRID - HALF_PRECISION - 1].any() | lost, "sticky")
+        top = register(m, shifted[GRID - BINARY16_PRECISION - 1 :], "top")
+        sticky = register(m, shifted[: GRID - BINARY16_PRECISION - 1].any() | lost, "sticky")
         field = register(m, (LIMIT + 1 - Cat(fine, coarse))[: MAGNITUDE - FRACTION], "field")
         huge = register(m, huge, "huge_4")
 
-        kept = Cat(top[1:HALF_PRECISION], field & top[HALF_PRECISION].replicate(len(field)))
+        kept = Cat(top[1:BINARY16_PRECISION], field & top[BINARY16_PRECISION].replicate(len(field)))
         rounded = Signal(MAGNITUDE)
         m.d.comb += rounded.eq(kept + round_up(top[1], top[0], sticky))
-        result = register(m, Mux(huge, HALF_INF, rounded)[:MAGNITUDE], "result")
+        result = register(m, Mux(huge, BINARY16_INF, rounded)[:MAGNITUDE], "result")
         return result, register(m, huge | is_special(rounded), "overflow")

@@ -9,12 +9,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.formats import HALF_EXP_MIN
+from concord.spec.formats import BINARY16_EXP_MIN
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
 from concord_rtl.block_float import activations
 
 
-class NarrowToHalf(wiring.Component):
+class NarrowToBinary16(wiring.Component):
     """The number ``mant * 2**exp`` as binary16: exact for every code of an activation format.
 
     Does not stall, and does not check that ``exp`` is within the format. One number per cycle, ``LATENCY`` cycles
@@ -55,7 +55,7 @@ class NarrowToHalf(wiring.Component):
         negative = register(m, self.mant[-1], "negative")
         magnitude = register(m, ((self.mant ^ self.mant[-1].replicate(width + 1)) + self.mant[-1])[:width], "magnitude")
         # Zeros that may be shifted out before the number is subnormal; never negative within the format.
-        limit = register(m, (self.exp + (width - 1 - HALF_EXP_MIN))[:field_bits], "limit")
+        limit = register(m, (self.exp + (width - 1 - BINARY16_EXP_MIN))[:field_bits], "limit")
 
         zeros = leading_zeros(magnitude)
         count = register(m, Mux(zeros < limit, zeros, limit)[: len(zeros)], "count")

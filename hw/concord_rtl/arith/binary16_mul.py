@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.formats import HALF_INF, HALF_NAN, HALF_PRECISION, HALF_WIDTH
+from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
@@ -25,9 +25,9 @@ from concord_rtl.arith.helpers import significand as significand_of
 from concord_rtl.dsp import Multiplier
 
 #: Bits of the exact product of two significands.
-PRODUCT = 2 * HALF_PRECISION
+PRODUCT = 2 * BINARY16_PRECISION
 #: The shifter output has this many bits: significand, carry, guard.
-WINDOW = HALF_PRECISION + 2
+WINDOW = BINARY16_PRECISION + 2
 #: Shift count that leaves the product in place: products of exponents 1 and 1 are shifted by 0.
 NEUTRAL = 14
 #: First bit of the window in the shifted product.
@@ -35,7 +35,7 @@ LOWEST = NEUTRAL + PRODUCT - WINDOW
 INF_FIELD = 31
 
 
-class HalfMul(wiring.Component):
+class Binary16Mul(wiring.Component):
     """Product of two binary16 numbers, subnormals included, rounded once to nearest even.
 
     Does not stall; every NaN result is the canonical one. One product per cycle, ``LATENCY`` cycles later. The
@@ -83,7 +83,7 @@ class HalfMul(wiring.Component):
         return m
 
     def _multiply(self, m):
-        m.submodules.multiplier = multiplier = Multiplier(HALF_PRECISION + 1, HALF_PRECISION + 1)
+        m.submodules.multiplier = multiplier = Multiplier(BINARY16_PRECISION + 1, BINARY16_PRECISION + 1)
         m.d.comb += [multiplier.a.eq(significand_of(self.a)), multiplier.b.eq(significand_of(self.b))]
         return multiplier.o[:PRODUCT]
 
@@ -103,7 +103,7 @@ class HalfMul(wiring.Component):
         sign = register(m, a[MAGNITUDE] ^ b[MAGNITUDE], "sign_1")
         skip, kept = register(m, self.skip, "skip"), register(m, a, "kept")
         nan = (top[0] & (rest[0] | ~nonzero[1])) | (top[1] & (rest[1] | ~nonzero[0]))
-        known = Mux(nan, HALF_NAN, Cat(Const(HALF_INF, MAGNITUDE), sign))
+        known = Mux(nan, BINARY16_NAN, Cat(Const(BINARY16_INF, MAGNITUDE), sign))
         special = register(m, skip | top[0] | top[1], "special_2")
         # Without a special value only the sign matters.
         value = register(m, Mux(skip, kept, Mux(top[0] | top[1], known, Cat(Const(0, MAGNITUDE), sign))), "value_2")
@@ -130,7 +130,7 @@ class HalfMul(wiring.Component):
         rounded = Signal(MAGNITUDE)
         too_big = Mux(carry, huge[1], huge[0] & window[WINDOW - 2])
         m.d.comb += rounded.eq(Cat(kept, exp) + up)
-        magnitude = Mux(too_big, HALF_INF, rounded)
+        magnitude = Mux(too_big, BINARY16_INF, rounded)
         result = Mux(special, value, Cat(magnitude[:MAGNITUDE], value[MAGNITUDE]))
-        m.d.comb += self.o.eq(register(m, result[:HALF_WIDTH], "result"))
+        m.d.comb += self.o.eq(register(m, result[:BINARY16_WIDTH], "result"))
         m.d.comb += self.overflow.eq(register(m, ~special & (too_big | is_special(rounded)), "over"))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.spec.formats import HALF_INF, HALF_NAN
+from concord.spec.formats import BINARY16_INF, BINARY16_NAN
 
 Bits = NDArray[np.uint16]
 Bools = NDArray[np.bool_]
@@ -35,7 +35,7 @@ def encode(values: ArrayLike) -> Bits:
     exact = np.asarray(values, dtype=np.float64)
     with np.errstate(all="ignore"):
         bits = np.asarray(exact.astype(np.float16)).view(np.uint16)
-    return np.where(np.isnan(exact), np.uint16(HALF_NAN), bits)
+    return np.where(np.isnan(exact), np.uint16(BINARY16_NAN), bits)
 
 
 def decode(bits: ArrayLike) -> NDArray[np.float64]:
@@ -46,17 +46,17 @@ def decode(bits: ArrayLike) -> NDArray[np.float64]:
 
 def is_nan(bits: ArrayLike) -> Bools:
     """Whether a pattern is a NaN."""
-    return np.asarray((as_bits(bits) & _MAGNITUDE) > HALF_INF)
+    return np.asarray((as_bits(bits) & _MAGNITUDE) > BINARY16_INF)
 
 
 def is_inf(bits: ArrayLike) -> Bools:
     """Whether a pattern is an infinity."""
-    return np.asarray((as_bits(bits) & _MAGNITUDE) == HALF_INF)
+    return np.asarray((as_bits(bits) & _MAGNITUDE) == BINARY16_INF)
 
 
 def is_finite(bits: ArrayLike) -> Bools:
     """Whether a pattern is neither infinity nor NaN."""
-    return np.asarray((as_bits(bits) & _MAGNITUDE) < HALF_INF)
+    return np.asarray((as_bits(bits) & _MAGNITUDE) < BINARY16_INF)
 
 
 def add(a: ArrayLike, b: ArrayLike) -> Bits:
@@ -91,7 +91,7 @@ def order(bits: ArrayLike) -> NDArray[np.int64]:
 
 def _pick(a: ArrayLike, b: ArrayLike, take_a: Bools) -> Bits:
     chosen = np.where(take_a, as_bits(a), as_bits(b))
-    return np.where(is_nan(a) | is_nan(b), np.uint16(HALF_NAN), chosen)
+    return np.where(is_nan(a) | is_nan(b), np.uint16(BINARY16_NAN), chosen)
 
 
 def maximum(a: ArrayLike, b: ArrayLike) -> Bits:

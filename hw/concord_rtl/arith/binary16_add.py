@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.formats import HALF_EXP_MAX, HALF_INF, HALF_NAN, HALF_PRECISION
+from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION
 from concord_rtl.arith.helpers import (
     FRACTION,
     MAGNITUDE,
@@ -24,12 +24,12 @@ from concord_rtl.arith.helpers import (
 from concord_rtl.control import AddOp
 
 #: Greatest exponent field of a finite number.
-TOP_FIELD = 2 * HALF_EXP_MAX
+TOP_FIELD = 2 * BINARY16_EXP_MAX
 #: Bits below the last place that the far path keeps exactly; one more says whether anything was lost.
 GUARDS = 2
 
 
-class HalfAdd(wiring.Component):
+class Binary16Add(wiring.Component):
     """Sum, difference, maximum or minimum of two binary16 numbers, subnormals included, rounded once to nearest even.
 
     Does not stall; every NaN result is the canonical one. One result per cycle, ``LATENCY`` cycles later. Two paths:
@@ -76,7 +76,7 @@ class HalfAdd(wiring.Component):
         use_near, near, near_sign = self._near(m, subtract, sign, exp, big, small, gap)
         far, too_big = self._far(m, subtract, exp, big, small, gap)
         value, special = register(m, value, "value_3"), register(m, special, "special_3")
-        magnitude = Mux(use_near, near, Mux(too_big, HALF_INF, far))[:MAGNITUDE]
+        magnitude = Mux(use_near, near, Mux(too_big, BINARY16_INF, far))[:MAGNITUDE]
         sign = Mux(use_near, near_sign, value[MAGNITUDE])
         m.d.comb += self.o.eq(register(m, Mux(special, value, Cat(magnitude, sign)), "result"))
         over = ~special & ~use_near & (too_big | is_special(far))
@@ -97,8 +97,8 @@ class HalfAdd(wiring.Component):
         take_b = order & (a_below_b ^ (op == AddOp.MIN))
         invalid = nan | (infinite[0] & infinite[1] & subtract & ~order)
         infinity = ~order & (infinite[0] | infinite[1])
-        exact = Cat(Const(HALF_INF, MAGNITUDE), sign)
-        value = Mux(op == AddOp.NONE, a, Mux(invalid, HALF_NAN, Mux(order, Mux(take_b, b, a), exact)))
+        exact = Cat(Const(BINARY16_INF, MAGNITUDE), sign)
+        value = Mux(op == AddOp.NONE, a, Mux(invalid, BINARY16_NAN, Mux(order, Mux(take_b, b, a), exact)))
         special = order | invalid | infinity | (op == AddOp.NONE)
         return register(m, special, "special_2"), register(m, value, "value_2")
 
@@ -106,29 +106,29 @@ class HalfAdd(wiring.Component):
         """Differences that cancel at least one bit: subtract, count zeros, shift. Second to fourth cycle."""
         close = register(m, subtract & ~gap[1:].any(), "close")
         aligned = Mux(gap[0], small, Cat(Const(0, 1), small))
-        difference = register(m, (Cat(Const(0, 1), big) - aligned)[: HALF_PRECISION + 1], "difference_2")
+        difference = register(m, (Cat(Const(0, 1), big) - aligned)[: BINARY16_PRECISION + 1], "difference_2")
         limit = register(m, (exp - 1)[: len(exp)], "limit")
         exp, sign = register(m, exp, "near_exp_2"), register(m, sign, "near_sign_2")
 
         zeros = leading_zeros(difference)
         count = register(m, Mux(zeros < limit, zeros, limit)[: len(zeros)], "count")
-        use = register(m, close & ~difference[HALF_PRECISION], "use_near")
+        use = register(m, close & ~difference[BINARY16_PRECISION], "use_near")
         sign = register(m, sign & difference.any(), "near_sign_3")
         difference, exp = register(m, difference, "difference_3"), register(m, exp, "near_exp_3")
 
-        shifted = (difference << count)[1 : HALF_PRECISION + 1]
+        shifted = (difference << count)[1 : BINARY16_PRECISION + 1]
         field = (exp - count)[: len(exp)] & shifted[FRACTION].replicate(len(exp))
         return use, Cat(shifted[:FRACTION], field), sign
 
     def _far(self, m, subtract, exp, big, small, gap):
         """Everything else: align, add, round. Second to fourth cycle."""
-        window = (Cat(Const(0, GUARDS), small) >> gap)[: HALF_PRECISION + GUARDS]
-        lost = (small & Cat(~below(gap, k + GUARDS + 1) for k in range(HALF_PRECISION))).any()
+        window = (Cat(Const(0, GUARDS), small) >> gap)[: BINARY16_PRECISION + GUARDS]
+        lost = (small & Cat(~below(gap, k + GUARDS + 1) for k in range(BINARY16_PRECISION))).any()
         addend = register(m, Cat(lost, window), "addend")
         big, exp, subtract = register(m, big, "big_2"), register(m, exp, "exp_2"), register(m, subtract, "subtract_2")
 
         fill = GUARDS + 1
-        width = HALF_PRECISION + fill + 1
+        width = BINARY16_PRECISION + fill + 1
         # The lowest bit carries in the one that completes a two's complement.
         left = Cat(Const(1, 1), Const(0, fill), big)
         right = Cat(subtract, addend ^ subtract.replicate(len(addend)), subtract)
