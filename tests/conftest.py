@@ -1,9 +1,12 @@
-"""Random numbers do not depend on which tests came before, of whatever file."""
+"""What holds for all tests: random numbers do not depend on the tests before, and passes are checked."""
 
 import sys
 
 import numpy as np
 import pytest
+
+from concord.pipeline.instruments import Checks
+from concord.pipeline.manager import instrumented
 
 #: Generators of test files as they were before the first test.
 _STATES = {}
@@ -28,3 +31,10 @@ def pytest_runtest_setup(item):
         if isinstance(value, np.random.Generator):
             key = item.module.__name__, name
             value.bit_generator.state = _STATES.setdefault(key, value.bit_generator.state)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _checked_passes():
+    """Whatever a test imports or compiles, the invariants of every level hold behind every pass."""
+    with instrumented(Checks()):
+        yield

@@ -1,9 +1,11 @@
 """The pass manager alone: passes over numbers, instruments that see them."""
 
+from contextlib import contextmanager
+
 import pytest
 
 from concord.pipeline.instruments import Checks, Dump, PassError, Timings
-from concord.pipeline.manager import Instrument, Level, Pass, Pipeline, instrumented, remark
+from concord.pipeline.manager import _INSTRUMENTS, Instrument, Level, Pass, Pipeline, instrumented, remark
 
 
 def divided(value):
@@ -24,6 +26,14 @@ DOUBLE = Pass("double it", ("x",), ("x",), lambda x: 2 * x, "Times two.")
 DIVIDE = Pass("divide", ("x",), ("quotient", "rest"), divided)
 LOOK = Pass("look", ("quotient",), (), lambda quotient: None)
 PIPELINE = Pipeline("arithmetic", ("x",), (DOUBLE, DIVIDE, LOOK), (NUMBER,))
+
+
+@contextmanager
+def unchecked():
+    """Without the checks that all tests have."""
+    token = _INSTRUMENTS.set(())
+    yield
+    _INSTRUMENTS.reset(token)
 
 
 def test_values_go_from_pass_to_pass_by_name():
@@ -88,14 +98,15 @@ def test_instruments_end_with_their_block_and_nest():
 
 
 def test_checks_name_the_pass_and_the_value():
-    with instrumented(Checks()):
+    with unchecked(), instrumented(Checks()):
         assert PIPELINE.run({"x": 5})["x"] == 10
         with pytest.raises(PassError, match=r"^pass double it must make a consistent x: 12 is above 10$"):
             PIPELINE.run({"x": 6})
         assert PIPELINE.run({"x": 6, "limit": 12})["x"] == 12
         with pytest.raises(PassError, match=r"^pass double it must make a consistent x: 10 is above 4$"):
             PIPELINE.run({"x": 5, "limit": 4})
-    assert PIPELINE.run({"x": 6})["x"] == 12
+    with unchecked():
+        assert PIPELINE.run({"x": 6})["x"] == 12
 
 
 def test_dumps_are_numbered_and_say_what_has_changed(tmp_path):
@@ -129,3 +140,8 @@ def test_what_is_as_before_is_written_once(tmp_path):
     assert "number 3" in (tmp_path / "000-same.txt").read_text()
     assert (tmp_path / "001-same.txt").read_text().endswith("# x, 3 units: the same as in 000-same.txt\n")
     assert "number 6" in (tmp_path / "002-double-it.txt").read_text()
+
+
+def test_checks_are_on_in_all_tests():
+    with pytest.raises(PassError, match="12 is above 10"):
+        PIPELINE.run({"x": 6})

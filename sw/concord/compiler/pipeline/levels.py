@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concord.compiler.emission.emit import Emitter
+from concord.compiler.emission import invariants as emission
+from concord.compiler.emission.emit import Emitter, all_tensors
 from concord.compiler.ir.layers import AnyLayer, Layer, Operand, Recurrent, Reduction, Window
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering import invariants as lowering
 from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory import invariants as memory
 from concord.compiler.memory.plan import Plan
 from concord.graph.level import GRAPH
 from concord.image import Image
-from concord.pipeline.manager import Level
+from concord.pipeline.manager import Level, State
 from concord.program.assembler import disassemble
 from concord.spec.isa import Mem
+from concord.spec.memmap import RegionId
 
 #: Entries of a list that are shown.
 _SHOWN = 8
@@ -125,10 +129,32 @@ def image_text(image: Image) -> Iterator[str]:
         yield f"{region.name.lower()} memory: {count} of {depth} words loaded"
 
 
+def _lowered_problems(lowered: Lowered, state: State) -> Iterator[str]:
+    return lowering.problems(lowered)
+
+
+def _plan_problems(plan: Plan, state: State) -> Iterator[str]:
+    """The plan, with the constants in front of the tensors as soon as the data section is written."""
+    program: Emitter | None = state.get("program")
+    items = program.sheet.items.values() if program is not None and program.plan is plan else ()
+    constants = (item for item in items if item.region is RegionId.WIDE and item.name != all_tensors(Mem.WIDE))
+    return memory.problems(plan, state["config"], sum(item.count for item in constants))
+
+
+def _program_problems(program: Emitter, state: State) -> Iterator[str]:
+    return emission.program_problems(program)
+
+
+def _image_problems(image: Image, state: State) -> Iterator[str]:
+    return emission.image_problems(image)
+
+
 FORMATS = Level(Formats, "formats", formats_size, formats_text)
-LOWERED = Level(Lowered, "layers", lambda lowered: len(lowered.layers), lowered_text)
-PLAN = Level(Plan, "live ranges", lambda plan: len(plan.all()), plan_text)
-PROGRAM = Level(Emitter, "instructions", lambda emitter: len(emitter.builder), program_text)
-IMAGE = Level(Image, "words", lambda image: sum(count for count, _ in image.loaded().values()), image_text)
+LOWERED = Level(Lowered, "layers", lambda lowered: len(lowered.layers), lowered_text, _lowered_problems)
+PLAN = Level(Plan, "live ranges", lambda plan: len(plan.all()), plan_text, _plan_problems)
+PROGRAM = Level(Emitter, "instructions", lambda program: len(program.builder), program_text, _program_problems)
+IMAGE = Level(
+    Image, "words", lambda image: sum(count for count, _ in image.loaded().values()), image_text, _image_problems
+)
 #: All levels of the compiler.
 LEVELS = (GRAPH, FORMATS, LOWERED, PLAN, PROGRAM, IMAGE)

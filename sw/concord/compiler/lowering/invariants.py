@@ -1,0 +1,135 @@
+"""What holds for every lowered graph: elements within their storages, nothing read before a layer has written it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent
+from concord.compiler.ir.layout import PAD, Ids, Storage, Walk
+from concord.compiler.lowering.lower import Lowered
+
+
+def problems(lowered: Lowered) -> Iterator[str]:
+    """A line for everything that is inconsistent."""
+    found = [*_views(lowered), *_layers(lowered)]
+    yield from found
+    if not found:  # otherwise vectors may not even exist
+        yield from _order(lowered)
+
+
+def _views(lowered: Lowered) -> Iterator[str]:
+    """Tensors lie within storages, and every output in a single one."""
+    for tensor, ids in lowered.views.items():
+        try:
+            storages = lowered.storages.of(ids)
+        except KeyError:
+            yield f"tensor {tensor!r} must lie in storages that exist"
+            continue
+        yield from (f"tensor {tensor!r}: {line}" for storage in storages for line in _beyond(lowered, ids, storage))
+        yield from (f"tensor {tensor!r}: {line}" for storage in storages for line in _placed(storage))
+    for name in lowered.graph.outputs:
+        if name not in lowered.views:
+            yield f"output {name!r} must be computed"
+        elif len(lowered.storages.of(lowered.views[name])) != 1 or (lowered.views[name] == PAD).any():
+            yield f"output {name!r} must lie in one storage, without padding"
+
+
+def _beyond(lowered: Lowered, ids: Ids, storage: Storage) -> Iterator[str]:
+    mine = ids[(ids != PAD) & lowered.storages.within(ids, storage)] - storage.base
+    if mine.size and int(mine.max()) >= storage.vectors * storage.native:
+        yield f"elements must lie within the {storage.vectors} vectors of {storage.name}"
+
+
+def _placed(storage: Storage) -> Iterator[str]:
+    """A storage that is part of another one lies within it."""
+    last = storage.vectors - 1
+    while storage.parent is not None:
+        last = storage.offset + _steps(storage, last)
+        storage = storage.parent
+        if not 0 <= last < storage.vectors:
+            yield f"a part of {storage.name} must lie within its {storage.vectors} vectors, not reach vector {last}"
+            return
+
+
+def _steps(storage: Storage, index: int) -> int:
+    position, tile = divmod(index, storage.tiles)
+    y, x = divmod(position, storage.width)
+    return y * storage.row_step + x * storage.step + tile
+
+
+def _layers(lowered: Lowered) -> Iterator[str]:
+    """Layers cover nodes that exist, and write results that fit their storages."""
+    nodes = {node.name for node in lowered.graph.nodes}
+    for layer in lowered.layers:
+        yield from (f"layer {layer.name!r} covers {name!r}, which is no node" for name in layer.nodes
+                    if name not in nodes)  # fmt: skip
+        if not isinstance(layer, Layer):
+            continue
+        if not layer.fits([]):
+            yield f"layer {layer.name!r} must not need more stations than the multifunction units have"
+        target = layer.target
+        if (whole := (target.height, target.width, target.tiles)) != layer.out:
+            yield f"layer {layer.name!r} must write {target.name} as a whole, {whole}, not {layer.out}"
+        inside = lowered.storages.within(layer.ids, layer.target)
+        if not inside[layer.ids != PAD].all():
+            yield f"layer {layer.name!r} must have all of its elements in {layer.target.name}"
+
+
+def _order(lowered: Lowered) -> Iterator[str]:
+    """Every vector that a layer reads is written by the host or by a layer before."""
+    written: dict[Storage, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {}
+
+    def there(storage: Storage) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return written.setdefault(storage.root, np.zeros(storage.root.vectors, np.bool_))
+
+    def fill(storage: Storage) -> None:
+        there(storage)[_in_root(storage, np.arange(storage.vectors))] = True
+
+    for storage, _ in lowered.inputs.values():
+        fill(storage)
+    for layer in lowered.layers:
+        for what, storage, vectors in _reads(layer):
+            if ((vectors < 0) | (vectors >= storage.vectors)).any():
+                yield f"layer {layer.name!r} must read {what} within the {storage.vectors} vectors of {storage.name}"
+            elif not there(storage)[_in_root(storage, vectors)].all():
+                yield f"layer {layer.name!r} reads {what} in {storage.name} before it is written"
+        fill(layer.target)
+        if isinstance(layer, Recurrent) and layer.c is not None:
+            fill(layer.c)
+
+
+def _in_root(storage: Storage, vectors: Ids) -> Ids:
+    """Vectors of a storage as vectors of the one with addresses of its own."""
+    while storage.parent is not None:
+        position, tile = np.divmod(vectors, storage.tiles)
+        y, x = np.divmod(position, storage.width)
+        vectors = storage.offset + y * storage.row_step + x * storage.step + tile
+        storage = storage.parent
+    return vectors
+
+
+def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
+    """What a layer reads: a name, a storage and its vectors."""
+    yield layer.source_tensor, layer.source.storage, _walked(layer.source)
+    if isinstance(layer, Recurrent):
+        yield from ((f"initial {key}", walk.storage, _walked(walk)) for key, walk in layer.initial.items())
+        return
+    for step in layer.steps:
+        operand = step.operand
+        if operand is not None and operand.storage is not None:
+            loops = zip(layer.out, (operand.outer, operand.inner, operand.row), strict=True)
+            yield operand.tensor or "an operand", operand.storage, _loops(operand.start, *loops)
+
+
+def _walked(walk: Walk) -> Ids:
+    return _loops(walk.start, (walk.height, walk.row_step), (walk.width, walk.step), (walk.tiles, walk.row))
+
+
+def _loops(start: int, *loops: tuple[int, int]) -> Ids:
+    """Vectors of nested loops, each with its turns and its step; every vector once."""
+    found: Ids = np.array([start])
+    for turns, step in loops:
+        found = np.add.outer(found, np.arange(turns if step else 1) * step).reshape(-1)
+    return found
