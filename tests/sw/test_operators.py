@@ -15,7 +15,7 @@ from concord.compiler.lowering.bounds import bounds
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.model import compile_graph
-from concord.derive import tail as derived_tail
+from concord.derive import host_partition as derived_host
 from concord.graph import execute, passes
 from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
@@ -278,6 +278,13 @@ def test_stages_of_training(made):
     assert message is None or re.search(rf"must be an operator that can be written to ONNX, not {node.op}$", message)
 
 
+def test_a_recurrent_layer_without_a_cell_is_refused(monkeypatch):
+    node, shapes = example("GRU")
+    monkeypatch.delitem(CELLS, "GRU")
+    with pytest.raises(Unsupported, match="GRU 'node': cell must be one of LSTM, RNN, not GRU"):
+        table.lowered(graph_with(node, shapes), ROOMY)
+
+
 def test_the_overflow_analysis(made):
     node, shapes, _ = made
     graph = graph_with(node, shapes)
@@ -292,7 +299,7 @@ def test_the_share_of_the_host(made):
     node, shapes, record = made
     _, theirs = host_partition.split(graph_with(node, shapes))
     assert (theirs is not None) == record.host == (node.op in ("Softmax", "LogSoftmax"))
-    message = refusal(derived_tail.steps, graph_with(node, shapes))
+    message = refusal(derived_host.operations, graph_with(node, shapes))
     assert message is None or message.startswith(f"operator {node.op}")
 
 
@@ -417,7 +424,7 @@ def test_a_made_up_function_on_the_host(softshrink_net, monkeypatch):
     given = {"a": np.full((2, 6), 4.0)}
     assert compiled.package.behind({}, given)["y"] == pytest.approx(np.zeros((2, 6)))
     with pytest.raises(ValueError, match=r"operator Softshrink3 \(shrink\) behind the NPU cannot be derived"):
-        derived_tail.steps(theirs)
+        derived_host.operations(theirs)
     alone, behind = host_partition.split(softshrink_net)
     assert behind is None
     monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, host=True))

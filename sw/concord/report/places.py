@@ -12,6 +12,7 @@ from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
+from concord.graph.ops import operator_of
 from concord.report.facts import Memory
 from concord.report.layer_facts import Read, Space, Work
 from concord.report.prefixes import Counts, parts
@@ -125,7 +126,7 @@ def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
     macs = node_macs(compiled.graph, node)
     if isinstance(layer, Recurrent):
         return macs // len(node.attrs["W"])
-    if layer.reduction is not Reduction.DENSE or node.name != layer.name or "weight" not in node.attrs:
+    if layer.reduction is not Reduction.DENSE or node.name != layer.name or operator_of(node).affine is None:
         return macs
     lanes = layer.source.lanes
     return macs * len(np.unique(lanes[lanes != PAD])) // len(lanes)

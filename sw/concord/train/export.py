@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -84,54 +84,72 @@ class _Writer:
         self.nodes.append(helper.make_node(op, list(inputs), list(node.outputs), name=node.name, **attrs))
 
     def add(self, node: Node) -> None:
-        """Translate a node of the graph."""
-        attrs, (x, *_) = node.attrs, node.inputs
+        """Translate a node of the graph; ``ValueError`` with its operator if it cannot be written."""
         if node.name in self.left:
             self._left(node, *self.left[node.name])
-        elif node.op == "Conv":
-            weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("weight", "bias")]
-            self.node("Conv", node, [x, *weights], group=attrs["group"], **_window(attrs))
-        elif node.op == "Dense" and attrs.get("fixed"):
-            self._turned(node)
-        elif node.op == "Dense":
-            self._dense(node)
-        elif node.op == "Function" and [function(name).slope is None for name, _ in attrs["functions"]] == [False]:
-            self.node(function(attrs["functions"][0][0]).onnx, node, [x])
-        elif node.op == "MaxPool":
-            self.node("MaxPool", node, [x], kernel_shape=list(attrs["kernel"]), **_window(attrs))
-        elif node.op == "AveragePool" and attrs["counted"] in ((0,) * len(attrs["pads"]), attrs["pads"]):
-            include = int(any(attrs["pads"]) and attrs["counted"] == attrs["pads"])
-            kernel = list(attrs["kernel"])
-            window = {key: value for key, value in _window(attrs).items() if key != "dilations"}
-            if max(attrs["dilations"]) > 1:
-                raise ValueError(f"{node.name} must have no dilation, not {attrs['dilations']}")
-            self.node("AveragePool", node, [x], kernel_shape=kernel, count_include_pad=include, **window)
-        elif node.op == "ReduceMean":
-            self.node("ReduceMean", node, [x], axes=list(attrs["axes"]), keepdims=int(attrs["keepdims"]))
-        elif node.op == "Reshape":
-            shape = [-1 if self.batched else attrs["shape"][0], *attrs["shape"][1:]]
-            self.node("Reshape", node, [x, self.constant(f"{node.name}.shape", np.array(shape, dtype=np.int64))])
-        elif node.op == "Transpose":
-            self.node("Transpose", node, [x], perm=list(attrs["perm"]))
-        elif node.op == "Slice":
-            names = ("starts", "stops", "axes", "steps")
-            ends = [[max(v, -(1 << 31)) if k != "stops" or v >= 0 else -(1 << 31) for v in attrs[k]] for k in names]
-            self.node("Slice", node, [x, *(self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64))
-                                           for k, v in zip(names, ends, strict=True))])  # fmt: skip
-        elif node.op in ("LSTM", "GRU"):
-            weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
-            more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
-            self.node(
-                node.op, node, [x, *weights], hidden_size=attrs["hidden_size"], direction=attrs["direction"], **more
-            )
-        elif node.op in OF_THE_LOSS:
-            self.node(node.op, node, [x], axis=attrs["axis"])
-        elif node.op == "Add" and "constant" in attrs:
-            self.node("Add", node, [x, self.constant(f"{node.name}.constant", attrs["constant"])])
-        elif node.op in ("Relu", "Add"):
-            self.node(node.op, node, node.inputs)
+        elif node.op in self._WRITERS:
+            self._WRITERS[node.op](self, node)
         else:
-            raise ValueError(f"{node.name} must be an operator that can be written to ONNX, not {node.op}")
+            raise _cannot_write(node)
+
+    def _same(self, node: Node) -> None:
+        """ONNX has the operator with the same name and no attributes."""
+        constants = [self.constant(f"{node.name}.constant", node.attrs["constant"])] if "constant" in node.attrs else []
+        self.node(node.op, node, [*node.inputs, *constants])
+
+    def _conv(self, node: Node) -> None:
+        weights = [self.constant(f"{node.name}.{key}", node.attrs[key]) for key in ("weight", "bias")]
+        self.node("Conv", node, [node.inputs[0], *weights], group=node.attrs["group"], **_window(node.attrs))
+
+    def _function(self, node: Node) -> None:
+        functions = [function(name) for name, _ in node.attrs["functions"]]
+        if len(functions) != 1 or functions[0].slope is None:
+            raise _cannot_write(node)
+        self.node(functions[0].onnx, node, node.inputs)
+
+    def _max_pool(self, node: Node) -> None:
+        self.node("MaxPool", node, node.inputs, kernel_shape=list(node.attrs["kernel"]), **_window(node.attrs))
+
+    def _average_pool(self, node: Node) -> None:
+        attrs = node.attrs
+        if attrs["counted"] not in ((0,) * len(attrs["pads"]), attrs["pads"]):
+            raise _cannot_write(node)
+        if max(attrs["dilations"]) > 1:
+            raise ValueError(f"{node.name} must have no dilation, not {attrs['dilations']}")
+        include = int(any(attrs["pads"]) and attrs["counted"] == attrs["pads"])
+        window = {key: value for key, value in _window(attrs).items() if key != "dilations"}
+        kernel = list(attrs["kernel"])
+        self.node("AveragePool", node, node.inputs, kernel_shape=kernel, count_include_pad=include, **window)
+
+    def _mean(self, node: Node) -> None:
+        attrs = node.attrs
+        self.node("ReduceMean", node, node.inputs, axes=list(attrs["axes"]), keepdims=int(attrs["keepdims"]))
+
+    def _reshape(self, node: Node) -> None:
+        shape = [-1 if self.batched else node.attrs["shape"][0], *node.attrs["shape"][1:]]
+        given = self.constant(f"{node.name}.shape", np.array(shape, dtype=np.int64))
+        self.node("Reshape", node, [*node.inputs, given])
+
+    def _transpose(self, node: Node) -> None:
+        self.node("Transpose", node, node.inputs, perm=list(node.attrs["perm"]))
+
+    def _slice(self, node: Node) -> None:
+        names, least = ("starts", "stops", "axes", "steps"), -(1 << 31)
+        found = [[max(v, least) if k != "stops" or v >= 0 else least for v in node.attrs[k]] for k in names]
+        ends = [
+            self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64)) for k, v in zip(names, found, strict=True)
+        ]
+        self.node("Slice", node, [*node.inputs, *ends])
+
+    def _recurrent(self, node: Node) -> None:
+        attrs = node.attrs
+        weights = [self.constant(f"{node.name}.{key}", attrs[key]) for key in ("W", "R", "B")]
+        more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
+        sizes = {"hidden_size": attrs["hidden_size"], "direction": attrs["direction"]}
+        self.node(node.op, node, [node.inputs[0], *weights], **sizes, **more)
+
+    def _along_axis(self, node: Node) -> None:
+        self.node(node.op, node, node.inputs, axis=node.attrs["axis"])
 
     def _left(self, node: Node, before: Node, product: Node, behind: Node) -> None:
         """A product with a constant on the left, in the place of the last of its nodes."""
@@ -159,6 +177,9 @@ class _Writer:
             self.nodes.append(helper.make_node("Add", [last, bias], [y], name=f"{node.name}.bias"))
 
     def _dense(self, node: Node) -> None:
+        if node.attrs.get("fixed"):
+            self._turned(node)
+            return
         weight, bias = node.attrs["weight"], node.attrs["bias"]
         if len(self.graph.shapes[node.inputs[0]]) == 2:
             names = [self.constant(f"{node.name}.weight", weight), self.constant(f"{node.name}.bias", bias)]
@@ -175,6 +196,28 @@ class _Writer:
             helper.make_node("MatMul", [node.inputs[0], names[0]], [between], name=f"{node.name}.product")
         )
         self.node("Add", node, [between, names[1]])
+
+    #: What writes a node, by its operator.
+    _WRITERS: ClassVar[dict[str, Callable[[_Writer, Node], None]]] = {
+        "Add": _same,
+        "AveragePool": _average_pool,
+        "Conv": _conv,
+        "Dense": _dense,
+        "Function": _function,
+        "GRU": _recurrent,
+        "LSTM": _recurrent,
+        "MaxPool": _max_pool,
+        "ReduceMean": _mean,
+        "Relu": _same,
+        "Reshape": _reshape,
+        "Slice": _slice,
+        "Transpose": _transpose,
+        **dict.fromkeys(OF_THE_LOSS, _along_axis),
+    }
+
+
+def _cannot_write(node: Node) -> ValueError:
+    return ValueError(f"{node.name} must be an operator that can be written to ONNX, not {node.op}")
 
 
 def _on_the_left(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -94,21 +94,21 @@ class Network:
     # Construction ------------------------------------------------------------------------------------
 
     def _layer(self, node: Node, index: int) -> Layer:
-        names = node.name, node.inputs, node.outputs
-        attrs = node.attrs
-        if node.op == "Conv":
-            weight, bias = self._weights(node, index, weight_axis(node))
-            return Conv(*names, weight, bias, attrs)
-        if node.op == "Dense" and attrs.get("fixed"):
-            return FixedDense(*names, *self._constant(node))
-        if node.op == "Dense":
-            weight, bias = self._weights(node, index, weight_axis(node))
-            return Dense(*names, weight, None if self._mixed_next(node) else bias)
-        if node.op == "Add" and "constant" in attrs and (layer := self._bias(node)) is not None:
+        make = self._WITH_WEIGHTS.get(node.op)
+        layer = None if make is None else make(self, node, index)
+        if layer is not None:
             return layer
-        if node.op in ("LSTM", "GRU"):
-            return self._recurrent(node, index)
         return without_weights(node, [self.graph.shapes[name] for name in node.inputs if name])
+
+    def _conv(self, node: Node, index: int) -> Layer:
+        return Conv(node.name, node.inputs, node.outputs, *self._weights(node, index, weight_axis(node)), node.attrs)
+
+    def _dense(self, node: Node, index: int) -> Layer:
+        names = node.name, node.inputs, node.outputs
+        if node.attrs.get("fixed"):
+            return FixedDense(*names, *self._constant(node))
+        weight, bias = self._weights(node, index, weight_axis(node))
+        return Dense(*names, weight, None if self._mixed_next(node) else bias)
 
     def _weights(self, node: Node, index: int, axis: int | None) -> tuple[Parameter, Parameter]:
         formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
@@ -155,8 +155,10 @@ class Network:
                 tensor = layer.inputs[0]
         return found
 
-    def _bias(self, node: Node) -> Layer | None:
-        """A bias behind a product that it is no part of; ``None`` if the constant is something else."""
+    def _bias(self, node: Node, index: int) -> Layer | None:
+        """A bias behind a product that it is no part of; ``None`` if it is a tensor, or the constant something else."""
+        if "constant" not in node.attrs:
+            return None
         shape, given = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
         whole = (1,) * (len(shape) - len(given)) + given
         fits = len(whole) == len(shape) and all(own in (1, size) for own, size in zip(whole, shape, strict=True))
@@ -231,6 +233,15 @@ class Network:
             ]
             cells.append(Cell(weight, recurrent, biases[0], biases[1] if inner else None))
         return (LSTM if node.op == "LSTM" else GRU)(node, cells)
+
+    #: Makes the layer of a node with weights from the network, the node and its number; ``None`` if it has none.
+    _WITH_WEIGHTS: ClassVar[dict[str, Callable[[Network, Node, int], Layer | None]]] = {
+        "Add": _bias,
+        "Conv": _conv,
+        "Dense": _dense,
+        "GRU": _recurrent,
+        "LSTM": _recurrent,
+    }
 
     # Passes -------------------------------------------------------------------------------------------
 
@@ -317,26 +328,47 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> Layer:
     CannotTrain
         If there is none.
     """
-    names, attrs = (node.name, node.inputs, node.outputs), node.attrs
-    if node.op == "Relu":
-        return Relu(*names)
-    if node.op == "Function" and len(attrs["functions"]) == 1 and function(attrs["functions"][0][0]).slope is not None:
-        return TableFunction(*names, attrs["functions"][0][0])
-    if node.op == "MaxPool":
-        return MaxPool(*names, attrs["kernel"], attrs)
-    if node.op == "AveragePool":
-        return AveragePool(*names, node)
-    if node.op == "ReduceMean":
-        return Mean(*names, attrs["axes"], attrs["keepdims"])
-    if node.op in ("Reshape", "Transpose", "Slice"):
-        return Moving(node)
-    if node.op == "Add" and len(node.inputs) == 2:
-        if len(set(shapes)) == 1:
-            return Add(*names)
+    make = _WITHOUT_WEIGHTS.get(node.op)
+    if make is None:
+        raise CannotTrain(f"{node.name} ({node.op})")
+    return make(node, shapes)
+
+
+def _names(node: Node) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    return node.name, node.inputs, node.outputs
+
+
+def _function(node: Node, shapes: Sequence[Shape]) -> Layer:
+    functions = [name for name, _ in node.attrs["functions"]]
+    if len(functions) != 1 or function(functions[0]).slope is None:
+        raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
+    return TableFunction(*_names(node), functions[0])
+
+
+def _add(node: Node, shapes: Sequence[Shape]) -> Layer:
+    if len(node.inputs) != 2:
+        raise CannotTrain(f"{node.name} (Add of a constant)")
+    if len(set(shapes)) != 1:
         raise CannotTrain(f"{node.name} (Add of the shapes {sorted(set(shapes))})")
-    kind = "Add of a constant" if node.op == "Add" else node.op
-    functions = ", ".join(name for name, _ in attrs.get("functions", ()))
-    raise CannotTrain(f"{node.name} ({kind}{': ' + functions if functions else ''})")
+    return Add(*_names(node))
+
+
+def _moving(node: Node, shapes: Sequence[Shape]) -> Layer:
+    return Moving(node)
+
+
+#: Makes the layer of a node that has no weights, from the node and the shapes of its inputs.
+_WITHOUT_WEIGHTS: dict[str, Callable[[Node, Sequence[Shape]], Layer]] = {
+    "Add": _add,
+    "AveragePool": lambda node, shapes: AveragePool(*_names(node), node),
+    "Function": _function,
+    "MaxPool": lambda node, shapes: MaxPool(*_names(node), node.attrs["kernel"], node.attrs),
+    "ReduceMean": lambda node, shapes: Mean(*_names(node), node.attrs["axes"], node.attrs["keepdims"]),
+    "Relu": lambda node, shapes: Relu(*_names(node)),
+    "Reshape": _moving,
+    "Slice": _moving,
+    "Transpose": _moving,
+}
 
 
 def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> Tensor:

@@ -22,6 +22,8 @@ from concord.graph.ops import directions
 
 def recurrent(lowering: Lowering, node: Node) -> None:
     """LSTM, GRU and RNN, every direction for itself."""
+    if node.op not in CELLS:
+        raise LayoutError(f"cell must be one of {', '.join(CELLS)}, not {node.op}")
     ids = lowering.view(node.inputs[0])
     if ids.shape[1] != 1:
         raise LayoutError(f"batch must be 1, not {ids.shape[1]}")

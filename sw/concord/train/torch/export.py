@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from concord.graph.ir import Graph
+from concord.graph.ops import operator_of
 from concord.graph.passes import dead
 from concord.train.export import export_onnx as write
 from concord.train.torch.blocks import Block
@@ -42,7 +43,7 @@ def graph_of(model: nn.Module, example: torch.Tensor) -> Graph:
     for record in tape.records:
         node = record.node
         attributes = record.layer.attributes
-        if node.op in ("Conv", "Dense") and "bias" not in attributes:
+        if operator_of(node).affine is not None and "bias" not in attributes:
             attributes["bias"] = attributes["weight"].reshape(len(attributes["weight"]), -1)[:, 0] * 0.0
         if node.op == "LSTM":  # its cell state is not there
             node = node.replace(outputs=(*node.outputs, ""))
