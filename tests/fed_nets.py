@@ -2,10 +2,15 @@
 
 import numpy as np
 
-from banded_nets import separable
 from compiled_nets import gru, perceptron, residual
+from row_tiled_nets import separable
 
-NETWORKS = {"residual": residual, "gru": gru, "perceptron": lambda: perceptron(8, 8, 4), "bands": lambda: separable(24)}
+NETWORKS = {
+    "residual": residual,
+    "gru": gru,
+    "perceptron": lambda: perceptron(8, 8, 4),
+    "row tiles": lambda: separable(24),
+}
 
 
 def batch_of(graph, samples, kind):

@@ -33,10 +33,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import banded_nets
 import compiled_nets
 import product_nets
 import quantised_nets
+import row_tiled_nets
 from concord.bench import tasks
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
@@ -52,10 +52,10 @@ from concord.spec.presets import ECP5_85F, PRESETS
 
 #: Samples that formats are chosen with.
 SAMPLES = 8
-#: Random networks over maps that are high enough for bands.
+#: Random networks over maps that are high enough for row tiles.
 RANDOM = 20
 #: Configurations by name.
-CONFIGS = {**PRESETS, "roomy": compiled_nets.ROOMY, "large": banded_nets.LARGE}
+CONFIGS = {**PRESETS, "roomy": compiled_nets.ROOMY, "large": row_tiled_nets.LARGE}
 NETS: dict[str, Callable] = {
     "attention": compiled_nets.attention,
     "magnitudes": compiled_nets.magnitudes,
@@ -69,10 +69,10 @@ NETS: dict[str, Callable] = {
     "large windows": compiled_nets.large_windows,
     "grouped softmax": compiled_nets.grouped_softmax,
     "normalised": compiled_nets.normalised,
-    "separable": partial(banded_nets.separable, 24),
+    "separable": partial(row_tiled_nets.separable, 24),
     "quantised": lambda: import_model(quantised_nets.network()),
     **product_nets.PRODUCTS,
-    **{f"random {seed}": partial(banded_nets.random_net, seed) for seed in range(RANDOM)},
+    **{f"random {seed}": partial(row_tiled_nets.random_net, seed) for seed in range(RANDOM)},
 }
 
 

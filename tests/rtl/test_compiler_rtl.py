@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from banded_nets import separable
 from compiled_nets import (
     attention,
     graph_convolution,
@@ -29,6 +28,7 @@ from concord.report.prefixes import cycles, prefixes
 from concord.spec.presets import TINY
 from onnx_models import onnxruntime_results
 from quantised_nets import network
+from row_tiled_nets import separable
 from rtl_configs import BY_MANTISSA, FED
 
 
@@ -60,7 +60,7 @@ def neighbours():
 @pytest.mark.parametrize(
     "make",
     [residual, gru, attention, grouped_softmax, lambda: separable(24), scaled_functions, normalised, neighbours],
-    ids=["residual", "gru", "attention", "softmax", "bands", "functions", "normalisation", "graph"],
+    ids=["residual", "gru", "attention", "softmax", "row tiles", "functions", "normalisation", "graph"],
 )
 def test_emulator_and_rtl_agree(make):
     check(make(), TINY)

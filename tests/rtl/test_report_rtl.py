@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from banded_nets import separable
 from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.report import analyse, render
 from concord.report.difference import first_difference
 from concord.spec.presets import TINY
+from row_tiled_nets import separable
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [residual, gru, lambda: separable(24)], ids=["residual", "gru", "bands"])
+@pytest.mark.parametrize("make", [residual, gru, lambda: separable(24)], ids=["residual", "gru", "row tiles"])
 def test_cycles_of_the_layers_add_up(make):
     graph = make()
     compiled = compile_graph(graph, TINY)

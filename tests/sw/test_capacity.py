@@ -1,4 +1,4 @@
-"""Networks that are too large: which memory lacks how much, why bands do not help, and what would do."""
+"""Networks that are too large: which memory lacks how much, why row tiles do not help, and what would do."""
 
 import re
 import time
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from banded_nets import conv, separable, window
 from compiled_nets import graph_of, perceptron
 from concord.cli.main import main
 from concord.compiler.calibration.remedies import remedies
@@ -21,6 +20,7 @@ from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from onnx_models import floats, model, node
+from row_tiled_nets import conv, separable, window
 
 
 def refused(graph, config, **options):
@@ -52,7 +52,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
     assert lines == [
         (
             "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
-            "(weight.fc0 14896, weight.fc1 304); bands of rows do not help, as constants alone do not fit"
+            "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
         ),
         "  it fits into ecp5-85f (--board ulx3s-85f)",
         "  in one piece it needs an NPU like ecp5-25f with matrix_depth=15200, 3.34 times the memory",
@@ -84,7 +84,7 @@ def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
     lines = compiled_by_command(tmp_path, model(nodes, {"x": (1, 3, 128, 128)}, constants=kernels), "--preset", "up5k")
     assert re.match(
         r"Error: does not fit into up5k: narrow memory has 256 vectors, but \d+ are needed \(tensors.narrow "
-        r"\d+\).*; bands of rows need \d+ vectors of narrow memory, which has \d+ left and ",
+        r"\d+\).*; row tiles need \d+ vectors of narrow memory, which has \d+ left and ",
         lines[0],
     )
     assert len(lines) == 3 and "in one piece" not in "".join(lines)  # such depths there are in no NPU
@@ -123,19 +123,19 @@ def test_samples_side_by_side_are_named():
     compile_graph(graph, config)
 
 
-def test_why_there_are_no_bands():
+def test_why_there_is_no_row_tiling():
     rng = np.random.default_rng(0)
     few = TINY.replace(narrow_depth=16, wide_depth=16)
     pool = Node("MaxPool", "p", ("x",), ("a",), window((2, 2)) | {"kernel": (2, 2)})
     line = graph_of([conv(rng, "c", "x", "y", (4, 4, 1, 3))], x=(1, 4, 1, 40))
     halves = conv(rng, "c", "x", "b", (4, 4, 2, 2), strides=(2, 2))
     both = graph_of([pool, halves, Node("Add", "s", ("a", "b"), ("y",))], x=(1, 4, 8, 8))
-    assert "bands of rows are not possible: layer 'c' reads a tensor of a single row" in str(refused(line, few))
-    assert "bands of rows need" in str(refused(both, few.replace(matrix_depth=1024)))
+    assert "row tiling is not possible: layer 'c' reads a tensor of a single row" in str(refused(line, few))
+    assert "row tiles need" in str(refused(both, few.replace(matrix_depth=1024)))
     steps = {"W": floats(1, 8, 3), "R": floats(1, 8, 2)}
     proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=2, name="cell")], {"x": (40, 1, 3)}, constants=steps)
     message = str(refused(import_model(proto), TINY.replace(narrow_depth=16)))
-    assert "bands of rows are not possible: layer 'cell' is recurrent" in message
+    assert "row tiling is not possible: layer 'cell' is recurrent" in message
 
 
 TOO_LARGE = [

@@ -143,7 +143,7 @@ def test_tables_of_one_function_are_one_table():
 
 
 @pytest.mark.parametrize("name", ["gelu", "tanh"])
-def test_in_bands_they_have_the_same_bits(name):
+def test_in_row_tiles_they_have_the_same_bits(name):
     rng = np.random.default_rng(1)
     conv = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "bias": np.zeros(4)}
     nodes = [
@@ -155,6 +155,6 @@ def test_in_bands_they_have_the_same_bits(name):
     graph, x = graph_of(nodes, x=(1, 2, 12, 8)), {"x": rng.normal(0, 1, (2, 2, 12, 8))}
     small = TINY.replace(narrow_depth=128, wide_depth=128, matrix_depth=512, program_depth=512)
     large = small.replace(narrow_depth=1024, wide_depth=1024)
-    banded, whole = (compile_graph(graph, config) for config in (small, large))
-    assert banded.bands and not whole.bands and not banded.package.formats.plain
-    np.testing.assert_array_equal(emulate(banded, x)["y"], emulate(whole, x)["y"])
+    tiled, whole = (compile_graph(graph, config) for config in (small, large))
+    assert tiled.row_tiling and not whole.row_tiling and not tiled.package.formats.plain
+    np.testing.assert_array_equal(emulate(tiled, x)["y"], emulate(whole, x)["y"])

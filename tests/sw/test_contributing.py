@@ -8,12 +8,12 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 faults = runpy.run_path(str(ROOT / ".ci" / "subject.py"))["faults"]
-GOOD = "compiler.bands: rows of padding are written once\n\nThey are constant.\n"
+GOOD = "compiler.row_tiling: rows of padding are written once\n\nThey are constant.\n"
 
 
 def test_the_example_of_the_page_is_a_good_message():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    (example,) = [block for block in text.split("```\n") if block.startswith("compiler.bands: ")]
+    (example,) = [block for block in text.split("```\n") if block.startswith("compiler.row_tiling: ")]
     assert list(faults(example)) == list(faults(GOOD)) == []
 
 

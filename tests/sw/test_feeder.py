@@ -84,7 +84,7 @@ def results(compiled, device, given):
 def test_the_same_bits_and_fewer_bytes(name, kind, rate):
     graph = NETWORKS[name]()
     fed, plain = (compile_graph(graph, config) for config in (CONFIG, TINY))
-    given = batch_of(graph, 3 if name == "bands" else 9, kind)
+    given = batch_of(graph, 3 if name == "row tiles" else 9, kind)
     want = results(fed, connect("emulator", CONFIG), given)
     lines = []
     for compiled, config in ((fed, CONFIG), (plain, TINY)):
@@ -99,7 +99,7 @@ def test_the_same_bits_and_fewer_bytes(name, kind, rate):
                 np.testing.assert_array_equal(got[output], values)
         assert (device.link.repeated > 0) == (rate > 0)
         lines.append(line.sent - before)
-    assert rate or name == "bands" or lines[0] < lines[1]
+    assert rate or name == "row tiles" or lines[0] < lines[1]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -112,7 +112,7 @@ def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
     vectors = half.package.arrangement.outputs[graph.outputs[0]] // CONFIG.native
     device = LinkedDevice(Link(ModelTransport(FedModel(CONFIG))), CONFIG)
     got = results(narrow, device, given)
-    assert device.way.startswith("raw: ") or name == "bands"
+    assert device.way.startswith("raw: ") or name == "row tiles"
     for output, values in results(narrow, connect("emulator", CONFIG), given).items():
         np.testing.assert_array_equal(got[output], values)
         flat, exact = values.reshape(len(values), -1), whole[output].reshape(len(values), -1)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from banded_nets import separable
 from commands import run
 from compiled_nets import attention, gru, residual
 from concord.compiler.ir.tensor_formats import Formats
@@ -16,6 +15,7 @@ from concord.report.prefixes import layer_at
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from onnx_models import floats, model, node
+from row_tiled_nets import separable
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_bits_of_the_weights_are_named():
     assert "with mantissas of 5 bits" in render(analysis)
     assert (first.space.mantissa, last.space.mantissa) == (8, 5)
     assert last.space.weight_bits == weight_bits(dense, compiled.items, TINY, 5)
-    # Two row tiles of four rows, one column tile of two words: each row two mantissas and an exponent of 4 bits.
+    # Two tiles of four rows, one column tile of two words: each row two mantissas and an exponent of 4 bits.
     assert weight_bits(dense, compiled.items, TINY, 5) == 2 * 4 * 2 * (2 * 5 + 4)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import concord.host.serial_port as serial_port
-from banded_nets import separable
 from commands import run, two_products
 from compiled_nets import perceptron, residual
 from concord.compiler.model import compile_graph
@@ -20,6 +19,7 @@ from concord.spec.boards import BOARD_SPECS, baud_of
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.presets import ECP5_85F, TINY, with_accumulator, with_mantissas
 from link_model import DeviceModel, ModelTransport
+from row_tiled_nets import separable
 
 
 class Counting(ModelTransport):

@@ -7,7 +7,6 @@ import pytest
 
 import compiled_nets
 import product_nets
-from banded_nets import random_net, separable
 from compiled_nets import ROOMY
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -16,6 +15,7 @@ from concord.report import Analysis, analyse, render
 from concord.report.prefixes import without_overlap
 from concord.spec.presets import ECP5_85F, UP5K
 from quantised_nets import network as quantised
+from row_tiled_nets import random_net, separable
 from trained import DATA, needs_data
 
 MODELS = sorted((DATA / "models").glob("*.onnx"))

@@ -87,7 +87,7 @@ def test_no_network(tmp_path, model):
     assert code == 1 and "must be a compiled network: npu.image" in output
 
 
-def test_a_network_in_bands_from_the_model_to_the_page(tmp_path):
+def test_a_network_in_row_tiles_from_the_model_to_the_page(tmp_path):
     rng = np.random.default_rng(4)
     weights = {"v": rng.normal(0, 0.4, (4, 1, 3, 3)), "w": rng.normal(0, 0.4, (4, 3))}
     nodes = [
@@ -113,13 +113,17 @@ def test_a_network_in_bands_from_the_model_to_the_page(tmp_path):
         assert np.abs(found["y"] - want).max() < 0.05 * np.abs(want).max()
     code, output = run("report", tmp_path / "net", "-i", tmp_path / "x.npz")
     analysis = Analysis.from_json((tmp_path / "net" / "report.json").read_text())
-    assert code == 0 and analysis.bands in output and analysis.bands in (tmp_path / "net" / "report.html").read_text()
+    assert (
+        code == 0
+        and analysis.row_tiling in output
+        and analysis.row_tiling in (tmp_path / "net" / "report.html").read_text()
+    )
     assert analysis.error < 0.05 and all(layer.error.relative < 0.05 for layer in analysis.layers)
     depth = next(memory.depth for memory in analysis.memories if memory.name == "narrow")
     assert all(layer.space.narrow <= depth for layer in analysis.layers)
     recompiled = recompile(tmp_path / "net")
     assert recompiled.image == load_package(tmp_path / "net").image
     assert [layer_at(recompiled, pc) for pc in recompiled.starts] == list(range(len(recompiled.starts)))
-    assert len(recompiled.segments) >= 2
-    for segment in recompiled.segments:
-        assert [layer_at(recompiled, pc) for pc in segment] == list(range(recompiled.bands.layers))
+    assert len(recompiled.tile_starts) >= 2
+    for segment in recompiled.tile_starts:
+        assert [layer_at(recompiled, pc) for pc in segment] == list(range(recompiled.row_tiling.layers))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from banded_nets import separable
 from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.host import connect
@@ -11,6 +10,7 @@ from concord.report import analyse, render
 from concord.report.difference import first_difference
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from row_tiled_nets import separable
 
 
 class Faulty:
@@ -46,7 +46,7 @@ def test_the_first_layer_with_other_results_is_named(make):
         assert found and found == [layer.name for layer in layers]
 
 
-def test_layers_in_bands_are_named_together():
+def test_layers_in_row_tiles_are_named_together():
     compiled, x = example(lambda: separable(24))
     layers = {layer.name: layer for layer in compiled.lowered.layers}
     with connect("emulator", TINY) as device:

@@ -284,10 +284,10 @@ def compile_model(
     if compiled.raised:
         wide_console().print(flag_table(compiled.raised, "Flags on the calibration data"))
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
-    bands = f", {compiled.bands.text}" if compiled.bands else ""
+    row_tiling = f", {compiled.row_tiling.text}" if compiled.row_tiling else ""
     if bits is None and evidence_path(model).exists():
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
-    click.echo(f"{target}: {counts}{host}{strips}{bands}")
+    click.echo(f"{target}: {counts}{host}{strips}{row_tiling}")
     found = rates(compiled.image, batch)
     click.echo(found.text)
     click.echo(f"inputs travel {found.way}")

@@ -13,8 +13,8 @@ from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.assumptions import Assumed, assumptions
 from concord.compiler.lowering.lower import Lowered
-from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.plan import Plan
+from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
 from concord.compiler.pipeline.strategies import Considered, Search
 from concord.graph.ir import Floats, Graph
@@ -53,10 +53,10 @@ class Compiled:
         Tenants of the memories: weights, constants, tables, tensors.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
-    bands : Bands or None
-        How the first layers are computed in bands of rows, if they are; ``starts`` are those of the last band.
-    segments : tuple of tuples of int
-        Starts of the layers in bands, for every part of the program that other bands enter.
+    row_tiling : RowTiling or None
+        How the first layers are computed in row tiles, if they are; ``starts`` are those of the last row tile.
+    tile_starts : tuple of tuples of int
+        Starts of the layers in row tiles, for every part of the program that other row tiles enter.
     assumptions : tuple of Assumed
         What was taken for granted of inputs and tables, because no samples say it.
     raised : tuple of Raised
@@ -73,8 +73,8 @@ class Compiled:
     plan: Plan
     items: dict[str, Item]
     inexact: tuple[Inexact, ...] = ()
-    bands: Bands | None = None
-    segments: tuple[tuple[int, ...], ...] = ()
+    row_tiling: RowTiling | None = None
+    tile_starts: tuple[tuple[int, ...], ...] = ()
     assumptions: tuple[Assumed, ...] = ()
     raised: tuple[Raised, ...] = ()
     strategies: tuple[Considered, ...] = ()
@@ -162,8 +162,8 @@ def _compiled(state: State) -> Compiled:
         plan=state["plan"],
         items=program.sheet.items,
         inexact=state["lost"],
-        bands=program.bands,
-        segments=tuple(program.segments),
+        row_tiling=program.row_tiling,
+        tile_starts=tuple(program.tile_starts),
     )
 
 
@@ -188,7 +188,7 @@ def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compil
 
 
 def in_one_piece(compiled: Compiled) -> Compiled:
-    """A network in bands once more without, for the largest memories that there can be: its results are the same.
+    """A network in row tiles once more without, for the largest memories that there can be: its results are the same.
 
     Raises
     ------

@@ -159,7 +159,7 @@ def pack_depthwise(
 ) -> list[int]:
     """Quantise depthwise weights ``[channels, kh, kw]`` and return the words of the matrix region, by address.
 
-    Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its row tile; rows of the other engines are zero.
+    Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its native tile; rows of the other engines are zero.
     """
     blocks = quantize_depthwise(weights, config, rounding, mant)
     channels, taps = blocks.mant.shape

@@ -19,8 +19,8 @@ MEMORIES = tuple(REGIONS.values())
 def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
     """Name of the first layer behind which the vector memories of a device are not those of the emulator.
 
-    The program is cut short behind one layer after the other and run for the first samples. Layers in bands are taken
-    together: rows that a wrong one has left may be gone when the others have done all bands.
+    The program is cut short behind one layer after the other and run for the first samples. Layers in row tiles are
+    taken together: rows of a wrong layer may be overwritten when the other layers have computed all tiles.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
     Returns
     -------
     str
-        Empty if there is no such layer; of layers in bands the first and the last one, as ``first to last``.
+        Empty if there is no such layer; of layers in row tiles the first and the last one, as ``first to last``.
     """
     batch = compiled.package.arrangement.batch
     ports = compiled.package.arrangement.pack({name: np.asarray(x)[:batch] for name, x in inputs.items()})
@@ -52,11 +52,11 @@ def first_difference(compiled: Compiled, inputs: Inputs, device: Device) -> str:
 
 
 def _cuts(compiled: Compiled) -> list[tuple[str, int]]:
-    """Layers with the addresses behind them, those in bands as one."""
+    """Layers with the addresses behind them, those in row tiles as one."""
     cuts = [(layer.name, places[0]) for layer, places in zip(compiled.lowered.layers, ends(compiled), strict=True)]
-    if compiled.bands is None:
+    if compiled.row_tiling is None:
         return cuts
-    together = cuts[: compiled.bands.layers]
+    together = cuts[: compiled.row_tiling.layers]
     return [(f"{together[0][0]} to {together[-1][0]}", together[-1][1]), *cuts[len(together) :]]
 
 

@@ -78,8 +78,8 @@ class Analysis:
         What of an already quantised model the NPU does not hold exactly.
     rates : Rates
         Bytes and times of a sample on the board; its cycles are measured if those of the layers are.
-    bands : str
-        Which layers are computed in bands of rows, if there are any.
+    row_tiling : str
+        Which layers are computed in row tiles, if there are any.
     accumulator : tuple of str
         Its width and grid and, if they were chosen for the network, what speaks for that.
     """
@@ -102,7 +102,7 @@ class Analysis:
     layers: tuple[LayerFacts, ...]
     rates: Rates
     inexact: tuple[Inexact, ...] = ()
-    bands: str = ""
+    row_tiling: str = ""
     differs_behind: str = ""
     accumulator: tuple[str, ...] = ()
 
@@ -127,8 +127,10 @@ class Analysis:
         flagged = [layer.name for layer in self.layers if layer.flagged]
         flags = f"flags in {', '.join(flagged)}" if flagged else "no flags"
         error = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
-        bands = f"; {self.bands}" if self.bands else ""
-        return f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{bands}; {self.rates.text}"
+        tiling = f"; {self.row_tiling}" if self.row_tiling else ""
+        return (
+            f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{tiling}; {self.rates.text}"
+        )
 
     def to_json(self) -> str:
         """All facts as JSON."""

@@ -1,7 +1,7 @@
 """What every layer computes: the program is run as far as that layer, once per layer.
 
 Later layers reuse the memory of a tensor, so it is read behind a ``halt`` in the place of the first instruction of the
-next layer. Of layers in bands of rows no tensor is ever there as a whole: such a network is run in one piece, as it
+next layer. Of layers in row tiles no tensor is ever there as a whole: such a network is run in one piece, as it
 would be with larger memories. That gives the same bits.
 """
 
@@ -153,17 +153,17 @@ def _elements(ids: Ids, storages: list[Storage]) -> Ids:
 
 
 def ends(compiled: Compiled) -> list[list[int]]:
-    """Behind every layer, the addresses of the instructions that ``halt`` replaces: one for every band that differs."""
+    """Behind every layer, addresses of the instructions that ``halt`` replaces: one for every row tile that differs."""
     last = [[end] for end in (*compiled.starts[1:], len(compiled.image.program) - 1)]
-    for segment in compiled.segments:
-        for index, end in enumerate(segment[1:]):
+    for starts in compiled.tile_starts:
+        for index, end in enumerate(starts[1:]):
             last[index].append(end)
     return last
 
 
 def layer_at(compiled: Compiled, pc: int) -> int:
     """The layer that an instruction belongs to."""
-    starts = max((s for s in (*compiled.segments, compiled.starts) if s[0] <= pc), key=lambda s: s[0])
+    starts = max((s for s in (*compiled.tile_starts, compiled.starts) if s[0] <= pc), key=lambda s: s[0])
     return bisect_right(starts, pc) - 1
 
 
@@ -213,14 +213,14 @@ class Prefix:
 
 
 def prefixes(compiled: Compiled) -> Iterator[Prefix]:
-    """The program as far as every layer, of a network in bands that for the largest memories there are.
+    """The program up to every layer; of a network in row tiles, the program for the largest memories that are possible.
 
     Raises
     ------
     concord.program.allocator.CapacityError
-        If a network in bands does not fit into those in one piece.
+        If a network in row tiles does not fit into those in one piece.
     """
-    compiled = in_one_piece(compiled) if compiled.bands is not None else compiled
+    compiled = in_one_piece(compiled) if compiled.row_tiling is not None else compiled
     image, batch = compiled.image, compiled.package.arrangement.batch
     for layer, (end,) in zip(compiled.lowered.layers, ends(compiled), strict=True):
         wanted = parts(compiled.lowered, layer)
@@ -269,7 +269,7 @@ def without_overlap(cycles: Sequence[int], least: Sequence[int]) -> list[int]:
 def cycles(compiled: Compiled, device: Device, inputs: Inputs) -> list[int]:
     """Cycles of every layer for one run on a device that counts them: differences of consecutive prefixes.
 
-    They do not depend on the values, so bands may be cut short as well.
+    They do not depend on the values, so row tiles may be cut short as well.
     """
     batch = compiled.package.arrangement.batch
     ports = compiled.package.arrangement.pack({name: np.asarray(x)[:batch] for name, x in inputs.items()})

@@ -54,7 +54,7 @@ class NpuConfig:
     lanes : int
         L, multiply-accumulates per matrix row and cycle. Divides N.
     engines : int
-        T, tile engines: row tiles worked on in parallel, all fed with the same vector.
+        T, tile engines: native tiles worked on in parallel, all fed with the same vector.
     mfu_lanes : int
         P, lanes of the multifunction units. Divides N, at most N / 2.
     act_mant, wgt_mant : int

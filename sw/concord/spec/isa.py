@@ -146,7 +146,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction(
         Op.SET_SHAPE,
         _lay(
-            Field("rows", 10, doc="output vectors per position (row tiles)"),
+            Field("rows", 10, doc="output vectors per position"),
             Field("cols", 10, doc="input vectors per tap (column tiles)"),
         ),
         "Rows and columns, in native vectors, of the chains that follow.",

@@ -20,8 +20,8 @@ class Chains:
     -------
     builder : ProgramBuilder
         The program.
-    gone : dict
-        Rows of tensors that lie before the first one in memory: of buffers, in the band that is emitted.
+    dropped_rows : dict
+        Rows of a tensor before the first one in memory: those that its buffer has dropped in the tile that is emitted.
     registers : dict
         Address registers that are added where tensors are written.
     """
@@ -31,7 +31,7 @@ class Chains:
         self.plan, self.sheet, self.formats = contents.plan, contents.sheet, contents.formats
         self.config = contents.config
         self.builder = ProgramBuilder()
-        self.gone: dict[Storage, int] = {}
+        self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
         self.restart()
 
@@ -96,13 +96,13 @@ class Chains:
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         start, step, row_step = self._steps(layer)
-        below, row_step = self.turned(walk.storage, source, row_step)
-        gone = self.gone.get(walk.storage, 0)
-        start += below + (y * window.stride[0] - gone) * row_step
+        below, row_step = self.oriented(walk.storage, source, row_step)
+        dropped = self.dropped_rows.get(walk.storage, 0)
+        start += below + (y * window.stride[0] - dropped) * row_step
         self.set(Op.SET_SHAPE, rows=out[2], cols=walk.tiles if dense else 1)
         self.set(Op.SET_ITERS, inner=out[1], outer=rows)
         if layer.reduction is not Reduction.NONE:
-            self._window(window, y, out, step, row_step, gone if walk.storage in self.gone else None)
+            self._window(window, y, out, step, row_step, dropped if walk.storage in self.dropped_rows else None)
             start -= window.begin[0] * row_step + window.begin[1] * step
         self.quant(layer)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
@@ -145,23 +145,23 @@ class Chains:
             return first, step, row_step
         return first, walk.step, walk.row_step
 
-    def turned(self, storage: Storage, mem: Mem, row_step: int) -> tuple[int, int]:
-        """Where the first row lies, from the lowest address of a tensor on, and the step from there to the next."""
+    def oriented(self, storage: Storage, mem: Mem, row_step: int) -> tuple[int, int]:
+        """Where the first row lies, from the lowest address of a tensor on, and the stride from row to row."""
         copy = self.plan.copy(storage, mem)
-        return (copy.vectors - row_step, -row_step) if copy is not None and copy.down else (0, row_step)
+        return (copy.vectors - row_step, -row_step) if copy is not None and copy.reversed else (0, row_step)
 
     def _window(
-        self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int, gone: int | None
+        self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int, dropped: int | None
     ) -> None:
-        """Window and padding; in a buffer without ``gone`` rows positions count from its first row."""
+        """Window and padding; in a buffer that has lost ``dropped`` rows, positions count from its first row."""
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
         self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_step, stride_x=dx * step, dil_y=dy, dil_x=dx)
-        height, width = window.size[0] - (gone or 0), window.size[1]
-        top -= y * sy - (gone or 0)
+        height, width = window.size[0] - (dropped or 0), window.size[1]
+        top -= y * sy - (dropped or 0)
         last = (out[0] - 1) * sy + (kh - 1) * dy - top
         below = last >= height
-        if gone is not None and not below:
-            height = last + 1  # the same in every band
+        if dropped is not None and not below:
+            height = last + 1  # the same in every row tile
         right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
         if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
             self.set(Op.SET_PAD, y0=-top, x0=-left, step_y=sy, step_x=sx, height=height, width=width)
@@ -182,8 +182,8 @@ class Chains:
         else:
             addr, row, inner, outer = self._operand(operand)
             if operand.storage is not None:
-                below, outer = self.turned(operand.storage, Mem.WIDE, outer)
-                addr += below - self.gone.get(operand.storage, 0) * outer
+                below, outer = self.oriented(operand.storage, Mem.WIDE, outer)
+                addr += below - self.dropped_rows.get(operand.storage, 0) * outer
             self.builder.emit(step.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
 
     def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
@@ -202,10 +202,10 @@ class Chains:
         target = layer.target
         row_step = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
         step = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
-        y -= self.gone.get(target, 0)
+        y -= self.dropped_rows.get(target, 0)
         reg = self.registers.get(target, 0)
         for mem in (Mem.WIDE, Mem.NARROW):
             if self.plan.copy(target, mem) is not None:
-                below, outer = self.turned(target, mem, row_step)
+                below, outer = self.oriented(target, mem, row_step)
                 addr = self.plan.addr(target, mem, 0) + below + y * outer
                 self.builder.v_wr(int(mem), addr, reg=reg, row=1, inner=step, outer=outer)

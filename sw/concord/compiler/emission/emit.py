@@ -10,9 +10,9 @@ from concord.compiler.emission.contents import Contents
 from concord.compiler.emission.steps_in_time import Block
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.memory.bands import Bands
 from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, output_memory, share, widen_in_strips
+from concord.compiler.memory.row_tiling import RowTiling
 from concord.image import Port
 from concord.program.allocator import Sheet
 from concord.program.builder import ProgramBuilder
@@ -35,23 +35,23 @@ class Emitter:
 
     Parameters
     ----------
-    bands : Bands or None
-        Which bands of rows the plan is for, if it is.
+    row_tiling : RowTiling or None
+        Which row tiles the plan is for, if it is.
 
     Members
     -------
     starts : list of int
         Address of the first instruction of every layer.
-    segments : list of tuple of int
-        The same of the layers in bands, for all instructions of bands but those of the last one.
+    tile_starts : list of tuple of int
+        The same of the layers in row tiles, for all instructions of row tiles but those of the last one.
     """
 
     plan: Plan
     config: NpuConfig
     formats: Formats = DEFAULT
-    bands: Bands | None = None
+    row_tiling: RowTiling | None = None
     starts: list[int] = field(default_factory=list)
-    segments: list[tuple[int, ...]] = field(default_factory=list)
+    tile_starts: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.contents = Contents(self.plan, self.config, self.formats)

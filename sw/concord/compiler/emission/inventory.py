@@ -19,15 +19,15 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``bands``, ``input``, ``offset``
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``
         and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
         address and layer; ``map``, tenants of memories: constants as in :meth:`concord.program.allocator.Sheet.map`,
         and tensors with the layers they live for.
     """
     lowered = emitter.plan.lowered
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
-    if emitter.bands is not None:
-        found["bands"] = emitter.bands.text
+    if emitter.row_tiling is not None:
+        found["row tiling"] = emitter.row_tiling.text
     if grids:
         found["input"] = [f"{name} is rounded by the host to {grid.text}" for name, grid in grids.items()]
     if offsets := {name: c for name, c in emitter.formats.input_offsets.items() if name in lowered.offsettable}:
@@ -37,7 +37,7 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
     if lost:
         found["not exact"] = [one.text for one in lost]
     found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
-    starts = {pc: index for segment in (*emitter.segments, emitter.starts) for index, pc in enumerate(segment)}
+    starts = {pc: index for addresses in (*emitter.tile_starts, emitter.starts) for index, pc in enumerate(addresses)}
     found["program"] = [[pc, index] for pc, index in sorted(starts.items())]
     together = {all_tensors(mem) for mem in REGIONS}
     constants = [tenant for tenant in emitter.sheet.map() if tenant["name"] not in together]

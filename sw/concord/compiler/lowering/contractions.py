@@ -75,11 +75,13 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
         raise LayoutError(f"products of the elements {list(full)} must be at most {limit}, not {math.prod(full)}")
     rank = len(graph.shapes[second])
     a = lowering.part(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
-    turned = lowering.part(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
-    b = lowering.part(node, "Reshape", "columns", turned.outputs, shape=(*graph.shapes[second][:-2], 1, columns, inner))
+    transposed = lowering.part(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
+    b = lowering.part(
+        node, "Reshape", "columns", transposed.outputs, shape=(*graph.shapes[second][:-2], 1, columns, inner)
+    )
     for factor in (first, second):
         lowering.whole(factor)
-    made = [a, turned, b]
+    made = [a, transposed, b]
     names = (a.outputs[0], b.outputs[0])
     way = _way(lowering, (first, second), names, full)
     if way is not None:

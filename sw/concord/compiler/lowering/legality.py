@@ -60,7 +60,7 @@ def check_sum(terms: int, config: NpuConfig) -> None:
 
 
 def check_storage(storage: Storage) -> None:
-    """Refuse a tensor that no addresses suffice for with :class:`LayoutError`; one with rows may be there in bands."""
+    """Refuse a tensor of one row with more vectors than addresses, with :class:`LayoutError`; others may be tiled."""
     if storage.height == 1:
         _refuse([(f"native vectors of {storage.name}", storage.vectors, 1 << VECTOR_ADDR_BITS)])
 

@@ -45,8 +45,8 @@ class Copy:
     #: Vectors of the first rows of a buffer, which stay there as long as any layer up to ``kept_until`` is computed.
     kept: int = 0
     kept_until: int = -1
-    #: Whether rows follow each other downwards in memory.
-    down: bool = False
+    #: Whether rows lie in reverse order in memory.
+    reversed: bool = False
 
     @property
     def vectors(self) -> int:
@@ -59,7 +59,7 @@ class Copy:
         size, kept = self.vectors, self.kept
         if not kept:
             return [Life(0, size, self.born, self.dies)]
-        pinned, rest = ((size - kept, size), (0, size - kept)) if self.down else ((0, kept), (kept, size))
+        pinned, rest = ((size - kept, size), (0, size - kept)) if self.reversed else ((0, kept), (kept, size))
         return [Life(*pinned, -1, self.kept_until), Life(*rest, self.born, self.dies)]
 
     @property
@@ -104,7 +104,7 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
             return count
         noise.shuffle(early)
         for group in early:
-            group[0].down = bool(group[0].kept) and noise.random() < 0.5
+            group[0].reversed = bool(group[0].kept) and noise.random() < 0.5
     return tries + 1
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from concord.compiler.emission.arranging import arranged, feeding
-from concord.compiler.emission.banded import in_bands
 from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.inventory import inventory
+from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.arrangement import Arrangement, Grid
 from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.ir.tensor_formats import Formats
@@ -65,7 +65,7 @@ def _emitted(program: Emitter) -> Emitter:
 
 
 def _row_tiling(lowered: Lowered, config: NpuConfig, formats: Formats) -> tuple[Plan, Emitter]:
-    program = in_bands(lowered, config, formats)
+    program = row_tiled(lowered, config, formats)
     return program.plan, program
 
 
@@ -157,7 +157,7 @@ ROW_TILING = Pipeline(
     _LOWERED,
     (
         Pass("row tiling", ("lowered", "config", "formats"), ("plan", "program"), _row_tiling,
-             "The cheapest tiles of rows that fit: plan, data section, allocation and emission."),
+             "The cheapest row tiles that fit: plan, data section, allocation and emission."),
         *_IMAGE,
     ),
     LEVELS,

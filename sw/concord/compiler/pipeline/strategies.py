@@ -48,7 +48,7 @@ class Strategy:
     norms : Norms
         How normalisations are computed of which no samples tell the variance.
     tiled : bool
-        Whether the first layers are computed in tiles of rows.
+        Whether the first layers are computed in row tiles.
     unfold : Unfold
         How much of a first window the host may unfold.
     """

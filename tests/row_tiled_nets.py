@@ -1,17 +1,17 @@
-"""Networks for bands of rows, and their programs with bands that were not chosen by the compiler."""
+"""Networks for row tiles, and their programs with row tiles that were not chosen by the compiler."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from compiled_nets import graph_of
-from concord.compiler.emission.banded import Banded, planned
 from concord.compiler.emission.emit import Emitter
+from concord.compiler.emission.row_tiled import RowTiled, planned
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.table import lowered as lower
-from concord.compiler.memory.bands import prefixes
 from concord.compiler.memory.plan import make_plan
+from concord.compiler.memory.row_tiling import prefixes
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.isa import Mem
@@ -55,7 +55,7 @@ def separable(height=12, width=6):
 
 
 def random_net(seed):
-    """A few random layers with windows and residual sums, over a map that is high enough for bands."""
+    """A few random layers with windows and residual sums, over a map that is high enough for row tiles."""
     rng = np.random.default_rng(seed)
     channels, height, width = (int(rng.integers(low, high)) for low, high in ((1, 7), (9, 17), (3, 6)))
     shape, nodes, tensor = (1, channels, height, width), [], "x"
@@ -99,17 +99,17 @@ def _geometry(rng, height, width):
 
 
 def choices(graph, config=LARGE, unfold=Unfold.BOTH):
-    """The lowered graph, and everything that can be computed in bands."""
+    """The lowered graph, and everything that can be computed in row tiles."""
     lowered = lower(graph, config, unfold)
     return lowered, list(prefixes(lowered))
 
 
-def image_in_bands(lowered, prefix, rows, config=LARGE, formats=DEFAULT):
-    """The image with bands of so many rows, and the bands."""
-    bands = prefix.schedule(rows)
-    banded = Banded(planned(lowered, bands), config, formats, bands)
-    assert banded.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
-    return banded.sheet.image(banded.emitter.builder.words()), bands
+def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT):
+    """The image with row tiles of so many rows, and the row tiles."""
+    tiling = prefix.schedule(rows)
+    tiled = RowTiled(planned(lowered, tiling), config, formats, tiling)
+    assert tiled.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
+    return tiled.sheet.image(tiled.emitter.builder.words()), tiling
 
 
 def outputs_of(image, ports):
@@ -120,7 +120,7 @@ def outputs_of(image, ports):
 
 
 def image_in_one_piece(lowered, config=LARGE, formats=DEFAULT):
-    """The image without bands."""
+    """The image without row tiles."""
     emitter = Emitter(make_plan(lowered), config, formats)
     emitter.write(emitter.place, lambda: emitter.layers(0))
     return emitter.sheet.image(emitter.builder.words())

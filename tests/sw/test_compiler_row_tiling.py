@@ -1,25 +1,15 @@
-"""Networks whose first layers are computed in bands of rows: the same bits as in one piece."""
+"""Networks whose first layers are computed in row tiles: the same bits as in one piece."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from banded_nets import (
-    choices,
-    conv,
-    image_in_bands,
-    image_in_one_piece,
-    outputs_of,
-    random_net,
-    separable,
-    window,
-)
 from compiled_nets import graph_of
 from concord.bench.tasks import TASKS, load, top_one
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.emission.arranging import arranged
-from concord.compiler.emission.banded import planned
+from concord.compiler.emission.row_tiled import planned
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
@@ -35,6 +25,16 @@ from concord.report.prefixes import ends, halt
 from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
+from row_tiled_nets import (
+    choices,
+    conv,
+    image_in_one_piece,
+    image_in_row_tiles,
+    outputs_of,
+    random_net,
+    separable,
+    window,
+)
 from trained import DATA, needs_data
 
 
@@ -55,23 +55,23 @@ def test_bands_of_any_height_give_the_same_bits(seed):
     for prefix in found:
         height = prefix.source.height
         for rows in {1, int(rng.integers(1, height + 1)), height if prefix is found[-1] else 2}:
-            image, bands = image_in_bands(lowered, prefix, rows)
+            image, tiling = image_in_row_tiles(lowered, prefix, rows)
             got = outputs_of(image, ports)[name]
             np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows")
-            assert len(image.phases) == len(bands.table) == -(-height // rows)
+            assert len(image.phases) == len(tiling.tiles) == -(-height // rows)
 
 
 def test_the_random_networks_have_something_of_everything():
-    """Bands that keep rows, upside down, in both memories, residual sums, several tensors that are written in bands."""
+    """Row tiles that keep rows, reversed ones, in both memories, residual sums, several tensors written in tiles."""
     kept, reductions, memories = 0, set(), set()
     for seed in range(48):
         lowered, found = choices(random_net(seed))
         for prefix in found:
-            bands = prefix.schedule(2)
-            kept += any(bands.kept.values())
+            tiling = prefix.schedule(2)
+            kept += any(tiling.kept.values())
             reductions |= {layer.reduction for layer in prefix.layers}
-            plan = planned(lowered, bands)
-            memories |= {mem for s in bands.sliding for mem in Mem if bands.kept[s] and plan.copy(s, mem) is not None}
+            plan = planned(lowered, tiling)
+            memories |= {mem for s in tiling.sliding for mem in Mem if tiling.kept[s] and plan.copy(s, mem) is not None}
     assert kept > 20 and reductions == set(Reduction) - {Reduction.LANES} and memories == set(Mem)
 
 
@@ -81,33 +81,33 @@ def test_the_random_networks_have_something_of_everything():
 def small(graph, **less):
     """The network for a configuration that it does not fit in one piece, and for one that it does."""
     config = TINY.replace(matrix_depth=256, program_depth=512, **less)
-    banded, in_one = (
+    tiled, in_one = (
         compile_graph(graph, config),
         compile_graph(graph, config.replace(narrow_depth=1024, wide_depth=1024)),
     )
-    assert banded.bands is not None and in_one.bands is None
-    return banded, in_one
+    assert tiled.row_tiling is not None and in_one.row_tiling is None
+    return tiled, in_one
 
 
 def test_a_network_larger_than_memory():
     graph = separable(24)
-    banded, in_one = small(graph, narrow_depth=64)
+    tiled, in_one = small(graph, narrow_depth=64)
     inputs = samples(graph, 5)
-    np.testing.assert_array_equal(emulate(banded, inputs)["y"], emulate(in_one, inputs)["y"])
-    sizes = [banded.bands.size(storage) for storage in banded.bands.sliding]
-    assert all(size < storage.height for size, storage in zip(sizes, banded.bands.sliding, strict=True))
-    parts = [part for phase in banded.image.phases for part in phase.inputs]
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
+    sizes = [tiled.row_tiling.size(storage) for storage in tiled.row_tiling.sliding]
+    assert all(size < storage.height for size, storage in zip(sizes, tiled.row_tiling.sliding, strict=True))
+    parts = [part for phase in tiled.image.phases for part in phase.inputs]
     assert [part.first for part in parts] == sorted(part.first for part in parts) and len(parts) >= 4
-    assert {phase.outputs == () for phase in banded.image.phases[:-1]} == {True}
+    assert {phase.outputs == () for phase in tiled.image.phases[:-1]} == {True}
     want = execute.run(graph, inputs)["y"]
-    assert np.abs(emulate(banded, inputs)["y"] - want).max() < 0.05 * np.abs(want).max()
+    assert np.abs(emulate(tiled, inputs)["y"] - want).max() < 0.05 * np.abs(want).max()
 
 
 def test_programs_are_cut_behind_a_layer_in_all_bands():
     """Steps and vectors of every layer are those of the network in one piece, and what is moved."""
-    banded, in_one = small(separable(24), narrow_depth=64)
+    tiled, in_one = small(separable(24), narrow_depth=64)
     counts = []
-    for compiled in (banded, in_one):
+    for compiled in (tiled, in_one):
         image, found = compiled.image, []
         for places in ends(compiled):
             program = [halt() if pc in places else word for pc, word in enumerate(image.program)]
@@ -117,21 +117,24 @@ def test_programs_are_cut_behind_a_layer_in_all_bands():
                 counters = device.counters()
             found.append([counters[name] for name in ("DENSE_STEPS", "DEPTHWISE_STEPS", "VECTORS")])
         counts.append(np.diff(found, axis=0, prepend=0))
-    assert len(banded.segments) == 2 and np.array_equal(counts[0][:, :2], counts[1][:, :2])
+    assert len(tiled.tile_starts) == 2 and np.array_equal(counts[0][:, :2], counts[1][:, :2])
     moved = counts[0][:, 2] - counts[1][:, 2]
     assert (moved >= 0).all() and (moved > 0).tolist() == [False, True, False, True, False, False]
 
 
 def test_bands_that_are_alike_share_their_instructions():
-    """Twice as many rows are more bands, but only an instruction more each."""
+    """Twice as many rows are more row tiles, but only an instruction more each."""
     short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
-    assert short.bands.rows == long.bands.rows == 2 and (len(short.image.phases), len(long.image.phases)) == (12, 24)
+    assert short.row_tiling.rows == long.row_tiling.rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
+        12,
+        24,
+    )
     assert len(long.image.program) == len(short.image.program) + 12
 
 
 def test_larger_memories_have_larger_bands():
     graph = separable(24)
-    rows = [small(graph, narrow_depth=depth)[0].bands.rows for depth in (64, 96, 128)]
+    rows = [small(graph, narrow_depth=depth)[0].row_tiling.rows for depth in (64, 96, 128)]
     assert rows[0] < rows[1] < rows[2]
 
 
@@ -143,10 +146,10 @@ def test_static_exponents_stay_in_bands():
     formats = Formats(exponents=static_exponents(in_one, values))
     assert formats.exponents
     config = in_one.image.config.replace(narrow_depth=48, wide_depth=64)
-    banded = compile_graph(graph, config, formats)
-    assert banded.bands is not None
+    tiled = compile_graph(graph, config, formats)
+    assert tiled.row_tiling is not None
     again = compile_graph(graph, in_one.image.config, formats)
-    np.testing.assert_array_equal(emulate(banded, inputs)["y"], emulate(again, inputs)["y"])
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(again, inputs)["y"])
 
 
 def test_inputs_that_later_layers_read_are_written_once():
@@ -160,11 +163,11 @@ def test_inputs_that_later_layers_read_are_written_once():
         ],
         x=(1, 1, 16, 4), z=(1, 4, 8, 2),
     )  # fmt: skip
-    banded, in_one = small(graph, narrow_depth=80, wide_depth=52)
-    names = [[part.port for part in phase.inputs] for phase in banded.image.phases]
+    tiled, in_one = small(graph, narrow_depth=80, wide_depth=52)
+    names = [[part.port for part in phase.inputs] for phase in tiled.image.phases]
     assert names == [["x", "z"], *[["x"]] * (len(names) - 1)] and len(names) > 1
     inputs = samples(graph)
-    np.testing.assert_array_equal(emulate(banded, inputs)["y"], emulate(in_one, inputs)["y"])
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
 
 
 def test_what_does_not_fit_in_bands_either_is_told():
@@ -199,11 +202,11 @@ def test_a_narrow_vector_that_is_converted_again_is_the_same(exponent):
 def test_mobilenet_in_bands_has_the_bits_of_a_larger_npu():
     task = next(task for task in TASKS if task.model == "vww_mobilenetv1_025")
     graph, inputs, labels = load(task, DATA)
-    banded = compile_graph(graph, ECP5_85F)
-    assert banded.bands is not None and len(banded.image.program) <= ECP5_85F.program_depth
+    tiled = compile_graph(graph, ECP5_85F)
+    assert tiled.row_tiling is not None and len(tiled.image.program) <= ECP5_85F.program_depth
     (given,), (name,) = graph.inputs, graph.outputs
-    got = emulate(banded, {given: inputs})[name]
-    np.testing.assert_array_equal(got[:12], emulate(in_one_piece(banded), {given: inputs[:12]})[name])
+    got = emulate(tiled, {given: inputs})[name]
+    np.testing.assert_array_equal(got[:12], emulate(in_one_piece(tiled), {given: inputs[:12]})[name])
     want = execute.run(graph, {given: inputs})[name]
     assert top_one(got, inputs, labels) >= top_one(want, inputs, labels) - 0.005
     assert np.mean(got.argmax(axis=1) == want.argmax(axis=1)) > 0.95

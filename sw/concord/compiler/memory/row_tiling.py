@@ -1,9 +1,9 @@
-"""The first layers of a network in bands of rows, for feature maps that do not fit in memory as a whole.
+"""Row tiling: the first layers of a network, tile by tile, for feature maps that do not fit in memory as a whole.
 
-A run then has a phase per band. In every one the host writes the next rows of the input, and every layer computes the
-rows for which it has all that its window covers. Tensors between these layers lie in buffers: the rows that windows of
-the next band still need, and behind them the new ones. At the end of a band what is still needed moves to the front,
-so that the next band finds everything at the same addresses.
+A run then has a phase per row tile. In every phase the host writes the next rows of the input, and every layer computes
+the rows for which it has all that its window covers. Tensors between these layers lie in buffers: first the rows that
+windows of the next tile still need, then the new rows. At the end of a phase the rows that are still needed move to the
+front, so that the next tile finds everything at the same addresses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WAIT = 48
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a tensor in one band: from ``start`` on they are in the buffer, from ``new`` on they are new."""
+    """Rows of a tensor in one row tile: from ``start`` on they are in the buffer, from ``new`` on they are new."""
 
     start: int
     new: int
@@ -33,23 +33,23 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Bands:
-    """How the first layers are computed in bands.
+class RowTiling:
+    """How the first layers are computed in row tiles.
 
     Parameters
     ----------
     layers : int
-        Number of layers in bands.
+        Number of layers in row tiles.
     rows : int
-        Rows of the input per band.
+        Rows of the input per row tile.
     source : Storage
         The input.
     sliding : tuple of Storage
         Tensors that only these layers read.
     whole : tuple of Storage
         Tensors that later layers or the host read: all of their rows are kept.
-    table : tuple of dict
-        By band: rows of every one of these tensors.
+    tiles : tuple of dict
+        By row tile: rows of every one of these tensors.
     """
 
     layers: int
@@ -57,29 +57,29 @@ class Bands:
     source: Storage
     sliding: tuple[Storage, ...]
     whole: tuple[Storage, ...]
-    table: tuple[dict[Storage, Rows], ...]
+    tiles: tuple[dict[Storage, Rows], ...]
 
     @property
     def text(self) -> str:
         """As words."""
-        return f"first {self.layers} layers in {len(self.table)} bands of {self.rows} rows of the input"
+        return f"first {self.layers} layers in {len(self.tiles)} row tiles of {self.rows} rows of the input"
 
     def size(self, storage: Storage) -> int:
         """Rows of a buffer."""
-        return max(band[storage].stop - band[storage].start for band in self.table)
+        return max(tile[storage].stop - tile[storage].start for tile in self.tiles)
 
     @cached_property
     def kept(self) -> dict[Storage, int]:
-        """Rows at the front of every buffer that stay from a band to the next."""
-        bands = self.table[1:]
-        return {storage: max((band[storage].new - band[storage].start for band in bands), default=0)
+        """Rows at the front of every buffer that stay from a row tile to the next."""
+        tiling = self.tiles[1:]
+        return {storage: max((tile[storage].new - tile[storage].start for tile in tiling), default=0)
                 for storage in self.sliding}  # fmt: skip
 
-    def moved(self, storage: Storage, band: int) -> tuple[int, int]:
-        """Rows that move to the front at the end of a band: the first, and how many."""
-        if band + 1 == len(self.table) or storage not in self.sliding:
+    def moved(self, storage: Storage, tile: int) -> tuple[int, int]:
+        """Rows that move to the front at the end of a row tile: the first, and how many."""
+        if tile + 1 == len(self.tiles) or storage not in self.sliding:
             return 0, 0
-        before, after = self.table[band][storage], self.table[band + 1][storage]
+        before, after = self.tiles[tile][storage], self.tiles[tile + 1][storage]
         return (after.start, before.stop - after.start) if after.start > before.start else (0, 0)
 
     def apply(self, plan: Plan) -> None:
@@ -98,14 +98,14 @@ class Bands:
         plan.unshared = self.layers
 
     def cost(self, plan: Plan, config: NpuConfig) -> int:
-        """Cycles that bands take more than the network without them, roughly."""
+        """Cycles that row tiles take more than the network without them, roughly."""
         copies = {storage: sum(plan.copy(storage, mem) is not None for mem in Mem) for storage in self.sliding}
         moves = [
-            copies[storage] * self.moved(storage, band)[1] * row_vectors(storage)
-            for band in range(len(self.table))
+            copies[storage] * self.moved(storage, tile)[1] * row_vectors(storage)
+            for tile in range(len(self.tiles))
             for storage in self.sliding
         ]
-        chains = sum(map(bool, moves)) + self.layers * len(self.table)
+        chains = sum(map(bool, moves)) + self.layers * len(self.tiles)
         return sum(moves) * config.beats + chains * _WAIT
 
 
@@ -116,7 +116,7 @@ def row_vectors(storage: Storage) -> int:
 
 @dataclass(frozen=True)
 class Prefix:
-    """First layers of a network that can be computed in bands.
+    """First layers of a network that can be computed in row tiles.
 
     Parameters
     ----------
@@ -132,27 +132,27 @@ class Prefix:
     source: Storage
     whole: tuple[Storage, ...]
 
-    def schedule(self, rows: int) -> Bands:
-        """Bands of ``rows`` rows of the input."""
+    def schedule(self, rows: int) -> RowTiling:
+        """Row tiles of ``rows`` rows of the input."""
         tensors = (self.source, *(layer.target for layer in self.layers))
         there = dict.fromkeys(tensors, 0)
-        starts, table = dict(there), []
+        starts, tiles = dict(there), []
         while there[self.source] < self.source.height:
             new = dict(there)
             there[self.source] = min(self.source.height, there[self.source] + rows)
             for layer in self.layers:
                 there[layer.target] = _computed(layer, there)
-            table.append({storage: Rows(starts[storage], new[storage], there[storage]) for storage in tensors})
+            tiles.append({storage: Rows(starts[storage], new[storage], there[storage]) for storage in tensors})
             starts = dict(there)
             for layer in self.layers:
                 for storage, first in _needed_next(layer, there[layer.target]):
                     starts[storage] = min(starts[storage], first)
         sliding = tuple(layer.target for layer in self.layers if layer.target not in self.whole)
-        return Bands(len(self.layers), rows, self.source, sliding, self.whole, tuple(table))
+        return RowTiling(len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
 
 
 def prefixes(lowered: Lowered) -> Iterator[Prefix]:
-    """First layers that can be computed in bands, few before many."""
+    """First layers that can be computed in row tiles, few before many."""
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     layers: list[Layer] = []
     for count, layer in enumerate(lowered.layers, 1):
@@ -176,7 +176,7 @@ def _reads(layer: Layer) -> set[Storage]:
 
 
 def obstacle(lowered: Lowered) -> str:
-    """Why no first layers at all can be computed in bands."""
+    """Why no first layers at all can be computed in row tiles."""
     first = lowered.layers[0]
     if isinstance(first, Layer) and first.source.storage.height == 1:
         return f"layer '{first.name}' reads a tensor of a single row"

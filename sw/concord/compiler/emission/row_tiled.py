@@ -1,0 +1,263 @@
+"""Programs whose first layers are computed in row tiles: the same instructions for all tiles that are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from concord.compiler.emission.contents import Contents
+from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
+from concord.compiler.ir.layers import Layer
+from concord.compiler.ir.layout import Storage
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory.copies import peak, place_within
+from concord.compiler.memory.plan import Plan, make_plan, share
+from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, prefixes, row_vectors
+from concord.image import Part, Phase
+from concord.image.phases import whole
+from concord.program.allocator import CapacityError
+from concord.program.builder import ProgramBuilder
+from concord.spec.config import NpuConfig
+from concord.spec.isa import ADDR_REGS, Mem, Op
+
+#: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
+_REGISTERS = ADDR_REGS - 1
+#: Orders of tensors that are tried for one choice of row tiles, and for all of them.
+ORDERS, _ALL_ORDERS = 400, 8000
+
+
+@dataclass
+class _TileProgram:
+    """Instructions for ``count`` row tiles from ``first`` on, each writing ``steps`` vectors behind the one before."""
+
+    words: list[int]
+    starts: tuple[int, ...]
+    first: int
+    count: int = 1
+    steps: tuple[int, ...] = ()
+
+
+class RowTiled:
+    """Writes the program of a plan to which ``tiling`` has been applied.
+
+    Row tiles that are alike share their instructions. The address register of a tensor that they write row after row
+    tells them apart. A run begins with all registers at zero, so a sequence of ``inc_addr`` stands before the
+    instructions, and later row tiles enter it further up.
+    """
+
+    def __init__(self, plan: Plan, config: NpuConfig, formats: Formats, tiling: RowTiling):
+        self.plan, self.config, self.tiling = plan, config, tiling
+        self.emitter = Emitter(plan, config, formats, tiling)
+        self.chains, self.sheet, self.starts = self.emitter.chains, self.emitter.sheet, self.emitter.starts
+
+    def fits(self, room: Mapping[Mem, int], tries: int = ORDERS) -> tuple[bool, int]:
+        """Write the program if tensors find a place in ``room`` words of the memories.
+
+        Returns
+        -------
+        tuple of bool and int
+            Whether everything fits, the program too; orders of tensors that were tried.
+        """
+        count = 0
+        for mem in Mem:
+            tried = place_within([copy for copy in self.plan.all() if copy.mem is mem], room[mem], tries)
+            count += min(tried, tries)
+            if tried > tries:
+                return False, count
+        self.emitter.write(self._allot, self._program)
+        return len(self.chains.builder) <= self.config.program_depth, count
+
+    def _allot(self) -> None:
+        """Put what has been placed behind the constants."""
+        for mem in Mem:
+            copies = [copy for copy in self.plan.all() if copy.mem is mem]
+            size = max((copy.addr + copy.vectors for copy in copies), default=0)
+            first = self.sheet.allot(all_tensors(mem), REGIONS[mem], size, "tensors")
+            for copy in copies:
+                copy.addr += first
+
+    def _program(self) -> None:
+        tiling, last = self.tiling, len(self.tiling.tiles) - 1
+        entries = [pc for program in list(self._tile_programs(last)) for pc in self._emit(program)]
+        self._enter(last, last)
+        entries.append(len(self.chains.builder))
+        self._tile(last)
+        self.chains.dropped_rows, self.chains.registers = {}, {}
+        self.emitter.layers(tiling.layers)
+        self._phases(entries)
+
+    def _phases(self, entries: list[int]) -> None:
+        """What the host writes and reads, and where every row tile begins."""
+        source = self.tiling.source
+        (name,) = (name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source)
+        size = row_vectors(source)
+        sheet = self.sheet
+        for tile, pc in enumerate(entries):
+            rows = self.tiling.tiles[tile][source]
+            (port,) = (port for port in sheet.inputs if port.name == name)
+            own = Part(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
+            others = [] if tile else [port for port in sheet.inputs if port.name != name]
+            outputs = sheet.outputs if tile + 1 == len(entries) else []
+            sheet.phases.append(Phase(pc, (own, *whole(others, self.config)), whole(outputs, self.config)))
+
+    # Instructions ----------------------------------------------------------------------------------
+
+    def _tile_programs(self, count: int) -> Iterator[_TileProgram]:
+        """Instructions of the first ``count`` row tiles."""
+        program: _TileProgram | None = None
+        for tile in range(count):
+            steps = self._steps_between(tile - 1, tile) if tile else ()
+            alike = program is not None and (program.count == 1 or program.steps == steps)
+            if program is not None and alike and self._words(tile, program.first)[0] == program.words:
+                program.count, program.steps = program.count + 1, steps
+                continue
+            if program is not None:
+                yield program
+            program = _TileProgram(*self._words(tile, tile), tile)
+        if program is not None:
+            yield program
+
+    def _steps_between(self, before: int, tile: int) -> tuple[int, ...]:
+        """Vectors that one row tile writes further on than another, by register."""
+        tiles = self.tiling.tiles
+        return tuple((tiles[tile][s].new - tiles[before][s].new) * row_vectors(s) for s in self.tiling.whole)
+
+    def _emit(self, program: _TileProgram) -> list[int]:
+        """Append the instructions of tiles; returns where its row tiles begin."""
+        steps = {reg: step for reg, step in enumerate(program.steps, 1) if step}
+        first = len(self.chains.builder)
+        for _ in range(program.count - 1):
+            for reg, step in steps.items():
+                self.chains.builder.inc_addr(reg, step)
+        self.emitter.tile_starts.append(tuple(len(self.chains.builder) + start for start in program.starts))
+        for word in program.words:
+            self.chains.builder.raw(word)
+        return [first + (program.count - 1 - k) * len(steps) for k in range(program.count)]
+
+    def _words(self, tile: int, first: int) -> tuple[list[int], tuple[int, ...]]:
+        """Instructions of a row tile, with the addresses of tile ``first`` where registers count; starts of layers."""
+        chains = self.chains
+        mine, chains.builder = chains.builder, ProgramBuilder()
+        self._enter(tile, first)
+        self._tile(tile)
+        chains.builder.halt()
+        words, starts = chains.builder.words(), tuple(self.starts)
+        chains.builder = mine
+        self.starts.clear()
+        return words, starts
+
+    def _enter(self, tile: int, first: int) -> None:
+        """Begin with the state at the start of a run."""
+        tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
+        chains.restart()
+        chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (tiling.source, *tiling.sliding)}
+        chains.dropped_rows |= {
+            storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole
+        }
+        chains.registers = {} if tile == len(tiles) - 1 else {s: reg for reg, s in enumerate(tiling.whole, 1)}
+
+    # Tiles -------------------------------------------------------------------------------------
+
+    def _tile(self, tile: int) -> None:
+        """The new rows of every layer; what the next row tile needs moves to the front behind its last reader."""
+        for index in range(self.tiling.layers):
+            self.starts.append(len(self.chains.builder))
+            if index == 0:
+                self.chains.narrow_inputs(self._given(tile))
+            rows = self.tiling.tiles[tile][self.plan.layer(index).target]
+            if rows.stop > rows.new:
+                self.chains.layer(index, rows.new, rows.stop - rows.new)
+            for maker in (self.plan.layer(k) for k in range(index)):
+                for mem in Mem:
+                    copy = self.plan.copy(maker.target, mem)
+                    if copy is not None and copy.dies == index:
+                        self._move(maker, mem, tile)
+
+    def _given(self, tile: int) -> dict[Storage, int]:
+        """Rows of the inputs that the host writes before a row tile."""
+        rows = self.tiling.tiles[tile][self.tiling.source]
+        inputs = [] if tile else [storage for storage, _ in self.plan.lowered.inputs.values()]
+        return {storage: storage.height for storage in inputs} | {self.tiling.source: rows.stop - rows.start}
+
+    def _move(self, maker: Layer, mem: Mem, tile: int) -> None:
+        """Rows of a buffer to its front: a narrow vector that is converted again is the same."""
+        storage = maker.target
+        first, rows = self.tiling.moved(storage, tile)
+        if not rows:
+            return
+        size = row_vectors(storage)
+        below, step = self.chains.oriented(storage, mem, size)
+        addr = self.plan.addr(storage, mem, 0) + below
+        self.chains.set(Op.SET_SHAPE, rows=1, cols=1)
+        self.chains.set(Op.SET_ITERS, inner=size, outer=rows)
+        if mem is Mem.NARROW:
+            self.chains.quant(maker)
+        source = addr + (first - self.tiling.tiles[tile][storage].start) * step
+        self.chains.builder.v_rd(int(mem), source, inner=1, outer=step)
+        self.chains.builder.v_wr(int(mem), addr, inner=1, outer=step)
+
+
+def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+    """The program with the row tiles that cost least of those that fit.
+
+    Raises
+    ------
+    CapacityError
+        If none do.
+    """
+    probe = Contents(make_plan(lowered), config, formats)
+    probe.fill()
+    try:
+        probe.sheet.check()
+    except CapacityError as error:
+        raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
+    room = {mem: depth - probe.sheet.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
+    possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
+    choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, room)]
+    left = _ALL_ORDERS
+    for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
+        tiled = RowTiled(planned(lowered, tiling), config, formats, tiling)
+        fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
+        if fits:
+            return tiled.emitter
+        left -= tried
+    if choices:
+        raise CapacityError("no row tiles were found whose tensors and program fit")
+    if not possible:
+        raise CapacityError(f"row tiling is not possible: {obstacle(lowered)}")
+    raise _too_large(possible, lowered, room)
+
+
+def _too_large(possible: list[Prefix], lowered: Lowered, room: Mapping[Mem, int]) -> CapacityError:
+    """What row tiles of a single row need, of the first layers for which that is least."""
+    errors = []
+    for prefix in possible:
+        copies = planned(lowered, prefix.schedule(1)).all()
+        need = {mem: peak(copy for copy in copies if copy.mem is mem) for mem in Mem}
+        texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
+        short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
+        errors.append(CapacityError(f"row tiles need {' and '.join(texts)}, or more", short))
+    return min(errors, key=lambda error: error.excess)
+
+
+def _depths(config: NpuConfig) -> dict[Mem, int]:
+    return {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
+
+
+def planned(lowered: Lowered, tiling: RowTiling) -> Plan:
+    """The plan of a network with row tiles applied to it, results in the place of operands where that is possible."""
+    plan = make_plan(lowered)
+    tiling.apply(plan)
+    share(plan)
+    return plan
+
+
+def _within(prefix: Prefix, lowered: Lowered, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
+    """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
+    for rows in range(1, prefix.source.height):
+        tiling = prefix.schedule(rows)
+        copies = planned(lowered, tiling).all()
+        if len(tiling.whole) > _REGISTERS or any(peak(c for c in copies if c.mem is mem) > room[mem] for mem in Mem):
+            return
+        yield tiling
