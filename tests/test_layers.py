@@ -14,8 +14,8 @@ STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibrat
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
     "utils", "pipeline", "spec", "golden", "functions", "image", "program", "transfer", "emulator", "examples", "graph",
-    "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "demo",
-    "bench", "cli", "__main__",
+    "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "api",
+    "demo", "bench", "cli", "__main__",
 )  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
@@ -160,3 +160,9 @@ def test_the_check_can_fail(tmp_path):
     bad.write_text("from concord.golden import binary16\nfrom ..emulator import Emulator\nimport amaranth.hdl\n")
     names = set(imported(bad, ("concord", "spec")))
     assert {"concord.golden.binary16", "concord.emulator.Emulator", "amaranth.hdl"} <= names
+
+
+def test_the_page_lists_the_packages_in_order():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Packages")[2]
+    named = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert [*named, "__main__"] == list(PACKAGES)

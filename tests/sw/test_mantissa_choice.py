@@ -5,7 +5,7 @@ import pytest
 
 from commands import run, two_products
 from compiled_nets import graph_of, perceptron, recurrent, residual
-from concord.cli.compile import budget_of, labels_of
+from concord.api.options import budget_of
 from concord.compiler.calibration.calibration import before_sigmoids
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas, classifies
 from concord.compiler.memory.footprint import weight_bits
@@ -14,6 +14,7 @@ from concord.graph import execute
 from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.folder import load_package
+from concord.networks.samples import labels_of
 from concord.spec.presets import PRESETS, TINY
 
 
@@ -134,9 +135,9 @@ def test_budgets_that_do_not_suit():
 
 def test_labels_are_told_from_other_arrays():
     graph = perceptron(7, 9, 3)
-    assert labels_of({"y": np.array([1, 2], np.uint8)}, graph, 2).tolist() == [1, 2]
+    assert labels_of({"y": np.array([1, 2], np.uint8)}, graph.inputs, 2).tolist() == [1, 2]
     for arrays in ({}, {"y": np.zeros(2)}, {"y": np.zeros(3, int)}, {"y": np.zeros((2, 3), int)}):
-        assert labels_of(arrays, graph, 2) is None
+        assert labels_of(arrays, graph.inputs, 2) is None
 
 
 @pytest.fixture(scope="module")

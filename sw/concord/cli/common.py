@@ -13,8 +13,7 @@ import click
 import numpy as np
 from rich.console import Console
 
-from concord.graph.ir import Graph
-from concord.spec.presets import PRESETS
+from concord.spec.presets import DEFAULT, PRESETS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +27,7 @@ POSITIVE = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
-npu = click.option("--preset", default="ecp5-85f", show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
+npu = click.option("--preset", default=DEFAULT, show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
 text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
 
 
@@ -81,19 +80,6 @@ def arrays_of(file: Path) -> dict[str, Any]:
             return {name: arrays[name] for name in arrays.files}
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise ValueError(f"{file} must be an npz file of arrays of numbers: {error}") from error
-
-
-def inputs_of(graph: Graph, arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by input; a single one may be called x. ``ValueError`` if one is missing or has no axis of samples."""
-    if len(graph.inputs) == 1 and graph.inputs[0] not in arrays and "x" in arrays:
-        arrays = {graph.inputs[0]: arrays["x"]}
-    missing = [name for name in graph.inputs if name not in arrays]
-    if missing:
-        raise ValueError(f"data must have the arrays {graph.inputs}, not {list(arrays)}")
-    for name in graph.inputs:
-        if not np.ndim(arrays[name]):
-            raise ValueError(f"array {name!r} must have samples along its first axis, not be {arrays[name]!r}")
-    return {name: arrays[name] for name in graph.inputs}
 
 
 def wide_console() -> Console:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, inputs_of, readable, wide_console
-from concord.cli.compile import input_ranges
+from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, readable, wide_console
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
@@ -75,6 +74,8 @@ def overflow(
     mapped on integers and scaled until no more values overflow than the threshold allows. Every product, partial sum
     and output is counted, beside the bound that holds for every input.
     """
+    from concord.api.options import input_ranges
+    from concord.networks.samples import inputs_of
     from concord.overflow.kinds import kind_of, settings_of
     from concord.overflow.picture import picture
 
@@ -87,7 +88,7 @@ def overflow(
         if output is not None:
             check_place(output.with_suffix(suffix))
     graph = _graph(model)
-    given = inputs_of(graph, arrays_of(inputs))
+    given = inputs_of(graph.inputs, arrays_of(inputs))
     given = {name: values[:samples] for name, values in given.items()}
     limits = input_ranges(ranges, graph)
     with several(workers, cluster) as engine, Console(stderr=True).status("counting"):

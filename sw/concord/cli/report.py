@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, arrays_of, inputs_of, readable
+from concord.cli.common import EXISTING, FILE, POSITIVE, arrays_of, readable
 from concord.utils.files import check_place, write_text
 
 
@@ -28,6 +28,7 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     """
     from concord.host import connect
     from concord.networks.folder import recompile
+    from concord.networks.samples import inputs_of
     from concord.report import analyse, render
 
     page = output or network / "report.html"
@@ -35,7 +36,7 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     for path in (page, facts):
         check_place(path)
     compiled = recompile(network)
-    given = {name: values[:samples] for name, values in inputs_of(compiled.graph, arrays_of(inputs)).items()}
+    given = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
     with Console(stderr=True).status("running the network up to every layer"):
         if on == "rtl":
             with connect(on, compiled.image.config) as device:

@@ -135,6 +135,16 @@ def instrumented(*instruments: Instrument) -> Iterator[None]:
         _INSTRUMENTS.reset(token)
 
 
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Let no instrument observe what runs inside: attempts that say nothing about the network in question."""
+    token = _INSTRUMENTS.set(())
+    try:
+        yield
+    finally:
+        _INSTRUMENTS.reset(token)
+
+
 def remark(remark: object) -> None:
     """Tell the instruments what has been decided between passes."""
     for instrument in _INSTRUMENTS.get():

@@ -28,6 +28,8 @@ ECP5_85F = NpuConfig(
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 
+#: The configuration if nothing says which one.
+DEFAULT = ECP5_85F.name
 #: The named configurations.
 PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F)}
 

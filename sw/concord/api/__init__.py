@@ -1,0 +1,168 @@
+"""The Python interface of Concord: :func:`concord.compile`, :func:`concord.load` and :func:`concord.connect`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.api.compiling import compile_network, trained_for
+from concord.api.network import FlagError, FlagWarning, Network, connect
+from concord.api.options import Options, Widths
+from concord.frontend import import_model
+from concord.frontend.load import one_file
+from concord.networks.samples import inputs_of, labels_of
+from concord.spec import presets
+from concord.spec.boards import BOARD_PRESETS
+from concord.spec.config import NpuConfig
+from concord.utils.parallel import Engine
+
+
+class ModelProto(Protocol):
+    """What is needed of an ``onnx.ModelProto``."""
+
+    def SerializeToString(self) -> bytes:
+        """Its bytes."""
+
+
+__all__ = ["FlagError", "FlagWarning", "Network", "compile", "connect", "load"]
+
+
+def compile(  # it does not hide the builtin where modules are imported by name, as here
+    model: str | Path | bytes | ModelProto,
+    *,
+    board: str | None = None,
+    preset: str | None = None,
+    config: NpuConfig | None = None,
+    calibrate: Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None,
+    labels: npt.ArrayLike | None = None,
+    mantissa: int | str | Mapping[str, int] | None = None,
+    budget: str | None = None,
+    input_range: Mapping[str, tuple[float, float]] | tuple[float, float] | None = None,
+    accumulator: str | int | None = None,
+    guard: int | None = None,
+    batch: int = 1,
+    output_format: str | Mapping[str, str] | None = None,
+    workers: int | None = None,
+    cluster: str | None = None,
+) -> Network:
+    """Compile an ONNX model, as ``concord compile`` does.
+
+    Parameters
+    ----------
+    model : str, Path, bytes or onnx.ModelProto
+        The network.
+    board : str, optional
+        For the NPU of this board, such as ``"ulx3s-85f"``.
+    preset : str, optional
+        For the NPU with this name, such as ``"ecp5-25f"``.
+    config : NpuConfig, optional
+        For this NPU. Without any of the three it is the preset ``"ecp5-85f"``.
+    calibrate : mapping of str to array, or array, optional
+        Samples by input, ``[samples, *shape]``; the array alone if there is one input. Formats are chosen by what they
+        do to these samples. Without them exponents are dynamic, and tables cover what is to be expected.
+    labels : array of int, optional
+        A class for every sample: with them ``mantissa="auto"`` keeps a budget of accuracy.
+    mantissa : int, str or mapping of str to int, optional
+        Bits of the mantissas of the NPU; ``"auto"`` for the least memory within the budget; or bits of the weights of
+        some layers by name. Texts and lists of texts are those of ``--mantissa``.
+    budget : str, optional
+        For ``"auto"``: points of accuracy or agreement that may be lost, ``"0.5"``, or a relative error, ``"5%"``.
+    input_range : pair of float, or mapping of str to pair, optional
+        Least and greatest value of the input, or of inputs by name, where there are no samples.
+    accumulator : str or int, optional
+        ``"full"``: no sum can leave it, the default. ``"auto"``: as many bits as the network needs. Or so many bits.
+    guard : int, optional
+        For ``"auto"``: bits above what the samples need.
+    batch : int
+        Samples per run, for networks of products and element-wise operations.
+    output_format : str or mapping of str to str, optional
+        ``"binary16"`` or ``"narrow"`` for all outputs, or for outputs by name.
+    workers : int, optional
+        Processes that share the samples; the result does not depend on them.
+    cluster : str, optional
+        Address of a Dask cluster that does so instead.
+
+    Returns
+    -------
+    Network
+        It can be run, and saved to a folder. ``warnings`` has what was assumed or is not exact.
+
+    Raises
+    ------
+    ValueError
+        If the model has something that is not supported, with every reason; if it does not fit, with what would help;
+        or if parameters are not possible or do not go together.
+    """
+    given = {"board": board, "preset": preset, "config": config}
+    if len(named := [name for name, value in given.items() if value is not None]) > 1:
+        raise ValueError(f"{' and '.join(named)} must not be given together")
+    if calibrate is None and (labels, workers, cluster) != (None, None, None):
+        raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
+    path = Path(model) if isinstance(model, str | Path) else None
+    if isinstance(model, str | Path):
+        data = one_file(Path(model))
+    else:
+        data = model if isinstance(model, bytes) else model.SerializeToString()
+    options = Options(
+        _widths(mantissa), budget, board is None and config is None, _ranges(input_range), accumulator, guard, batch,
+        [output_format] if isinstance(output_format, str) else
+        [f"{name}={kind}" for name, kind in (output_format or {}).items()],
+    )  # fmt: skip
+    options.check(calibrate is not None)
+    graph = import_model(data)
+    samples = None if calibrate is None else inputs_of(graph.inputs, calibrate)
+    classes = None
+    if samples is not None and labels is not None:
+        count = len(next(iter(samples.values())))
+        if (classes := labels_of({"y": np.asarray(labels)}, (), count)) is None:
+            raise ValueError(f"labels must be integers, one for each of the {count} samples")
+    found = config if config is not None else _npu(board, preset)
+    trained = trained_for(path, options)
+    if workers is None and cluster is None:
+        compilation = compile_network(graph, found, options, samples, classes, trained=trained)
+    else:
+        with Engine(workers, cluster) as engine:
+            compilation = compile_network(graph, found, options, samples, classes, trained=trained, engine=engine)
+    return Network(compilation.compiled.package, data, compilation)
+
+
+def load(folder: str | Path) -> Network:
+    """Read a compiled network.
+
+    Parameters
+    ----------
+    folder : str or Path
+        What ``concord compile`` or :meth:`Network.save` has written.
+
+    Raises
+    ------
+    ValueError
+        If it is no compiled network, or damaged.
+    """
+    return Network.load(folder)
+
+
+def _npu(board: str | None, preset: str | None) -> NpuConfig:
+    if board is not None and board not in BOARD_PRESETS:
+        raise ValueError(f"board must be one of {', '.join(BOARD_PRESETS)}, not {board!r}")
+    return presets.preset(BOARD_PRESETS[board] if board is not None else preset or presets.DEFAULT)
+
+
+def _widths(mantissa: int | str | Sequence[str] | Mapping[str, int] | None) -> Widths:
+    if mantissa is None:
+        return Widths()
+    if isinstance(mantissa, Mapping):
+        return Widths(layers=dict(mantissa))
+    return Widths.parse([str(mantissa)] if isinstance(mantissa, int | str) else list(mantissa))
+
+
+def _ranges(
+    given: Mapping[str, tuple[float, float]] | tuple[float, float] | None,
+) -> Sequence[str] | Mapping[str, tuple[float, float]]:
+    if given is None:
+        return ()
+    return given if isinstance(given, Mapping) else [f"{given[0]!r},{given[1]!r}"]

@@ -1,0 +1,204 @@
+"""A compiled network as people use it: run it, ask what it does, keep it in a folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from concord import host
+from concord.api.compiling import Compilation
+from concord.compiler.emission.package import Package
+from concord.graph.ir import Floats
+from concord.host import Device
+from concord.host.rates import Rates, rates
+from concord.image import Image
+from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
+from concord.networks.samples import inputs_of
+from concord.program.flags import Raised, not_finite
+from concord.spec.config import NpuConfig
+
+
+class FlagWarning(UserWarning):
+    """Values were cut off or overflowed while a network ran: results may be wrong."""
+
+
+class FlagError(RuntimeError):
+    """The same as an error; ``flags`` has the records."""
+
+    def __init__(self, flags: list[Raised]):
+        self.flags = flags
+        super().__init__(_text(flags))
+
+
+class Network:
+    """A compiled network.
+
+    Made by :func:`concord.compile` and :func:`concord.load`.
+
+    Members
+    -------
+    package : Package
+        Image, arrangement of inputs and outputs, and what the host computes.
+    model : bytes
+        The ONNX model that it was compiled from.
+    compilation : Compilation or None
+        How it was compiled; ``None`` if it was loaded.
+    """
+
+    def __init__(self, package: Package, model: bytes, compilation: Compilation | None = None):
+        self.package, self.model, self.compilation = package, model, compilation
+
+    def __repr__(self) -> str:
+        shapes = [f"{name} {list(shape)}" for name, shape in {**self.inputs, **self.outputs}.items()]
+        return f"<Network for {self.config.name}: {', '.join(shapes)}>"
+
+    @property
+    def image(self) -> Image:
+        """Program and constants."""
+        return self.package.image
+
+    @property
+    def config(self) -> NpuConfig:
+        """The NPU that it was compiled for."""
+        return self.package.config
+
+    @property
+    def inputs(self) -> dict[str, tuple[int, ...]]:
+        """Shape of one sample of every input."""
+        return {name: self.package.arrangement.shapes[name] for name in self.package.arrangement.inputs}
+
+    @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """Shape of one sample of every result."""
+        graph = self.package.host_graph
+        if graph is None:
+            return {name: self.package.arrangement.shapes[name] for name in self.package.arrangement.outputs}
+        return {name: graph.sample_shape(name) for name in graph.outputs}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before trusting the results: assumptions, numbers that are not exact, flags of samples."""
+        return [] if self.compilation is None else self.compilation.compiled.warnings
+
+    @property
+    def evidence(self) -> str:
+        """What speaks for the formats and the accumulator, as tables of text; empty without samples."""
+        from rich.console import Console
+
+        if self.compilation is None:
+            return ""
+        console = Console(width=120, markup=False)
+        with console.capture() as captured:
+            for chosen in (self.compilation.formats, self.compilation.mantissas):
+                if chosen is not None:
+                    console.print(chosen.table())
+            for line in self.compilation.accumulator:
+                console.print(line, soft_wrap=True)
+        return captured.get()
+
+    @cached_property
+    def rates(self) -> Rates:
+        """Cycles, bytes and samples per second on the board, estimated."""
+        return rates(self.image, self.package.arrangement.batch)
+
+    def run(
+        self,
+        inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike,
+        on: str | Device = "emulator",
+        *,
+        strict: bool = False,
+    ) -> dict[str, Floats]:
+        """Results of a batch, the part of the host included.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array, or array
+            ``[samples, *shape]`` by input; the array alone if there is one input.
+        on : str or Device
+            ``"emulator"``, ``"rtl"``, the name of a serial port, or a device from :func:`concord.connect`. All give the
+            same bits. A device stays open, and gets the image of this network if it has another one.
+        strict : bool
+            Whether raised flags are an error; else they are a :class:`FlagWarning`.
+
+        Raises
+        ------
+        FlagError
+            With ``strict``, if values were cut off or overflowed, or a result is not finite.
+        ValueError
+            If the inputs do not fit the network, or ``on`` is no target.
+        concord.host.DeviceError
+            If the device does not do what it should.
+        """
+        given = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
+        with nullcontext(on) if isinstance(on, Device) else host.connect(on, self.config) as device:
+            if device.image is not self.image:
+                device.load(self.image)
+            found = self.package.run(device, given)
+            flags = self.package.flags(device) + not_finite(found)
+        if flags and strict:
+            raise FlagError(flags)
+        if flags:
+            warnings.warn(_text(flags), FlagWarning, stacklevel=2)
+        return found
+
+    def save(self, folder: str | Path) -> None:
+        """Write it to a folder, which the command line and :func:`concord.load` take; whole or not at all.
+
+        Raises
+        ------
+        ValueError
+            If something else than a compiled network is there.
+        OSError
+            If it cannot be written.
+        """
+        save_package(self.package, Path(folder), self.model)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Network:
+        """Read a folder; ``ValueError`` if it is no compiled network, or damaged."""
+        path = Path(folder)
+        data = NETWORK_FOLDER.read(path)
+        return cls(package_of(path, data), data[MODEL])
+
+
+def connect(target: str, network: Network | Image | NpuConfig | None = None, **options: Any) -> Device:
+    """A device, with a network loaded if one is given; a context manager that closes it.
+
+    Parameters
+    ----------
+    target : str
+        ``"emulator"``, ``"rtl"``, or the name of a serial port such as ``"/dev/ttyUSB0"``.
+    network : Network, Image, NpuConfig or None
+        What to load, or what the device should be. May be left out for a board with a named configuration.
+    options
+        ``baud``, ``library`` and ``trace`` of :func:`concord.host.connect`.
+
+    Raises
+    ------
+    ValueError
+        If it is no target.
+    concord.host.MismatchError
+        If the device has another configuration.
+    concord.host.LinkError
+        If it does not answer.
+    """
+    config = network if network is None or isinstance(network, NpuConfig) else network.config
+    device = host.connect(target, config, **options)
+    if isinstance(network, Network | Image):
+        try:
+            device.load(network.image if isinstance(network, Network) else network)
+        except BaseException:
+            device.close()
+            raise
+    return device
+
+
+def _text(flags: list[Raised]) -> str:
+    lines = dict.fromkeys(f"{one.text}; what helps: {one.advice}" for one in flags)
+    return "\n  ".join(["flags were raised, results may be wrong:", *lines])
