@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
 
 from concord.derive.backends import numpy_prelude as prelude
+from concord.derive.backends import onnx_functions
+from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET
 from concord.emulator import kernels
 from concord.program import Quant
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
@@ -15,12 +22,17 @@ from derive_numbers import PRIMITIVES
 _BINARY = {"HalfAdd": "add", "HalfSub": "sub", "HalfMul": "mul", "HalfMax": "larger", "HalfMin": "smaller"}
 _OPS = {"HalfAdd": Op.VV_ADD, "HalfSub": Op.VV_SUB, "HalfMul": Op.VV_MUL, "HalfMax": Op.VV_MAX, "HalfMin": Op.VV_MIN}
 _QUANTISE = tuple(name for name in PRIMITIVES if "Quantize" in name)
-_LEVELS = ("none", "basic", "extended", "all")
+_ONNX_LEVELS = {
+    "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
 #: By backend, which operations it has as such.
 OPERATIONS = {
     "emulator": (*_OPS, "HalfRelu", "HalfTable", "RoundToHalf", "RoundSingleToHalf", *_QUANTISE),
     "numpy": (*_BINARY, "HalfRelu", "HalfTable", "RoundToHalf", "RealToHalf", *_QUANTISE),
-    **{f"onnx {level}": (*PRIMITIVES, *CONDITIONS) for level in _LEVELS},
+    **{f"onnx {level}": (*PRIMITIVES, *CONDITIONS) for level in _ONNX_LEVELS},
     "torch": (*PRIMITIVES, *CONDITIONS),
 }
 
@@ -96,14 +108,62 @@ def _emulated_block(name, attributes, x, rest, pool):
     return out.reshape(x.shape)
 
 
+def torch_function(name, attributes, *arrays):
+    """What the functions of PyTorch make of arrays, by the name of the primitive."""
+    import torch
+
+    from concord.derive.backends import torch_flags, torch_functions
+
+    away = name.endswith("Away")
+    plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
+    plain = {"BeyondSum": "beyond", "Infinite": "overflowed"}.get(name, plain)
+    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away").removesuffix("Stochastic")).lower()
+    tensors = [torch.from_numpy(array) for array in arrays]
+    given = {"away": True} if away else {}
+    if name.endswith("Stochastic"):
+        given["noise"] = tensors.pop()
+    module = torch_flags if name in CONDITIONS else torch_functions
+    return getattr(module, plain)(*tensors, **attributes, **given).numpy()
+
+
+def run_onnx_nodes(nodes, inputs, functions, arrays, level):
+    """The only output, ``y``, of a graph in ONNX Runtime."""
+    types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL)
+    types |= {"AnyOfSample": onnx.TensorProto.INT32}
+    types |= dict.fromkeys(("HostExp", "HostLog"), onnx.TensorProto.DOUBLE)
+    called = nodes[-1].op_type
+    axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
+    outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]
+    graph = helper.make_graph(nodes, "graph", inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = _ONNX_LEVELS[level]
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    return session.run(None, dict(zip([one.name for one in inputs], arrays, strict=True)))[0]
+
+
+def onnx_runner(level, change=lambda function: function):
+    """Calls functions in ONNX Runtime; ``change`` is applied to each."""
+
+    def run(name, attributes, *arrays):
+        functions = [change(function) for function in onnx_functions.needed([name])]
+        called = next(function for function in functions if function.name == name)
+        node = helper.make_node(name, list(called.input), ["y"], domain=DOMAIN, **attributes)
+        inputs = [
+            helper.make_tensor_value_info(given, helper.np_dtype_to_tensor_dtype(array.dtype), [None, *array.shape[1:]])
+            for given, array in zip(called.input, arrays, strict=True)
+        ]
+        return run_onnx_nodes([node], inputs, functions, arrays, level)
+
+    return run
+
+
 def runner(backend):
     """What people call a backend, and what calls its operations."""
     if backend in ("emulator", "numpy"):
         return {"emulator": ("emulator", emulator), "numpy": ("NumPy", numpy_file)}[backend]
     if backend == "torch":
-        import test_torch_functions
-
-        return "PyTorch", test_torch_functions.run
-    import test_onnx_functions
-
-    return "ONNX Runtime", test_onnx_functions.runner(backend.split()[1])
+        return "PyTorch", torch_function
+    return "ONNX Runtime", onnx_runner(backend.split()[1])

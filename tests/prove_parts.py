@@ -6,16 +6,12 @@ Every part gives a :class:`Found`; parts run in processes of their own.
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent / "derive"))
 
 from concord.bench import tasks
 from concord.networks.calibrated import choose_formats

@@ -4,63 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
 from concord.derive.backends import onnx_functions
-from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS, IR_VERSION, OPSET
+from concord.derive.backends.onnx_functions import DOMAIN, FUNCTIONS
 from concord.derive.backends.onnx_host_functions import POWERS
 from concord.golden.host_math import host_exp, host_log
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
-
-LEVELS = {
-    "none": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
-
-
-def run_nodes(nodes, inputs, functions, arrays, level):
-    """The only output, y, of a graph."""
-    types = dict.fromkeys(CONDITIONS, onnx.TensorProto.BOOL)
-    types |= {"AnyOfSample": onnx.TensorProto.INT32}
-    types |= dict.fromkeys(("HostExp", "HostLog"), onnx.TensorProto.DOUBLE)
-    called = nodes[-1].op_type
-    axes = [None] * (1 if called == "AnyOfSample" else arrays[0].ndim)
-    outputs = [helper.make_tensor_value_info("y", types.get(called, onnx.TensorProto.FLOAT), axes)]
-    graph = helper.make_graph(nodes, "graph", inputs, outputs)
-    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    model = helper.make_model(graph, functions=functions, opset_imports=opsets, ir_version=IR_VERSION)
-    onnx.checker.check_model(model)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = LEVELS[level]
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return session.run(None, dict(zip([one.name for one in inputs], arrays, strict=True)))[0]
-
-
-def runner(level, change=lambda function: function):
-    """Calls functions in ONNX Runtime; ``change`` is applied to each."""
-
-    def run(name, attributes, *arrays):
-        functions = [change(function) for function in onnx_functions.needed([name])]
-        called = next(function for function in functions if function.name == name)
-        node = helper.make_node(name, list(called.input), ["y"], domain=DOMAIN, **attributes)
-        inputs = [
-            helper.make_tensor_value_info(given, helper.np_dtype_to_tensor_dtype(array.dtype), [None, *array.shape[1:]])
-            for given, array in zip(called.input, arrays, strict=True)
-        ]
-        return run_nodes([node], inputs, functions, arrays, level)
-
-    return run
+from derive_runners import onnx_runner, run_onnx_nodes
 
 
 @pytest.mark.parametrize("level", ["none", "all"])
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_function(name, level):
-    assert prove(name, runner(level)) >= 1_900
+    assert prove(name, onnx_runner(level)) >= 1_900
 
 
 def test_all_functions_are_proven():
@@ -70,14 +29,14 @@ def test_all_functions_are_proven():
 @pytest.mark.parametrize("level", ["none", "all"])
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_condition(name, level):
-    assert prove_condition(name, runner(level)) >= 900
+    assert prove_condition(name, onnx_runner(level)) >= 900
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 2, 5)])
 def test_any_of_sample(shape):
     where = np.zeros(shape, np.bool_)
     where.reshape(3, -1)[1, -1] = True
-    assert runner("all")("AnyOfSample", {}, where).tolist() == [0, 1, 0]
+    assert onnx_runner("all")("AnyOfSample", {}, where).tolist() == [0, 1, 0]
 
 
 def same_doubles(found, want):
@@ -95,7 +54,7 @@ def test_the_logarithm_of_the_host():
     odd = [0.0, -0.0, -1.0, -np.inf, np.inf, np.nan, 5e-324, np.finfo(np.float64).max]
     x = np.concatenate([x, np.nextafter(x, 0), np.nextafter(x, np.inf), rng.integers(1, 2**52, 99) * 5e-324, odd])
     for level in ("none", "all"):
-        same_doubles(runner(level)("HostLog", {}, x), host_log(x))
+        same_doubles(onnx_runner(level)("HostLog", {}, x), host_log(x))
 
 
 def test_square_roots_are_those_of_ieee_754():
@@ -105,7 +64,7 @@ def test_square_roots_are_those_of_ieee_754():
     given = [helper.make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [None])]
     nodes = [helper.make_node("Sqrt", ["x"], ["r"]), helper.make_node("HostLog", ["r"], ["y"], domain=DOMAIN)]
     for level in ("none", "all"):
-        found = run_nodes(nodes, given, onnx_functions.needed(["HostLog"]), [x], level)
+        found = run_onnx_nodes(nodes, given, onnx_functions.needed(["HostLog"]), [x], level)
         same_doubles(found, host_log(np.sqrt(x)))
 
 
@@ -117,7 +76,7 @@ def test_the_exponential_function_of_the_host():
     with np.errstate(all="ignore"):
         want = host_exp(x)
     for level in ("none", "all"):
-        found = runner(level)("HostExp", {}, x, POWERS)
+        found = onnx_runner(level)("HostExp", {}, x, POWERS)
         same_doubles(found, want)
 
 
@@ -130,7 +89,7 @@ def test_sums_of_several(name):
         helper.make_node("RoundSumToHalf", ["sum", "rest"], ["y"], domain=DOMAIN),
     ]
     inputs = [helper.make_tensor_value_info(one, onnx.TensorProto.DOUBLE, [None]) for one in names]
-    found = run_nodes(nodes, inputs, onnx_functions.needed([name, "RoundSumToHalf"]), numbers, "all")
+    found = run_onnx_nodes(nodes, inputs, onnx_functions.needed([name, "RoundSumToHalf"]), numbers, "all")
     assert_same(patterns(found), want, numbers)
 
 
@@ -163,4 +122,4 @@ def changed(name, old, new):
 )
 def test_changes_are_noticed(name, old, new):
     with pytest.raises(AssertionError, match=r"differ|\[|^$|assert"):
-        prove(name, runner("all", changed(name, old, new)))
+        prove(name, onnx_runner("all", changed(name, old, new)))

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 from concord.golden import host_math
 from derive_flag_numbers import CONDITIONS, prove_condition
 from derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
+from derive_runners import torch_function
 from derived_twins import NO_TORCH
 
 torch = pytest.importorskip("torch", reason=NO_TORCH)
 
 
-def run(name, attributes, *arrays):
-    """Call a function by the name of the primitive."""
-    from concord.derive.backends import torch_flags, torch_functions
-
-    away = name.endswith("Away")
-    plain = {"RoundSumToHalf": "round_to_half", "CanonicalNaN": "canonical_nan"}.get(name)
-    plain = {"BeyondSum": "beyond", "Infinite": "overflowed"}.get(name, plain)
-    plain = plain or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Away").removesuffix("Stochastic")).lower()
-    tensors = [torch.from_numpy(array) for array in arrays]
-    given = {"away": True} if away else {}
-    if name.endswith("Stochastic"):
-        given["noise"] = tensors.pop()
-    module = torch_flags if name in CONDITIONS else torch_functions
-    return getattr(module, plain)(*tensors, **attributes, **given).numpy()
-
-
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_function(name):
-    assert prove(name, run) >= 1_900
+    assert prove(name, torch_function) >= 1_900
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_condition(name):
-    assert prove_condition(name, run) >= 900
+    assert prove_condition(name, torch_function) >= 900
 
 
 def test_sums_of_three():
