@@ -6,6 +6,7 @@ import pytest
 from compiled_nets import recurrent
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
+from concord.functions import by_recurrent_name
 from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.host import connect
@@ -90,10 +91,10 @@ def test_details_make_more_difference_than_is_allowed(op, attrs, other):
     assert np.abs(got - want).max() > 3 * 0.05 * np.abs(want).max()
 
 
-def test_other_functions():
-    graph = recurrent("GRU", 11, 5, 4, activations=[["HardSigmoid", "Softplus"]])
-    assert error(graph) < 0.05
-    assert error(recurrent("RNN", 11, 5, 4, activations=[["Relu"]])) < 0.05
+@pytest.mark.parametrize("name", by_recurrent_name())
+def test_every_function(name):
+    assert error(recurrent("GRU", 11, 5, 4, activations=[["HardSigmoid", name]])) < 0.05
+    assert error(recurrent("RNN", 11, 5, 4, activations=[[name]])) < 0.05
 
 
 def test_two_layers_read_each_other_in_place():

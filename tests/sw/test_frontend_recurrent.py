@@ -5,6 +5,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from concord.frontend import UnsupportedModel, import_model
+from concord.functions import by_recurrent_name
 from concord.graph.execute import run
 from onnx_models import agrees, floats, model, node
 
@@ -67,6 +68,14 @@ def test_recurrent_details():
     agrees(
         recurrent("RNN", directions=2, direction="bidirectional", activations=["Relu", "Elu"], activation_alpha=[0.5])
     )
+
+
+@pytest.mark.parametrize("name", by_recurrent_name())
+def test_functions_that_recurrent_layers_may_have(name):
+    agrees(recurrent("GRU", activations=[name, "Tanh"]))
+    agrees(recurrent("RNN", activations=[name]))
+    (layer,) = import_model(recurrent("RNN", activations=[name.upper()])).nodes
+    assert layer.attrs["activations"] == ((name,),)
 
 
 def test_input_and_forget_gate_are_one():

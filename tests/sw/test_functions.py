@@ -1,7 +1,9 @@
 """Records of functions: values in double precision against exact ones, and whether what they say is so."""
 
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -93,6 +95,12 @@ def test_slopes_are_derivatives(record):
 def test_parameters_are_the_attributes_of_the_operator(record):
     attributes = onnx.defs.get_schema(record.onnx).attributes
     assert {name: value.default_value.f for name, value in attributes.items()} == pytest.approx(record.parameters)
+
+
+def test_the_page_of_operators_names_every_function():
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+    (row,) = re.findall(r"^\| functions of one element \| (.*) \|$", page, re.MULTILINE)
+    assert set(by_onnx_name()) - set(row.split(", ")) == set()
 
 
 def test_functions_are_found_by_their_names():

@@ -80,6 +80,7 @@ REFERENCES = {
     "celu_ratio": lambda x: 1 if x >= 0 else (exp(x) - 1) / x,
     "linear": lambda x: x,
     "silu": lambda x: x / (1 + exp(-x)),
+    "softsign": lambda x: x / (1 + x) if x >= 0 else x / (1 - x),
     "sqrt": root,
     "rsqrt": lambda x: 1 / root(x) if x else Fraction(65504),
 }
@@ -110,6 +111,7 @@ CONTENTS = {
     "sigmoid": "1596c738229adc55",
     "silu": "47a952b9d032e9a7",
     "softplus": "6284b19f6936e0bd",
+    "softsign": "184703caf915bf8a",
     "sqrt": "53d102d157e77b1b",
     "tanh": "97c6057392d54a66",
     "tanh_ratio": "0e055e25befbb653",

@@ -83,6 +83,17 @@ _RECORDS = (
         slope=lambda y: y * (1 - y),
     ),
     Function(
+        name="softsign",
+        exact=lambda x: x / (1 + abs(x)),
+        bounds=lambda x: x / (bounds.ONE + bounds.magnitude(x)),
+        float64=lambda x: x / (1.0 + np.abs(x)),
+        range=(-1, 1),
+        rises=True,
+        onnx="Softsign",
+        recurrent="Softsign",
+        slope=lambda y: (1 - abs(y)) ** 2,
+    ),
+    Function(
         name="silu",
         exact=exact.precise(lambda x: x * exact.sigmoid(x)),
         bounds=lambda x: x * bounds.sigmoid(x),
