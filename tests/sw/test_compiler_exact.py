@@ -288,8 +288,8 @@ def test_a_residual_sum_is_widened_in_strips_where_wide_memory_is_short(between)
     nodes[-1].attrs["weight"] *= rng.random(nodes[-1].attrs["weight"].shape) < 0.1
     graph = graph_of(nodes, x=(1, 4, 20, 20))
     short = ROOMY.replace(wide_depth=400, narrow_depth=800)
-    assert check(graph, rng, short, limit=1).strips == ("second",)
-    assert not check(graph, rng, limit=1).strips
+    assert check(graph, rng, short, limit=1).streamed_residuals == ("second",)
+    assert not check(graph, rng, limit=1).streamed_residuals
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 4, 5), (1, 9, 7)])

@@ -53,7 +53,7 @@ def test_as_accurate_as_float(name):
 
 def test_the_residual_network_fits_with_its_first_stage_in_strips():
     compiled = compile_graph(import_model(DATA / "models" / "ic_resnet8.onnx"), ECP5_85F)
-    assert len(compiled.strips) == 1
+    assert len(compiled.streamed_residuals) == 1
     slots = sum(layer.macs for layer in compiled.lowered.layers)
     assert 12_501_632 / slots > 0.95
     assert [node.op for node in compiled.host_graph.nodes] == ["Softmax"]

@@ -148,7 +148,7 @@ def compile_model(
     for line in compilation.accumulator:
         click.echo(f"accumulator: {line}")
     host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
-    strips = f", operand in strips: {', '.join(compiled.strips)}" if compiled.strips else ""
+    streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
     for one in compiled.inexact:
         click.echo(f"not exact: {one.text}")
     if compiled.assumptions:
@@ -159,7 +159,7 @@ def compile_model(
     row_tiling = f", {compiled.row_tiling.text}" if compiled.row_tiling else ""
     if options.accumulator_bits() is None and evidence_path(model).exists():
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
-    click.echo(f"{target}: {counts}{host}{strips}{row_tiling}")
+    click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
     found = rates(compiled.image, batch)
     click.echo(found.text)
     click.echo(f"inputs travel {found.way}")

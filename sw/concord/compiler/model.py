@@ -85,9 +85,9 @@ class Compiled:
         return [one.text for group in (self.inexact, self.assumptions, self.raised) for one in group]
 
     @property
-    def strips(self) -> tuple[str, ...]:
+    def streamed_residuals(self) -> tuple[str, ...]:
         """Layers whose residual operand is kept narrow only, because it does not fit otherwise."""
-        return tuple(self.lowered.layers[index].name for index in self.plan.strips)
+        return tuple(self.lowered.layers[index].name for index in self.plan.streamed)
 
     @property
     def image(self) -> Image:

@@ -156,7 +156,7 @@ def _layers(
                 space=space(compiled, index),
                 distribution=distribution(reference, part, writes, compiled.image.config),
                 leaves=leaves(compiled, layer),
-                strips=index in compiled.plan.strips,
+                streamed_residual=index in compiled.plan.streamed,
             )
         )
     return layers

@@ -179,8 +179,8 @@ class LayerFacts:
         Saturation and overflow on the samples, and what tables have cut off.
     leaves : bool
         Whether an output of the NPU is made of it.
-    strips : bool
-        Whether an operand is kept narrow and widened strip by strip.
+    streamed_residual : bool
+        Whether an operand is kept narrow and widened chunk by chunk.
     """
 
     name: str
@@ -199,4 +199,4 @@ class LayerFacts:
     space: Space
     distribution: Distribution
     leaves: bool
-    strips: bool
+    streamed_residual: bool

@@ -147,7 +147,7 @@ def space(compiled: Compiled, index: int) -> Space:
     """Words of the memories that belong to a layer."""
     layer, plan, items = compiled.lowered.layers[index], compiled.plan, compiled.items
     copies: list[Copy] = [*plan.temporaries.get(index, {}).values()]
-    copies += plan.strips[index].buffers if index in plan.strips else ()
+    copies += plan.streamed[index].buffers if index in plan.streamed else ()
     if isinstance(layer, Recurrent):
         cell = layer.cell
         keys = [f"{part}_{gate}" for part in ("bias", "inner", "peephole") for gate in cell.gates]

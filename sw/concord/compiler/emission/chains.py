@@ -68,26 +68,26 @@ class Chains:
             for copy, chain in ((wide, self.builder.v_rd), (narrow, self.builder.v_wr)):
                 chain(int(copy.mem), copy.addr, row=1, inner=storage.tiles, outer=storage.width * storage.tiles)
 
-    def in_strips(self, index: int) -> None:
-        """A layer strip by strip, each one widened while the one before is computed."""
-        height, strips = self.plan.layer(index).out[0], self.plan.strips[index]
-        parts = [(y, min(strips.rows, height - y)) for y in range(0, height, strips.rows)]
+    def in_chunks(self, index: int) -> None:
+        """A layer chunk by chunk, each one widened while the one before is computed."""
+        height, streamed = self.plan.layer(index).out[0], self.plan.streamed[index]
+        parts = [(y, min(streamed.rows, height - y)) for y in range(0, height, streamed.rows)]
         self._widen(index, 0, *parts[0])
         for k, (y, rows) in enumerate(parts):
             if k + 1 < len(parts):
                 self._widen(index, k + 1, *parts[k + 1])
-            self.layer(index, y, rows, strips.buffers[k % 2])
+            self.layer(index, y, rows, streamed.buffers[k % 2])
 
-    def _widen(self, index: int, strip: int, y: int, rows: int) -> None:
+    def _widen(self, index: int, chunk: int, y: int, rows: int) -> None:
         """Copy rows of an operand to a buffer."""
-        strips, (_, width, tiles) = self.plan.strips[index], self.plan.layer(index).out
-        operand = strips.operand
+        streamed, (_, width, tiles) = self.plan.streamed[index], self.plan.layer(index).out
+        operand = streamed.operand
         assert operand.storage is not None
         self.set(Op.SET_SHAPE, rows=tiles, cols=1)
         self.set(Op.SET_ITERS, inner=width, outer=rows)
         addr = self.plan.addr(operand.storage, Mem.NARROW, operand.start) + y * operand.outer
         self.builder.v_rd(int(Mem.NARROW), addr, row=operand.row, inner=operand.inner, outer=operand.outer)
-        self.builder.v_wr(int(Mem.WIDE), strips.buffers[strip % 2].addr, row=1, inner=tiles, outer=width * tiles)
+        self.builder.v_wr(int(Mem.WIDE), streamed.buffers[chunk % 2].addr, row=1, inner=tiles, outer=width * tiles)
 
     def layer(self, index: int, y: int, rows: int, buffer: Copy | None = None) -> None:
         """Rows ``y`` to ``y + rows`` of a layer, with those of an operand in ``buffer``."""

@@ -11,7 +11,7 @@ from concord.compiler.emission.steps_in_time import Block
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies
-from concord.compiler.memory.plan import Plan, output_memory, share, widen_in_strips
+from concord.compiler.memory.plan import Plan, output_memory, share, stream_residual
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.image import Port
 from concord.program.allocator import Sheet
@@ -90,19 +90,19 @@ class Emitter:
                 chains.narrow_inputs({storage: storage.height for storage, _ in self.plan.lowered.inputs.values()})
             if isinstance(layer, Recurrent):
                 Block(chains, layer, self.plan.temporaries[index]).run()
-            elif index in self.plan.strips:
-                chains.in_strips(index)
+            elif index in self.plan.streamed:
+                chains.in_chunks(index)
             else:
                 chains.layer(index, 0, layer.out[0])
         self.builder.halt()
 
     def place(self) -> None:
-        """Place all tensors; what does not fit in wide memory is widened in strips as far as that is possible."""
+        """Place all tensors; what does not fit in wide memory is widened in chunks as far as that is possible."""
         plan, used = self.plan, {mem: self.sheet.used(REGIONS[mem]) for mem in Mem}
         while True:
             share(plan)
             ends = {mem: place_copies((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
-            if ends[Mem.WIDE] <= self.config.wide_depth or not widen_in_strips(plan):
+            if ends[Mem.WIDE] <= self.config.wide_depth or not stream_residual(plan):
                 break
         for mem in Mem:
             self.sheet.allot(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")

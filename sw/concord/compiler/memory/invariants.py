@@ -65,7 +65,7 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
         yield from ((walk.storage, Mem.WIDE) for walk in layer.initial.values())
         return
     yield layer.source.storage, plan.sources[index]
-    streamed = plan.strips[index].operand if index in plan.strips else None
+    streamed = plan.streamed[index].operand if index in plan.streamed else None
     for step in layer.steps:
         if step.operand is not None and step.operand.storage is not None:
             yield step.operand.storage, Mem.NARROW if step.operand is streamed else Mem.WIDE

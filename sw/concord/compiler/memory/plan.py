@@ -11,8 +11,8 @@ from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.copies import Copy
 from concord.spec.isa import Mem, Op
 
-#: Strips that an operand is widened in, two of which are in wide memory at a time.
-STRIPS = 8
+#: Chunks that an operand is widened in, two of which are in wide memory at a time.
+CHUNKS = 8
 
 
 def is_moving(layer: Layer) -> bool:
@@ -22,7 +22,7 @@ def is_moving(layer: Layer) -> bool:
 
 
 @dataclass
-class Strips:
+class StreamedResidual:
     """Two buffers of wide vectors for ``rows`` rows of positions of an operand each."""
 
     operand: Operand
@@ -42,8 +42,8 @@ class Plan:
         By storage and memory.
     sources : dict
         Memory that every layer reads, by the index of the layer.
-    strips : dict
-        Buffers, by the index of the layer, of operands that lie in narrow memory only and are widened strip by strip.
+    streamed : dict
+        Buffers, by the index of the layer, of operands that lie in narrow memory only and are widened chunk by chunk.
     temporaries : dict
         What recurrent blocks use in between, by the index of the layer.
     """
@@ -51,7 +51,7 @@ class Plan:
     lowered: Lowered
     copies: dict[tuple[Storage, Mem], Copy] = field(default_factory=dict)
     sources: dict[int, Mem] = field(default_factory=dict)
-    strips: dict[int, Strips] = field(default_factory=dict)
+    streamed: dict[int, StreamedResidual] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
     #: Layers at the beginning whose results take no other tensor's place.
     unshared: int = 0
@@ -69,7 +69,7 @@ class Plan:
 
     def all(self) -> list[Copy]:
         """Everything that needs a place."""
-        buffers = [copy for strips in self.strips.values() for copy in strips.buffers]
+        buffers = [copy for streamed in self.streamed.values() for copy in streamed.buffers]
         return [*self.copies.values(), *buffers, *(c for used in self.temporaries.values() for c in used.values())]
 
     def addr(self, storage: Storage, mem: Mem, vector: int) -> int:
@@ -164,12 +164,14 @@ def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = Fa
     return copy
 
 
-def widen_in_strips(plan: Plan) -> bool:
-    """Let the largest wide tensor that is only an operand be narrow, widened in strips; whether there is one.
+def stream_residual(plan: Plan) -> bool:
+    """Stream the largest wide tensor that is only an operand: keep it narrow, and widen it in chunks.
+
+    Returns whether there is one.
 
     Its values are then those of the narrow tensor: the price of what does not fit otherwise.
     """
-    choices = [copy for copy in plan.copies.values() if copy.mem is Mem.WIDE and _can_be_strips(plan, copy)]
+    choices = [copy for copy in plan.copies.values() if copy.mem is Mem.WIDE and _can_be_streamed(plan, copy)]
     if not choices:
         return False
     copy = max(choices, key=lambda c: c.storage.vectors)
@@ -178,25 +180,25 @@ def widen_in_strips(plan: Plan) -> bool:
     for index in copy.operands or ():
         layer = plan.layer(index)
         (operand,) = (s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage)
-        rows = -(-layer.out[0] // STRIPS)
+        rows = -(-layer.out[0] // CHUNKS)
         size = rows * layer.out[1] * layer.out[2]
         first, second = (
-            Copy(Storage(f"{layer.name}.strip{k}", 1, 1, size, copy.storage.native), Mem.WIDE, index, index)
+            Copy(Storage(f"{layer.name}.chunk{k}", 1, 1, size, copy.storage.native), Mem.WIDE, index, index)
             for k in range(2)
         )
-        plan.strips[index] = Strips(operand, rows, (first, second))
+        plan.streamed[index] = StreamedResidual(operand, rows, (first, second))
     del plan.copies[copy.storage, Mem.WIDE]
     return True
 
 
-def _can_be_strips(plan: Plan, copy: Copy) -> bool:
+def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
     """Whether every layer that reads the copy walks all of it, position by position, as its only such operand."""
     if not copy.operands or copy.storage.height < 2 or copy.born < 0:
         return False
     for index in copy.operands:
         layer = plan.layer(index)
         mine = [s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage]
-        if len(mine) != 1 or index in plan.strips or not (mine[0].inner and mine[0].outer):
+        if len(mine) != 1 or index in plan.streamed or not (mine[0].inner and mine[0].outer):
             return False
     return True
 
@@ -230,12 +232,12 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
     if layer.reduction is Reduction.NONE and plan.sources[index] is mem and not walk.start:
         if _in_order((walk.row, walk.step, walk.row_step), natural, layer.out):
             storages.append(walk.storage)
-    in_strips = plan.strips.get(index)
+    streamed = plan.streamed.get(index)
     for step in layer.steps:
         operand = step.operand
         if operand is None or operand.storage is None or operand.start:
             continue
-        widened = in_strips is not None and in_strips.operand is operand
+        widened = streamed is not None and streamed.operand is operand
         if operand.storage.root is layer.source.storage.root and layer.reduction is not Reduction.NONE:
             continue  # its window reads what other positions have replaced
         strides = (operand.row, operand.inner, operand.outer)
