@@ -193,7 +193,7 @@ def storage_of(plan, name):
 
 
 def dies_early(plan):
-    plan.copies[storage_of(plan, "a"), Mem.NARROW].dies = 0
+    plan.copies[storage_of(plan, "a"), Mem.NARROW].last_use = 0
 
 
 def gone(plan):
@@ -201,12 +201,12 @@ def gone(plan):
 
 
 def late_input(plan):
-    next(copy for copy in plan.copies.values() if copy.storage.name == "x").born = 0
+    next(copy for copy in plan.copies.values() if copy.storage.name == "x").first_use = 0
 
 
 def backwards(plan):
     copy = plan.copies[storage_of(plan, "f"), Mem.NARROW]
-    copy.born, copy.dies = copy.dies, copy.born
+    copy.first_use, copy.last_use = copy.last_use, copy.first_use
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from concord.compiler.memory.copies import Copy, peak, place, place_within
 from concord.spec.isa import Mem
 
 
-def copy(vectors, born, dies, **more):
-    return Copy(Storage(f"s{vectors}", 1, 1, vectors, 4), Mem.WIDE, born, dies, **more)
+def copy(vectors, first_use, last_use, **more):
+    return Copy(Storage(f"s{vectors}", 1, 1, vectors, 4), Mem.WIDE, first_use, last_use, **more)
 
 
 def words(copies):
     """Copies by (layer, word) in use; fails where two have the same."""
     used = {}
     for one in copies:
-        for life in one.lives:
-            for now in range(life.born, life.dies + 1):
-                for word in range(one.addr + life.low, one.addr + life.high):
+        for live in one.live_ranges:
+            for now in range(live.first_use, live.last_use + 1):
+                for word in range(one.addr + live.low, one.addr + live.high):
                     assert used.setdefault((now, word), one) is one, f"two copies in word {word} at layer {now}"
     return used
 
@@ -27,8 +27,8 @@ def words(copies):
 def some(rng, count=8):
     copies = []
     for _ in range(count):
-        born = rng.randrange(8)
-        copies.append(copy(rng.randint(1, 9), born, born + rng.randrange(4)))
+        first_use = rng.randrange(8)
+        copies.append(copy(rng.randint(1, 9), first_use, first_use + rng.randrange(4)))
     return copies
 
 

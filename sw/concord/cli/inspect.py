@@ -142,11 +142,11 @@ def _map(image: Image) -> Table:
 
 def _use(tenant: dict[str, Any], layers: int) -> str:
     """The layers that a tenant is there for, in words."""
-    born, dies = tenant.get("layers", (-1, layers))
-    first = max(born, 0)
-    if dies >= layers:
-        return "all" if born < 0 else f"{first} to the end"
-    return str(dies) if first == dies else f"{first} to {dies}"
+    first_use, last_use = tenant.get("layers", (-1, layers))
+    first = max(first_use, 0)
+    if last_use >= layers:
+        return "all" if first_use < 0 else f"{first} to the end"
+    return str(last_use) if first == last_use else f"{first} to {last_use}"
 
 
 def _print_program(image: Image, console: Console) -> None:

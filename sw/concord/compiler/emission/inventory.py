@@ -58,8 +58,8 @@ def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:
 
 def _tensors(emitter: Emitter) -> Iterator[dict[str, Any]]:
     """Tensors in vector memories; inputs live from layer -1 on, outputs as long as there are layers and one more."""
-    for copy in sorted(emitter.plan.all(), key=lambda copy: (copy.mem, copy.born, copy.addr)):
+    for copy in sorted(emitter.plan.all(), key=lambda copy: (copy.mem, copy.first_use, copy.addr)):
         yield {
             "memory": REGIONS[copy.mem].name.lower(), "address": copy.addr, "words": copy.vectors,
-            "name": copy.storage.name, "doc": "", "layers": [copy.born, copy.dies],
+            "name": copy.storage.name, "doc": "", "layers": [copy.first_use, copy.last_use],
         }  # fmt: skip

@@ -171,7 +171,7 @@ class RowTiled:
             for maker in (self.plan.layer(k) for k in range(index)):
                 for mem in Mem:
                     copy = self.plan.copy(maker.target, mem)
-                    if copy is not None and copy.dies == index:
+                    if copy is not None and copy.last_use == index:
                         self._move(maker, mem, tile)
 
     def _given(self, tile: int) -> dict[Storage, int]:

@@ -11,31 +11,32 @@ from concord.spec.isa import Mem
 
 
 @dataclass(frozen=True)
-class Life:
-    """Words ``low`` to ``high - 1`` in use from layer ``born`` to layer ``dies``."""
+class LiveRange:
+    """Words ``low`` to ``high - 1`` in use from layer ``first_use`` to layer ``last_use``."""
 
     low: int
     high: int
-    born: int
-    dies: int
+    first_use: int
+    last_use: int
 
-    def meets(self, other: Life) -> bool:
+    def overlaps(self, other: LiveRange) -> bool:
         """Whether both are in use at some time."""
-        return self.born <= other.dies and other.born <= self.dies
+        return self.first_use <= other.last_use and other.first_use <= self.last_use
 
 
 @dataclass
 class Copy:
     """A tensor in one vector memory, from the layer that writes it to the last one that reads it.
 
-    ``born`` and ``dies`` are indices of layers; inputs are born at -1, outputs die after the last layer. ``operands``
-    are the layers that read it as an operand of a step, if nothing reads it otherwise.
+    ``first_use`` and ``last_use`` are indices of layers. The first use of an input is -1, and the last use of an output
+    is the number of layers. ``operands`` are the layers that read it as an operand of a step, if nothing reads it
+    otherwise.
     """
 
     storage: Storage
     mem: Mem
-    born: int
-    dies: int
+    first_use: int
+    last_use: int
     addr: int = -1
     operands: set[int] | None = field(default_factory=set)
     #: The copy whose place it takes, vector by vector, in the layer that reads that for the last time.
@@ -54,13 +55,13 @@ class Copy:
         return self.storage.vectors if self.size is None else self.size
 
     @property
-    def lives(self) -> list[Life]:
+    def live_ranges(self) -> list[LiveRange]:
         """What it takes, and for how long."""
         size, kept = self.vectors, self.kept
         if not kept:
-            return [Life(0, size, self.born, self.dies)]
+            return [LiveRange(0, size, self.first_use, self.last_use)]
         pinned, rest = ((size - kept, size), (0, size - kept)) if self.reversed else ((0, kept), (kept, size))
-        return [Life(*pinned, -1, self.kept_until), Life(*rest, self.born, self.dies)]
+        return [LiveRange(*pinned, -1, self.kept_until), LiveRange(*rest, self.first_use, self.last_use)]
 
     @property
     def group(self) -> Copy:
@@ -83,7 +84,7 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
     """Give every copy an address below ``room``, if one of some orders leads to that.
 
     What buffers keep splits the memory. So those that keep something may lie upside down, and two of them have what
-    they need at different times in common. Copies born while something is kept are tried in random order.
+    they need at different times in common. Copies that begin while something is kept are tried in random order.
 
     Parameters
     ----------
@@ -97,8 +98,8 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
     """
     order, noise = _largest_first(copies), Random(0)
     until = max((copy.kept_until for group in order for copy in group), default=-1)
-    early = [group for group in order if group[0].born <= until]
-    late = [group for group in order if group[0].born > until]
+    early = [group for group in order if group[0].first_use <= until]
+    late = [group for group in order if group[0].first_use > until]
     for count in range(1, tries + 1):
         if _place([*early, *late], 0, room) <= room:
             return count
@@ -113,38 +114,38 @@ def _largest_first(copies: Iterable[Copy]) -> list[list[Copy]]:
     groups: dict[int, list[Copy]] = {}
     for copy in copies:
         groups.setdefault(id(copy.group), []).append(copy)
-    return sorted(groups.values(), key=lambda group: (-group[0].vectors, min(copy.born for copy in group)))
+    return sorted(groups.values(), key=lambda group: (-group[0].vectors, min(copy.first_use for copy in group)))
 
 
 def _place(order: list[list[Copy]], start: int, room: int | None = None) -> int:
     """Place groups in this order; the end of the first that leaves the room, if there is one."""
-    placed: list[Life] = []
+    placed: list[LiveRange] = []
     for group in order:
-        lives = [life for copy in group for life in copy.lives]
+        ranges = [live for copy in group for live in copy.live_ranges]
         addr = start
-        while (above := _above(lives, addr, placed)) is not None:
+        while (above := _above(ranges, addr, placed)) is not None:
             addr = above
         for copy in group:
             copy.addr = addr
-        placed += [Life(addr + life.low, addr + life.high, life.born, life.dies) for life in lives]
+        placed += [LiveRange(addr + live.low, addr + live.high, live.first_use, live.last_use) for live in ranges]
         if room is not None and addr + group[0].vectors > room:
             return addr + group[0].vectors
-    return max((life.high for life in placed), default=start)
+    return max((live.high for live in placed), default=start)
 
 
-def _above(lives: list[Life], addr: int, placed: list[Life]) -> int | None:
-    """The least address from which on one of ``lives`` is clear of something placed that it meets at ``addr``."""
+def _above(ranges: list[LiveRange], addr: int, placed: list[LiveRange]) -> int | None:
+    """The least address at which one of ``ranges`` is clear of something placed that it overlaps at ``addr``."""
     found = (
-        other.high - life.low
-        for life in lives
+        other.high - live.low
+        for live in ranges
         for other in placed
-        if addr + life.low < other.high and other.low < addr + life.high and life.meets(other)
+        if addr + live.low < other.high and other.low < addr + live.high and live.overlaps(other)
     )
     return min(found, default=None)
 
 
 def peak(copies: Iterable[Copy]) -> int:
     """A number of words that no placement does without: the most that are in use at the same time."""
-    lives = [life for copy in copies if copy.over is None for life in copy.lives]
-    times = {life.born for life in lives}
-    return max((sum(k.high - k.low for k in lives if k.born <= now <= k.dies) for now in times), default=0)
+    ranges = [live for copy in copies if copy.over is None for live in copy.live_ranges]
+    times = {live.first_use for live in ranges}
+    return max((sum(k.high - k.low for k in ranges if k.first_use <= now <= k.last_use) for now in times), default=0)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.layout import Storage
-from concord.compiler.memory.copies import Copy, Life
+from concord.compiler.memory.copies import Copy, LiveRange
 from concord.compiler.memory.plan import Plan
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
@@ -27,8 +27,8 @@ def problems(plan: Plan, config: NpuConfig, constants: int = 0) -> Iterator[str]
     """
     last = len(plan.lowered.layers)
     for copy in plan.all():
-        if not -1 <= copy.born <= copy.dies <= last:
-            yield f"{_name(copy)} must live within layers -1..{last}, not {copy.born}..{copy.dies}"
+        if not -1 <= copy.first_use <= copy.last_use <= last:
+            yield f"{_name(copy)} must live within layers -1..{last}, not {copy.first_use}..{copy.last_use}"
     yield from _reads(plan)
     if all(copy.addr >= 0 for copy in plan.all()):
         for mem, depth in ((Mem.NARROW, config.narrow_depth), (Mem.WIDE, config.wide_depth)):
@@ -45,16 +45,16 @@ def _reads(plan: Plan) -> Iterator[str]:
     for index, layer in enumerate(plan.lowered.layers):
         for storage, mem in _needed(plan, index):
             copy = plan.copy(storage, mem)
-            if copy is None or not copy.born <= index <= copy.dies:
+            if copy is None or not copy.first_use <= index <= copy.last_use:
                 yield f"layer {layer.name!r} needs {storage.name} in {mem.name.lower()} memory, where it is not live"
         written = [copy for mem in Mem if (copy := plan.copy(layer.target, mem)) is not None]
-        if not any(copy.born <= index <= copy.dies for copy in written):
+        if not any(copy.first_use <= index <= copy.last_use for copy in written):
             yield f"layer {layer.name!r} must have a place for {layer.target.name} while it is computed"
     for storage, _ in plan.lowered.inputs.values():
         for mem in Mem:
             copy = plan.copy(storage, mem)
-            if copy is not None and copy.born != -1:
-                yield f"input {_name(copy)} must live from the beginning, not from layer {copy.born} on"
+            if copy is not None and copy.first_use != -1:
+                yield f"input {_name(copy)} must live from the beginning, not from layer {copy.first_use} on"
 
 
 def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
@@ -77,19 +77,22 @@ def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:
         if not first <= copy.addr <= copy.addr + copy.vectors <= depth:
             end = copy.addr + copy.vectors - 1
             yield f"{_name(copy)} must lie within {first}..{depth - 1}, not {copy.addr}..{end}"
-        if copy.over is not None and (copy.over.addr, copy.over.dies) != (copy.addr, copy.born):
+        if copy.over is not None and (copy.over.addr, copy.over.last_use) != (copy.addr, copy.first_use):
             yield f"{_name(copy)} must take the place of {copy.over.storage.name} when that is read for the last time"
     for one, other in combinations(copies, 2):
         if one.over is other or other.over is one:
             continue
-        if any(_overlap(a, b) for a in _lives(one) for b in _lives(other)):
+        if any(_overlap(a, b) for a in _ranges(one) for b in _ranges(other)):
             yield f"{_name(one)} and {other.storage.name} must not share words while both live"
 
 
-def _lives(copy: Copy) -> list[Life]:
+def _ranges(copy: Copy) -> list[LiveRange]:
     """Words of a memory that a copy takes, each with the layers for which it does."""
-    return [Life(copy.addr + life.low, copy.addr + life.high, life.born, life.dies) for life in copy.lives]
+    return [
+        LiveRange(copy.addr + live.low, copy.addr + live.high, live.first_use, live.last_use)
+        for live in copy.live_ranges
+    ]
 
 
-def _overlap(one: Life, other: Life) -> bool:
-    return one.low < other.high and other.low < one.high and one.meets(other)
+def _overlap(one: LiveRange, other: LiveRange) -> bool:
+    return one.low < other.high and other.low < one.high and one.overlaps(other)

@@ -118,12 +118,12 @@ def make_plan(lowered: Lowered) -> Plan:
         for mem in Mem:
             copy = plan.copy(layer.target, mem)
             if copy is not None:
-                copy.born = min(copy.born, index)
+                copy.first_use = min(copy.first_use, index)
     for storage, _ in lowered.inputs.values():
         for mem in Mem:
             copy = plan.copy(storage, mem)
             if copy is not None:
-                copy.born = -1
+                copy.first_use = -1
     return plan
 
 
@@ -134,7 +134,7 @@ def _plan_block(plan: Plan, block: Recurrent, index: int) -> None:
     if block.cell.wide_state:
         _need(plan, block.target, Mem.WIDE, index)
     if block.c is not None:
-        _need(plan, block.c, Mem.WIDE, index).born = index
+        _need(plan, block.c, Mem.WIDE, index).first_use = index
     for walk in block.initial.values():
         _need(plan, walk.storage, Mem.WIDE, index)
     names = dict.fromkeys((*block.cell.temporaries, *(f"p_{gate}" for gate in block.cell.gates)), Mem.WIDE)
@@ -156,7 +156,7 @@ def _source(plan: Plan, layer: Layer) -> Mem:
 def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = False) -> Copy:
     root = storage.root
     copy = plan.copies.setdefault((root, mem), Copy(root, mem, len(plan.lowered.layers), index))
-    copy.dies = max(copy.dies, index)
+    copy.last_use = max(copy.last_use, index)
     if not operand:
         copy.operands = None
     elif copy.operands is not None:
@@ -175,8 +175,8 @@ def stream_residual(plan: Plan) -> bool:
     if not choices:
         return False
     copy = max(choices, key=lambda c: c.storage.vectors)
-    narrow = _need(plan, copy.storage, Mem.NARROW, copy.dies)
-    narrow.born = min(narrow.born, copy.born)
+    narrow = _need(plan, copy.storage, Mem.NARROW, copy.last_use)
+    narrow.first_use = min(narrow.first_use, copy.first_use)
     for index in copy.operands or ():
         layer = plan.layer(index)
         (operand,) = (s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage)
@@ -193,7 +193,7 @@ def stream_residual(plan: Plan) -> bool:
 
 def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
     """Whether every layer that reads the copy walks all of it, position by position, as its only such operand."""
-    if not copy.operands or copy.storage.height < 2 or copy.born < 0:
+    if not copy.operands or copy.storage.height < 2 or copy.first_use < 0:
         return False
     for index in copy.operands:
         layer = plan.layer(index)
@@ -213,10 +213,10 @@ def share(plan: Plan) -> None:
             continue
         for mem in Mem:
             target = plan.copy(layer.target, mem)
-            if target is None or target.storage is not layer.target or target.born != index:
+            if target is None or target.storage is not layer.target or target.first_use != index:
                 continue
             for candidate in _replaceable(plan, index, mem):
-                if candidate.dies == index and id(candidate) not in taken:
+                if candidate.last_use == index and id(candidate) not in taken:
                     target.over = candidate
                     taken.add(id(candidate))
                     break

@@ -94,7 +94,7 @@ class RowTiling:
             for storage in self.whole:
                 copy = plan.copy(storage, mem)
                 if copy is not None:
-                    copy.born = -1
+                    copy.first_use = -1
         plan.unshared = self.layers
 
     def cost(self, plan: Plan, config: NpuConfig) -> int:

@@ -93,10 +93,11 @@ def plan_text(plan: Plan) -> Iterator[str]:
     for mem in Mem:
         copies = [copy for copy in plan.all() if copy.mem is mem]
         yield f"{mem.name.lower()} memory: {sum(copy.vectors for copy in copies)} vectors in {len(copies)} tensors"
-        for copy in sorted(copies, key=lambda copy: (copy.addr, copy.born)):
+        for copy in sorted(copies, key=lambda copy: (copy.addr, copy.first_use)):
             place = "not placed" if copy.addr < 0 else f"{copy.addr}..{copy.addr + copy.vectors - 1}"
             over = "" if copy.over is None else f", in the place of {copy.over.storage.name}"
-            yield f"  {place}: {copy.storage.name}, {copy.vectors} vectors, live {copy.born}..{copy.dies}{over}"
+            live = f"live {copy.first_use}..{copy.last_use}"
+            yield f"  {place}: {copy.storage.name}, {copy.vectors} vectors, {live}{over}"
     for index, layer in enumerate(plan.lowered.layers):
         if index in plan.sources:
             yield f"layer {index} {layer.name} reads {plan.sources[index].name.lower()}"
