@@ -109,7 +109,7 @@ def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT):
     tiling = prefix.schedule(rows)
     tiled = RowTiled(planned(lowered, tiling), config, formats, tiling)
     assert tiled.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
-    return tiled.sheet.image(tiled.emitter.builder.words()), tiling
+    return tiled.allocator.image(tiled.emitter.builder.words()), tiling
 
 
 def outputs_of(image, ports):
@@ -123,4 +123,4 @@ def image_in_one_piece(lowered, config=LARGE, formats=DEFAULT):
     """The image without row tiles."""
     emitter = Emitter(make_plan(lowered), config, formats)
     emitter.write(emitter.place, lambda: emitter.layers(0))
-    return emitter.sheet.image(emitter.builder.words())
+    return emitter.allocator.image(emitter.builder.words())

@@ -142,8 +142,10 @@ def test_other_tables_stay_as_they_are():
     compiled = choose_formats(graph, TINY, {"x": x}).chosen.compiled
     assert len(compiled.package.formats.parts["wide"]) == 2, "two tables of four are taken"
     assert compiled.package.formats.parts["wide"][-1].entries < TINY.table_depth
-    sizes = [item.doc for name, item in compile_graph(graph, TINY).items.items() if "sigmoid" in name or "tanh" in name]
-    now = [item.doc for name, item in compiled.items.items() if "sigmoid" in name or "tanh" in name]
+    sizes = [
+        item.doc for name, item in compile_graph(graph, TINY).allocations.items() if "sigmoid" in name or "tanh" in name
+    ]
+    now = [item.doc for name, item in compiled.allocations.items() if "sigmoid" in name or "tanh" in name]
     assert [doc.split()[1] for doc in now] == [doc.split()[1] for doc in sizes] == ["64", "64"]
 
 

@@ -168,6 +168,7 @@ OLD_NAMES = {
         "Meeting meeting movable reach Side Spreading strip STRIPS Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
+    "sw/concord": "allot Sheet sheet tenant tenants",
 }
 
 

@@ -88,13 +88,13 @@ def test_capacity_error_names_memory_and_tenants():
 
 
 def test_sheet_refuses_a_name_twice():
-    sheet = softmax(TINY).sheet
+    allocator = softmax(TINY).allocator
     with pytest.raises(ValueError, match="name must be new, not 'top'"):
-        sheet.wide("top", 1)
+        allocator.wide("top", 1)
 
 
 def test_unsound_program_is_refused():
-    sheet = softmax(TINY).sheet
+    allocator = softmax(TINY).allocator
     words = assemble("v_rd wide, 40\nv_wr wide, 41\nhalt\n")
     with pytest.raises(ValueError, match=r"not sound: .*before it is written"):
-        sheet.image(words)
+        allocator.image(words)

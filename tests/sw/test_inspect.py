@@ -43,10 +43,10 @@ def test_layers_with_their_formats(file):
     assert "static exponent 2" in output and " 5 bits (" in output
 
 
-def words(tenants, region):
+def words(allocations, region):
     return [
         k
-        for one in tenants
+        for one in allocations
         if one["memory"] == region.name.lower()
         for k in range(one["address"], one["address"] + one["words"])
     ]

@@ -97,10 +97,10 @@ def test_labels_decide_if_there_are_any():
 
 def test_memory_is_that_of_weights_and_narrow_vectors(measured):
     whole = choose_mantissas(measured, TINY, Budget("error", 1.5)).candidates[-1]
-    items = whole.compiled.items
-    narrow = items["tensors.narrow"].count * TINY.narrow_word.width
-    weights = sum(weight_bits(layer, items, TINY, 8) for layer in whole.compiled.lowered.layers)
-    matrix = sum(item.count for name, item in items.items() if name.startswith("weight."))
+    allocations = whole.compiled.allocations
+    narrow = allocations["tensors.narrow"].count * TINY.narrow_word.width
+    weights = sum(weight_bits(layer, allocations, TINY, 8) for layer in whole.compiled.lowered.layers)
+    matrix = sum(item.count for name, item in allocations.items() if name.startswith("weight."))
     assert weights == matrix * TINY.rows * TINY.matrix_row.width and whole.bits == weights + narrow
 
 

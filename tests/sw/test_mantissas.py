@@ -80,13 +80,14 @@ def test_results_are_those_of_rounded_weights(width):
 def test_only_the_weights_of_the_layer_change(make, name, config):
     graph = make()
     plain, narrow = (compile_graph(graph, config, Formats(mantissas=widths)) for widths in ({}, {name: 4}))
-    assert plain.image.program == narrow.image.program and plain.items == narrow.items
+    assert plain.image.program == narrow.image.program and plain.allocations == narrow.allocations
     layer = next(layer for layer in plain.lowered.layers if layer.name == name)
     mine = {
         row
         for item in layer.weights
         for row in range(
-            plain.items[item].addr * config.rows, (plain.items[item].addr + plain.items[item].count) * config.rows
+            plain.allocations[item].addr * config.rows,
+            (plain.allocations[item].addr + plain.allocations[item].count) * config.rows,
         )
     }
     changed = set()
@@ -107,9 +108,9 @@ def test_bits_of_the_weights_are_named():
     first, *_, last = analysis.layers
     assert "with mantissas of 5 bits" in render(analysis)
     assert (first.space.mantissa, last.space.mantissa) == (8, 5)
-    assert last.space.weight_bits == weight_bits(dense, compiled.items, TINY, 5)
+    assert last.space.weight_bits == weight_bits(dense, compiled.allocations, TINY, 5)
     # Two tiles of four rows, one column tile of two words: each row two mantissas and an exponent of 4 bits.
-    assert weight_bits(dense, compiled.items, TINY, 5) == 2 * 4 * 2 * (2 * 5 + 4)
+    assert weight_bits(dense, compiled.allocations, TINY, 5) == 2 * 4 * 2 * (2 * 5 + 4)
 
 
 @pytest.fixture

@@ -281,13 +281,15 @@ def layer_missing(program):
 
 
 def constants_on_top(program):
-    name, item = next((name, item) for name, item in program.sheet.items.items() if name == "weight.depthwise")
-    program.sheet.items[name] = replace(item, addr=0)
+    name, item = next(
+        (name, item) for name, item in program.allocator.allocations.items() if name == "weight.depthwise"
+    )
+    program.allocator.allocations[name] = replace(item, addr=0)
 
 
 def weights_too_far(program):
-    name, item = next((name, item) for name, item in program.sheet.items.items() if name == "weight.dense")
-    program.sheet.items[name] = replace(item, addr=ROOMY.matrix_depth)
+    name, item = next((name, item) for name, item in program.allocator.allocations.items() if name == "weight.dense")
+    program.allocator.allocations[name] = replace(item, addr=ROOMY.matrix_depth)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ class Faulty:
     """The emulator with other weights in one layer, and cycles."""
 
     def __init__(self, device, compiled, layer):
-        self.device, self.addr = device, compiled.items[layer.weights[0]].addr * TINY.rows
+        self.device, self.addr = device, compiled.allocations[layer.weights[0]].addr * TINY.rows
 
     def __getattr__(self, name):
         return getattr(self.device, name)

@@ -127,22 +127,22 @@ def _memories(image: Image) -> Table:
 
 
 def _map(image: Image) -> Table:
-    """Tenants of the memories in the order of addresses."""
-    tenants = [one for one in image.metadata["map"] if one["words"]]
-    described = ["what"] if any(one["doc"] for one in tenants) else []
+    """Allocations in the memories in the order of addresses."""
+    allocations = [one for one in image.metadata["map"] if one["words"]]
+    described = ["what"] if any(one["doc"] for one in allocations) else []
     table = _table("Memory map", ("memory", "first", "last", "name", "in layers", *described), ("first", "last"))
     order = [region.name.lower() for region in RegionId]
     layers = len(image.metadata.get("layers", ()))
-    for one in sorted(tenants, key=lambda one: (order.index(one["memory"]), one["address"])):
+    for one in sorted(allocations, key=lambda one: (order.index(one["memory"]), one["address"])):
         last = one["address"] + one["words"] - 1
         row = one["memory"], str(one["address"]), str(last), one["name"], _use(one, layers)
         table.add_row(*row, *([one["doc"]] if described else []))
     return table
 
 
-def _use(tenant: dict[str, Any], layers: int) -> str:
-    """The layers that a tenant is there for, in words."""
-    first_use, last_use = tenant.get("layers", (-1, layers))
+def _use(allocation: dict[str, Any], layers: int) -> str:
+    """The layers that an allocation is there for, in words."""
+    first_use, last_use = allocation.get("layers", (-1, layers))
     first = max(first_use, 0)
     if last_use >= layers:
         return "all" if first_use < 0 else f"{first} to the end"

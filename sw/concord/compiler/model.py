@@ -21,7 +21,7 @@ from concord.graph.ir import Floats, Graph
 from concord.image import Image
 from concord.image.feeder_scripts import few_of
 from concord.pipeline.manager import State
-from concord.program.allocator import Item
+from concord.program.allocator import Allocation
 from concord.program.flags import Raised
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
@@ -49,8 +49,8 @@ class Compiled:
         Address of the first instruction of every layer.
     plan : Plan
         Where tensors lie.
-    items : dict
-        Tenants of the memories: weights, constants, tables, tensors.
+    allocations : dict
+        Addresses in the memories by name: weights, constants, tables, tensors.
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
     row_tiling : RowTiling or None
@@ -71,7 +71,7 @@ class Compiled:
     package: Package
     starts: tuple[int, ...]
     plan: Plan
-    items: dict[str, Item]
+    allocations: dict[str, Allocation]
     inexact: tuple[Inexact, ...] = ()
     row_tiling: RowTiling | None = None
     tile_starts: tuple[tuple[int, ...], ...] = ()
@@ -160,7 +160,7 @@ def _compiled(state: State) -> Compiled:
         package=package,
         starts=tuple(program.starts),
         plan=state["plan"],
-        items=program.sheet.items,
+        allocations=program.allocator.allocations,
         inexact=state["lost"],
         row_tiling=program.row_tiling,
         tile_starts=tuple(program.tile_starts),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.image import Image
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 
@@ -26,7 +26,7 @@ class Example:
     ----------
     name, title : str
         File name without ending, and one line.
-    sheet : Sheet
+    allocator : Allocator
         Where everything lies, and the constants.
     text : str
         The program.
@@ -40,7 +40,7 @@ class Example:
 
     name: str
     title: str
-    sheet: Sheet
+    allocator: Allocator
     text: str
     reference: Callable[[Floats], Floats]
     tolerance: float
@@ -52,11 +52,11 @@ class Example:
 
     def image(self) -> Image:
         """Program and constants, ready to load."""
-        return self.sheet.image(self.words(), {"name": self.name, "title": self.title, "macs": self.macs})
+        return self.allocator.image(self.words(), {"name": self.name, "title": self.title, "macs": self.macs})
 
     def samples(self, count: int, seed: int = 0) -> Floats:
         """Random inputs, normally distributed, that are binary16 numbers."""
-        values = np.random.default_rng(seed).normal(0, 1, (count, *self.sheet.inputs[0].shape))
+        values = np.random.default_rng(seed).normal(0, 1, (count, *self.allocator.inputs[0].shape))
         return values.astype(np.float16).astype(np.float64)
 
     def error(self, results: npt.ArrayLike, x: Floats) -> float:
@@ -70,13 +70,13 @@ def chain(first: str, *rest: str) -> list[str]:
     return [first, *(f"  {line}" for line in rest)]
 
 
-def program(sheet: Sheet, size: dict[str, int], sections: list[Section]) -> str:
+def program(allocator: Allocator, size: dict[str, int], sections: list[Section]) -> str:
     """The text of a program: definitions of sizes, addresses and slots, then the sections, then ``halt``."""
-    sheet.check()
+    allocator.check()
     lines = ["# Sizes: native vectors, positions or steps."]
     lines += [f"{name} = {value}" for name, value in size.items()]
     for region, heading in _HEADINGS.items():
-        items = [item for item in sheet.items.values() if item.region is region]
+        items = [item for item in allocator.allocations.values() if item.region is region]
         if items:
             lines += ["", f"# {heading}"]
             lines += [f"{f'{item.name} = {item.addr}':<16}# {item.doc}" for item in items]

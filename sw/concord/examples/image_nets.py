@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import RegionId
@@ -23,7 +23,7 @@ def _patches(x: Floats, kernel: int, stride: int, pad: int, fill: float) -> Floa
 
 
 class _Images:
-    """The memory sheet of a layer from one image to another, and the text that all of them share."""
+    """Allocator of a layer from one image to another, and the text that all of them share."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class _Images:
         self.pad = (kernel - 1) // 2
         out_height, out_width = (-(-side // stride) for side in (height, width))
         self.output_shape = (out_height, out_width, outputs)
-        self.sheet = sheet = Sheet(config)
+        self.allocator = allocator = Allocator(config)
         self.size = {
-            "C": sheet.tiles(channels), "K": sheet.tiles(outputs), "H": height, "W": width, "HO": out_height,
+            "C": allocator.tiles(channels), "K": allocator.tiles(outputs), "H": height, "W": width, "HO": out_height,
             "WO": out_width,
         }  # fmt: skip
         if wide:
-            sheet.input("x_in", shape, "image, C vectors a position")
-            sheet.narrow("x", height * width * self.size["C"], "the same, narrow")
+            allocator.input("x_in", shape, "image, C vectors a position")
+            allocator.narrow("x", height * width * self.size["C"], "the same, narrow")
         else:
-            sheet.input("x", shape, "image, C vectors a position", RegionId.NARROW)
-        sheet.output("y", self.output_shape, "result, K vectors a position")
+            allocator.input("x", shape, "image, C vectors a position", RegionId.NARROW)
+        allocator.output("y", self.output_shape, "result, K vectors a position")
 
     def convert(self) -> tuple[str, list[str]]:
         """The section that converts the image to narrow, one position a vector group."""
@@ -62,7 +62,7 @@ class _Images:
         """Instructions that set window and padding."""
         if self.kernel == 1:
             return []
-        first = (self.sheet["x"] - self.pad * (self.shape[1] + 1) * self.size["C"]) % (1 << VECTOR_ADDR_BITS)
+        first = (self.allocator["x"] - self.pad * (self.shape[1] + 1) * self.size["C"]) % (1 << VECTOR_ADDR_BITS)
         lines = [f"first = {first}  # the tap above and left of the image: x - (W + 1)*C modulo 2**{VECTOR_ADDR_BITS}"]
         lines.append(f"set_window {self.kernel}, {self.kernel}, stride_y=W*C, stride_x=C, dil_y=1, dil_x=1")
         position = f"y0=-{self.pad}, x0=-{self.pad}, step_y={self.stride}, step_x={self.stride}"
@@ -83,8 +83,8 @@ class _Images:
         return Example(
             name=name,
             title=title,
-            sheet=self.sheet,
-            text=program(self.sheet, self.size, sections),
+            allocator=self.allocator,
+            text=program(self.allocator, self.size, sections),
             **rest,  # type: ignore[arg-type]
         )
 
@@ -101,8 +101,8 @@ def _convolution(
 ) -> Example:
     weight, bias = _weights(kernel, inputs, outputs, seed=3)
     images = _Images(config, (side, side, inputs), outputs, kernel=kernel, stride=stride)
-    images.sheet.matrix("w", weight, "weights")
-    images.sheet.constant("b", bias, "bias")
+    images.allocator.matrix("w", weight, "weights")
+    images.allocator.constant("b", bias, "bias")
 
     def reference(x: Floats) -> Floats:
         patches = _patches(x, kernel, stride, images.pad, 0.0)
@@ -136,8 +136,8 @@ def depthwise3x3(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Exa
     rng = np.random.default_rng(4)
     weight, bias = rng.normal(0, np.sqrt(2.0 / 9), (channels, 3, 3)), rng.normal(0, 0.2, channels)
     images = _Images(config, (side, side, channels), channels, kernel=3, stride=1)
-    images.sheet.depthwise("w", weight, "weights, one kernel a channel")
-    images.sheet.constant("b", bias, "bias")
+    images.allocator.depthwise("w", weight, "weights, one kernel a channel")
+    images.allocator.constant("b", bias, "bias")
 
     def reference(x: Floats) -> Floats:
         patches = _patches(x, 3, 1, 1, 0.0)
@@ -178,9 +178,11 @@ def residual(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Example
     """A residual block end: 1x1 convolution, bias, sum with the input, ReLU; written wide and narrow in one chain."""
     weight, bias = _weights(1, channels, channels, seed=5)
     images = _Images(config, (side, side, channels), channels, kernel=1, stride=1, wide=True)
-    images.sheet.matrix("w", weight, "weights")
-    images.sheet.constant("b", bias, "bias")
-    images.sheet.narrow("next", side * side * images.size["K"], "the same result, narrow, for the layer that follows")
+    images.allocator.matrix("w", weight, "weights")
+    images.allocator.constant("b", bias, "bias")
+    images.allocator.narrow(
+        "next", side * side * images.size["K"], "the same result, narrow, for the layer that follows"
+    )
 
     def reference(x: Floats) -> Floats:
         return np.asarray(np.maximum(x @ weight[:, 0, 0].T + bias + x, 0))

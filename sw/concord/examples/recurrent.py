@@ -12,7 +12,7 @@ import numpy as np
 
 from concord.examples.base import Example, Floats, chain, program
 from concord.functions.float64 import sigmoid
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 
 #: Gates in the order of the rows of the weights.
@@ -29,23 +29,23 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
         c' = f*c + i*tanh(Wxg x + Whg h + bg)       o = sigm(Wxo x + Who h + Wco*c' + bo)       h' = o*tanh(c')
     """
     cell = _Cell(config, LSTM_GATES, hidden, inputs, steps, seed)
-    sheet, size, wx, wh, bias = cell.sheet, cell.size, cell.wx, cell.wh, cell.bias
+    allocator, size, wx, wh, bias = cell.allocator, cell.size, cell.wx, cell.wh, cell.bias
     peep = {gate: cell.rng.normal(0, 0.3, hidden) for gate in "iof"}
     for gate in "iof":
-        sheet.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
-    sheet.sigmoid_tables()
-    sheet.input("x_in", (steps, inputs), "inputs, X vectors a step")
-    sheet.output("y", (steps, hidden), "h of every step")
+        allocator.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
+    allocator.sigmoid_tables()
+    allocator.input("x_in", (steps, inputs), "inputs, X vectors a step")
+    allocator.output("y", (steps, hidden), "h of every step")
     for gate in LSTM_GATES:
-        sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias (i, f: and peephole)")
-    sheet.wide("i", size["H"], "input gate")
-    sheet.wide("fc", size["H"], "f*c")
-    sheet.wide("zo", size["H"], "output gate before its peephole")
-    sheet.wide("c", size["H"], "cell state")
-    sheet.wide("tc", size["H"], "tanh(c)")
-    sheet.constant("zero", np.zeros(config.native), "initial state")
-    sheet.narrow("x", size["X"], "input of one step")
-    sheet.narrow("h", size["H"], "hidden state")
+        allocator.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias (i, f: and peephole)")
+    allocator.wide("i", size["H"], "input gate")
+    allocator.wide("fc", size["H"], "f*c")
+    allocator.wide("zo", size["H"], "output gate before its peephole")
+    allocator.wide("c", size["H"], "cell state")
+    allocator.wide("tc", size["H"], "tanh(c)")
+    allocator.constant("zero", np.zeros(config.native), "initial state")
+    allocator.narrow("x", size["X"], "input of one step")
+    allocator.narrow("h", size["H"], "hidden state")
 
     def reference(x: Floats) -> Floats:
         h, c, outputs = np.zeros((len(x), hidden)), np.zeros((len(x), hidden)), []
@@ -57,7 +57,7 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
             outputs.append(h)
         return np.stack(outputs, axis=1)
 
-    return cell.example("LSTM cell with peepholes", f"lstm{hidden}", _lstm_text(sheet, size), reference)
+    return cell.example("LSTM cell with peepholes", f"lstm{hidden}", _lstm_text(allocator, size), reference)
 
 
 class _Cell:
@@ -69,25 +69,25 @@ class _Cell:
         self.wx = {gate: self.rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in gates}
         self.wh = {gate: self.rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in gates}
         self.bias = {gate: self.rng.normal(0, 0.3, hidden) for gate in gates}
-        self.sheet = Sheet(config)
+        self.allocator = Allocator(config)
         #: Native vectors of the state and of an input, and steps.
-        self.size = {"H": self.sheet.tiles(hidden), "X": self.sheet.tiles(inputs), "T": steps}
+        self.size = {"H": self.allocator.tiles(hidden), "X": self.allocator.tiles(inputs), "T": steps}
         for gate in gates:
-            self.sheet.matrix(f"wx_{gate}", self.wx[gate], f"input weights of gate {gate}")
-            self.sheet.matrix(f"wh_{gate}", self.wh[gate], f"recurrent weights of gate {gate}")
+            self.allocator.matrix(f"wx_{gate}", self.wx[gate], f"input weights of gate {gate}")
+            self.allocator.matrix(f"wh_{gate}", self.wh[gate], f"recurrent weights of gate {gate}")
         for gate in gates:
-            self.sheet.constant(f"b_{gate}", self.bias[gate], f"bias of gate {gate}")
+            self.allocator.constant(f"b_{gate}", self.bias[gate], f"bias of gate {gate}")
 
     def example(self, kind: str, name: str, text: str, reference: Callable[[Floats], Floats]) -> Example:
         """The finished example; ``reference`` as in :class:`Example`."""
         return Example(
             name=name,
             title=f"{kind}: {self.inputs} inputs, hidden {self.hidden}, {self.steps} steps.",
-            sheet=self.sheet,
+            allocator=self.allocator,
             text=text,
             reference=reference,
             # The steps of the tables decide: two tables share the table memory.
-            tolerance=0.05 if self.sheet.config.table_depth >= 1024 else 0.15,
+            tolerance=0.05 if self.allocator.config.table_depth >= 1024 else 0.15,
             macs=self.steps * len(self.gates) * self.hidden * (self.hidden + self.inputs),
         )
 
@@ -107,7 +107,7 @@ def _peephole(gate: str) -> list[str]:
     )
 
 
-def _lstm_text(sheet: Sheet, size: dict[str, int]) -> str:
+def _lstm_text(allocator: Allocator, size: dict[str, int]) -> str:
     first = [*chain("v_rd narrow, h", "mv_mul wh_i", "vv_add p_i, row=1", "v_sigm", "v_wr wide, i, row=1")]
     others = [
         *chain(
@@ -130,11 +130,11 @@ def _lstm_text(sheet: Sheet, size: dict[str, int]) -> str:
         [*_input_part("o"), *_peephole("f"), *_input_part("g")],
     ]
     start = ["v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"]
-    return _recurrent(sheet, size, LSTM_GATES, start, first, others, ahead, result)
+    return _recurrent(allocator, size, LSTM_GATES, start, first, others, ahead, result)
 
 
 def _recurrent(
-    sheet: Sheet,
+    allocator: Allocator,
     size: dict[str, int],
     gates: str,
     start: list[str],
@@ -166,7 +166,7 @@ def _recurrent(
         "inc_addr 2, H",
     ]  # fmt: skip
     return program(
-        sheet,
+        allocator,
         size,
         [
             ("State to zero, first input to narrow.", [
@@ -189,20 +189,20 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
         n = tanh(Wxn x + bn + r*(Whn h + bhn))                            h' = n + z*(h - n)
     """
     cell = _Cell(config, GRU_GATES, hidden, inputs, steps, seed)
-    sheet, size, wx, wh, bias = cell.sheet, cell.size, cell.wx, cell.wh, cell.bias
+    allocator, size, wx, wh, bias = cell.allocator, cell.size, cell.wx, cell.wh, cell.bias
     inner = cell.rng.normal(0, 0.3, hidden)
-    sheet.constant("b_hn", inner, "bias inside the reset gate")
-    sheet.sigmoid_tables()
-    sheet.input("x_in", (steps, inputs), "inputs, X vectors a step")
-    sheet.wide("h0", size["H"], "h before the first step")
-    sheet.output("y", (steps, hidden), "h of every step, behind h0")
+    allocator.constant("b_hn", inner, "bias inside the reset gate")
+    allocator.sigmoid_tables()
+    allocator.input("x_in", (steps, inputs), "inputs, X vectors a step")
+    allocator.wide("h0", size["H"], "h before the first step")
+    allocator.output("y", (steps, hidden), "h of every step, behind h0")
     for gate in GRU_GATES:
-        sheet.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias")
+        allocator.wide(f"p_{gate}", size["H"], f"input part of gate {gate}, with bias")
     for gate in GRU_GATES:
-        sheet.wide(gate, size["H"], f"gate {gate}")
-    sheet.constant("zero", np.zeros(config.native), "initial state")
-    sheet.narrow("x", size["X"], "input of one step")
-    sheet.narrow("h", size["H"], "hidden state")
+        allocator.wide(gate, size["H"], f"gate {gate}")
+    allocator.constant("zero", np.zeros(config.native), "initial state")
+    allocator.narrow("x", size["X"], "input of one step")
+    allocator.narrow("h", size["H"], "hidden state")
 
     def reference(x: Floats) -> Floats:
         h, outputs = np.zeros((len(x), hidden)), []
@@ -213,10 +213,10 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
             outputs.append(h)
         return np.stack(outputs, axis=1)
 
-    return cell.example("GRU cell", f"gru{hidden}", _gru_text(sheet, size), reference)
+    return cell.example("GRU cell", f"gru{hidden}", _gru_text(allocator, size), reference)
 
 
-def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
+def _gru_text(allocator: Allocator, size: dict[str, int]) -> str:
     first = chain("v_rd narrow, h", "mv_mul wh_r", "vv_add p_r, row=1", "v_sigm", "v_wr wide, r, row=1")
     others = [
         *chain("v_rd narrow, h", "mv_mul wh_z", "vv_add p_z, row=1", "v_sigm", "v_wr wide, z, row=1"),
@@ -231,4 +231,4 @@ def _gru_text(sheet: Sheet, size: dict[str, int]) -> str:
     )  # fmt: skip
     ahead = [[*_input_part("r"), *result], [*_input_part("z"), *_input_part("n")]]
     start = ["v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"]
-    return _recurrent(sheet, size, GRU_GATES, start, first, others, ahead, result)
+    return _recurrent(allocator, size, GRU_GATES, start, first, others, ahead, result)

@@ -9,7 +9,7 @@ import numpy as np
 from concord.examples.base import Example, Floats, chain, program
 from concord.functions import Number, function
 from concord.functions.tables import build_table
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 
@@ -25,31 +25,31 @@ def _exp(x: Fraction) -> Number:
 def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     """Softmax over ``classes`` values: maximum, difference, exponential, sum as a product with ones, reciprocal."""
     scale = 5 if config.table_depth >= 1024 else 3
-    sheet = Sheet(config)
-    vectors = sheet.tiles(classes)
+    allocator = Allocator(config)
+    vectors = allocator.tiles(classes)
     padded = vectors * config.native
     mask = np.where(np.arange(padded) < classes, BINARY16_MAX, -BINARY16_MAX)
-    sheet.matrix("ones", np.ones((config.native, padded)), "sums all elements into every element")
-    sheet.input("x", (classes,), "inputs; elements behind the last class are not looked at")
-    sheet.output("y", (classes,), "probabilities; 0 behind the last class")
-    sheet.constant("mask", mask, f"{BINARY16_MAX} for a class, -{BINARY16_MAX} behind")
-    sheet.wide("masked", vectors, "inputs, with the least number behind the last class")
-    sheet.wide("top", 1, "maximum in every element")
-    sheet.wide("e", vectors, "exponentials of the differences to the maximum")
-    sheet.wide("norm", 1, "reciprocal of their sum in every element")
-    sheet.narrow("en", vectors, "exponentials")
+    allocator.matrix("ones", np.ones((config.native, padded)), "sums all elements into every element")
+    allocator.input("x", (classes,), "inputs; elements behind the last class are not looked at")
+    allocator.output("y", (classes,), "probabilities; 0 behind the last class")
+    allocator.constant("mask", mask, f"{BINARY16_MAX} for a class, -{BINARY16_MAX} behind")
+    allocator.wide("masked", vectors, "inputs, with the least number behind the last class")
+    allocator.wide("top", 1, "maximum in every element")
+    allocator.wide("e", vectors, "exponentials of the differences to the maximum")
+    allocator.wide("norm", 1, "reciprocal of their sum in every element")
+    allocator.narrow("en", vectors, "exponentials")
     exponentials = build_table(
         _exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp", settled=(True, False)
     )
-    sheet.table("exp", exponentials)
-    sheet.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))
+    allocator.table("exp", exponentials)
+    allocator.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))
 
     def reference(x: Floats) -> Floats:
         e = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
     text = program(
-        sheet,
+        allocator,
         {"V": vectors},
         [
             ("Maximum over the classes.", [
@@ -76,7 +76,7 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     return Example(
         name="softmax",
         title=f"Softmax over {classes} values.",
-        sheet=sheet,
+        allocator=allocator,
         text=text,
         reference=reference,
         tolerance=1.5 * 2.0**-scale,

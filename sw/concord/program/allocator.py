@@ -1,7 +1,8 @@
-"""The memory sheet of one program: which name lies where in which memory, and what the constants are.
+"""The memory map of one program: which name has which addresses in which memory, and what the constants are.
 
-Allots addresses from 0 upwards in the order of the calls. Nothing fails while allotting; :meth:`Sheet.check` says
-everything that does not fit at once, with the largest tenants of every memory that overflows.
+Addresses are given from 0 upwards in the order of the calls. Nothing fails while memory is allocated.
+:meth:`Allocator.check` then reports everything that does not fit, with the largest allocations of every memory that
+overflows.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class CapacityError(ValueError):
 
 
 @dataclass(frozen=True)
-class Item:
-    """One tenant of a memory: ``count`` words from ``addr`` on."""
+class Allocation:
+    """One allocation in a memory: ``count`` words from ``addr`` on."""
 
     name: str
     region: RegionId
@@ -64,11 +65,11 @@ class Item:
 
 
 @dataclass
-class Sheet:
-    """Tenants of the memories of ``config``, by name."""
+class Allocator:
+    """Allocates words in the memories of ``config``, by name."""
 
     config: NpuConfig
-    items: dict[str, Item] = field(default_factory=dict)
+    allocations: dict[str, Allocation] = field(default_factory=dict)
     inputs: list[Port] = field(default_factory=list)
     outputs: list[Port] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
@@ -80,64 +81,64 @@ class Sheet:
         self.tables = TableSet(self.config)
 
     def __getitem__(self, name: str) -> int:
-        """Address of a tenant."""
-        return self.items[name].addr
+        """Address of an allocation."""
+        return self.allocations[name].addr
 
     def tiles(self, elements: int) -> int:
         """Native vectors that hold ``elements``."""
         return -(-elements // self.config.native)
 
-    def allot(self, name: str, region: RegionId, count: int, doc: str = "") -> int:
+    def allocate(self, name: str, region: RegionId, count: int, doc: str = "") -> int:
         """Give ``count`` words of a memory to ``name`` and return the first address."""
-        if name in self.items:
+        if name in self.allocations:
             raise ValueError(f"name must be new, not {name!r}")
         addr = self._used.get(region, 0)
         self._used[region] = addr + count
-        self.items[name] = Item(name, region, addr, count, doc)
+        self.allocations[name] = Allocation(name, region, addr, count, doc)
         return addr
 
     def wide(self, name: str, count: int, doc: str = "") -> int:
-        """Allot wide vectors."""
-        return self.allot(name, RegionId.WIDE, count, doc)
+        """Allocate wide vectors."""
+        return self.allocate(name, RegionId.WIDE, count, doc)
 
     def narrow(self, name: str, count: int, doc: str = "") -> int:
-        """Allot narrow vectors."""
-        return self.allot(name, RegionId.NARROW, count, doc)
+        """Allocate narrow vectors."""
+        return self.allocate(name, RegionId.NARROW, count, doc)
 
     def constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
-        """Allot wide vectors that hold ``values``, padded with zeros."""
+        """Allocate wide vectors that hold ``values``, padded with zeros."""
         words = pack_vectors(values, self.config)
         addr = self.wide(name, len(words), doc)
         self._load(name, RegionId.WIDE, addr, lambda: words)
         return addr
 
     def input(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
-        """Allot vectors, wide unless told otherwise, for a tensor that is written before every run."""
+        """Allocate vectors, wide unless told otherwise, for a tensor that is written before every run."""
         return self._port(self.inputs, name, shape, doc, region)
 
     def output(self, name: str, shape: tuple[int, ...], doc: str = "", region: RegionId = RegionId.WIDE) -> int:
-        """Allot vectors, wide unless told otherwise, for a tensor that is read after every run."""
+        """Allocate vectors, wide unless told otherwise, for a tensor that is read after every run."""
         return self._port(self.outputs, name, shape, doc, region)
 
     def _port(self, ports: list[Port], name: str, shape: tuple[int, ...], doc: str, region: RegionId) -> int:
-        addr = self.allot(name, region, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
+        addr = self.allocate(name, region, math.prod(shape[:-1]) * self.tiles(shape[-1]), doc)
         ports.append(Port(name, region, addr, shape))
         return addr
 
     def matrix(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
-        """Allot a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution.
+        """Allocate a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution.
 
         ``mant`` are the bits of the mantissas, if fewer than those of the configuration.
         """
         count = matrix_words(self.config, weight.shape[0], weight.shape[-1], math.prod(weight.shape[1:-1]))
-        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        addr = self.allocate(name, RegionId.MATRIX, count, doc)
         self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
 
     def depthwise(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
-        """Allot the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
+        """Allocate the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
         count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
-        addr = self.allot(name, RegionId.MATRIX, count, doc)
+        addr = self.allocate(name, RegionId.MATRIX, count, doc)
         start = addr * self.config.rows
         self._load(name, RegionId.MATRIX, start, lambda: pack_depthwise(weight, self.config, mant=mant))
         return addr
@@ -149,14 +150,16 @@ class Sheet:
 
     def table(self, name: str, table: Table, doc: str = "") -> int:
         """Store a table and return its slot; equal tables share one."""
-        if name in self.items:
+        if name in self.allocations:
             raise ValueError(f"name must be new, not {name!r}")
         try:
             slot = self.tables.add(table)
         except ValueError as error:
             raise CapacityError(f"does not fit into {self.config.name}: {error}") from error
         self.constants.add(name)
-        self.items[name] = Item(name, RegionId.SLOTS, slot, 1, doc or f"{name}, {len(table.entries)} entries")
+        self.allocations[name] = Allocation(
+            name, RegionId.SLOTS, slot, 1, doc or f"{name}, {len(table.entries)} entries"
+        )
         return slot
 
     def sigmoid_tables(self) -> None:
@@ -166,7 +169,7 @@ class Sheet:
         self.table("tanh", standard_table("tanh", self.config, room), "hyperbolic tangent")
 
     def map(self) -> list[dict[str, Any]]:
-        """Where every tenant lies: memory, address, words (of all tile engines, in matrix memory), name, doc."""
+        """Where every allocation lies: memory, address, words (of all tile engines, in matrix memory), name, doc."""
         return [
             {
                 "memory": item.region.name.lower(),
@@ -175,11 +178,11 @@ class Sheet:
                 "name": item.name,
                 "doc": item.doc,
             }
-            for item in self.items.values()
+            for item in self.allocations.values()
         ]
 
     def image(self, words: list[int], metadata: dict[str, Any] | None = None) -> Image:
-        """The image of a program on this sheet, as :meth:`linked` makes it, after :meth:`verify`."""
+        """The image of a program on this allocator, as :meth:`linked` makes it, after :meth:`verify`."""
         made = self.linked(words, metadata)
         self.verify(made)
         return made
@@ -208,7 +211,7 @@ class Sheet:
         )
 
     def verify(self, image: Image) -> None:
-        """Prove that the program of an image on this sheet is sound.
+        """Prove that the program of an image on this allocator is sound.
 
         Raises
         ------
@@ -222,7 +225,7 @@ class Sheet:
                 (phase.pc, _spans(phase.inputs, self.inputs), _spans(phase.outputs, self.outputs))
                 for phase in image.schedule()
             ],
-            constants=[self.items[name].span for name in sorted(self.constants)],
+            constants=[self.allocations[name].span for name in sorted(self.constants)],
         )
         if problems:
             raise ValueError("the program is not sound: " + "; ".join(map(str, problems)))
@@ -243,7 +246,7 @@ class Sheet:
         short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
         if short:
             problems = [
-                f"{title} has {have} {unit}, but {need} are needed{self._tenants(region)}"
+                f"{title} has {have} {unit}, but {need} are needed{self._largest(region)}"
                 for region, (title, have, need, unit) in short.items()
             ]
             raise CapacityError(
@@ -251,11 +254,11 @@ class Sheet:
                 {region: (have, need) for region, (_, have, need, _) in short.items()},
             )
 
-    def _tenants(self, region: RegionId) -> str:
-        """The largest tenants of a memory."""
-        tenants = sorted((i for i in self.items.values() if i.region is region), key=lambda i: -i.count)
-        listed = ", ".join(f"{item.name} {item.count}" for item in tenants[:_LISTED])
-        more = f" and {len(tenants) - _LISTED} more" if len(tenants) > _LISTED else ""
+    def _largest(self, region: RegionId) -> str:
+        """The largest allocations of a memory."""
+        allocations = sorted((i for i in self.allocations.values() if i.region is region), key=lambda i: -i.count)
+        listed = ", ".join(f"{item.name} {item.count}" for item in allocations[:_LISTED])
+        more = f" and {len(allocations) - _LISTED} more" if len(allocations) > _LISTED else ""
         return f" ({listed}{more})" if listed else ""
 
 

@@ -145,7 +145,7 @@ def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vect
 
 def space(compiled: Compiled, index: int) -> Space:
     """Words of the memories that belong to a layer."""
-    layer, plan, items = compiled.lowered.layers[index], compiled.plan, compiled.items
+    layer, plan, allocations = compiled.lowered.layers[index], compiled.plan, compiled.allocations
     copies: list[Copy] = [*plan.temporaries.get(index, {}).values()]
     copies += plan.streamed[index].buffers if index in plan.streamed else ()
     if isinstance(layer, Recurrent):
@@ -159,10 +159,10 @@ def space(compiled: Compiled, index: int) -> Space:
         for mem in Mem:
             copy = plan.copy(storage, mem)
             vectors[mem] += 0 if copy is None else storage.vectors if copy.size is None else copy.size
-    words, held = (sum(items[n].count for n in names if n in items) for names in (layer.weights, constants))
+    words, held = (sum(allocations[n].count for n in names if n in allocations) for names in (layer.weights, constants))
     config = compiled.image.config
     mant = compiled.package.formats.mantissa(layer, config) if layer.weights else None
-    bits = weight_bits(layer, items, config, mant or 0)
+    bits = weight_bits(layer, allocations, config, mant or 0)
     chosen = bool(set(layer.nodes) & set(compiled.package.formats.weights))
     return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits, chosen)
 
@@ -172,6 +172,6 @@ def memories(compiled: Compiled) -> tuple[Memory, ...]:
     loaded, result = compiled.image.loaded(), []
     for region, unit in _UNITS.items():
         constants, depth = loaded[region]
-        used = max(constants, sum(item.count for item in compiled.items.values() if item.region is region))
+        used = max(constants, sum(item.count for item in compiled.allocations.values() if item.region is region))
         result.append(Memory(region.name.lower(), unit, used, constants, depth))
     return tuple(result)

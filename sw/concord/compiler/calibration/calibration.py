@@ -89,9 +89,9 @@ class Candidate:
         """Bits of memory for weights and narrow vectors."""
         compiled = self.compiled
         config, formats = compiled.image.config, compiled.package.formats
-        narrow = sum(item.count for item in compiled.items.values() if item.region is RegionId.NARROW)
+        narrow = sum(item.count for item in compiled.allocations.values() if item.region is RegionId.NARROW)
         weights = sum(
-            weight_bits(layer, compiled.items, config, formats.mantissa(layer, config))
+            weight_bits(layer, compiled.allocations, config, formats.mantissa(layer, config))
             for layer in compiled.lowered.layers
         )
         return weights + narrow * config.narrow_word.width

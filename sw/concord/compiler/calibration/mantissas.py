@@ -238,7 +238,7 @@ class _Search:
         for index, (name, layer) in enumerate(self.layers.items()):
             one = self._candidate(self.config.wgt_mant, {name: probe})
             error = max(np.linalg.norm(one.outputs[out] - whole.outputs[out]) for out in one.outputs) / scale
-            words = sum(whole.compiled.items[item].count for item in layer.weights)
+            words = sum(whole.compiled.allocations[item].count for item in layer.weights)
             for mant in range(self.config.wgt_mant - 1, MANT_MIN - 1, -1):
                 steps.append((error**2 * 4.0 ** (probe - mant) / words, index, -mant, name))
         return [(name, -negative) for _, _, negative, name in sorted(steps)]

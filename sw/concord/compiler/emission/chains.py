@@ -28,7 +28,7 @@ class Chains:
 
     def __init__(self, contents: Contents):
         self.contents = contents
-        self.plan, self.sheet, self.formats = contents.plan, contents.sheet, contents.formats
+        self.plan, self.allocator, self.formats = contents.plan, contents.allocator, contents.formats
         self.config = contents.config
         self.builder = ProgramBuilder()
         self.dropped_rows: dict[Storage, int] = {}
@@ -115,7 +115,7 @@ class Chains:
             outer=window.stride[0] * row_step,
         )
         if layer.weight is not None:
-            builder.mv_mul(self.sheet[f"weight.{layer.name}"], mode=0 if dense else 1)
+            builder.mv_mul(self.allocator[f"weight.{layer.name}"], mode=0 if dense else 1)
         elif layer.reduction is Reduction.MAX:
             builder.v_max()
         elif layer.reduction is Reduction.LANES:

@@ -12,13 +12,13 @@ from concord.compiler.ir.layers import Recurrent, Reduction
 from concord.compiler.ir.spare_lanes import filled_weight
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 
 
 @dataclass
 class Contents:
-    """Contents of the memories for a plan, on a sheet."""
+    """Contents of the memories for a plan."""
 
     plan: Plan
     config: NpuConfig
@@ -27,7 +27,7 @@ class Contents:
     _tables: dict[Curve, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.sheet = Sheet(self.config)
+        self.allocator = Allocator(self.config)
 
     def fill(self) -> None:
         """Put down weights, constants and tables of all layers."""
@@ -41,16 +41,16 @@ class Contents:
         for curve in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in curve[0])
             table = activation_table(curve, self.config, share)
-            slots[curve] = self.sheet.table(f"table.{len(slots)}.{name}", table)
+            slots[curve] = self.allocator.table(f"table.{len(slots)}.{name}", table)
         self._tables = {curve: slots[one] for curve, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
-            self.sheet.constant("zero", np.zeros(self.config.native), "initial states")
+            self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
         for layer in layers:
             if isinstance(layer, Recurrent):
                 self._cell(layer)
                 continue
             if layer.weight is not None:
-                store = self.sheet.matrix if layer.reduction is Reduction.DENSE else self.sheet.depthwise
+                store = self.allocator.matrix if layer.reduction is Reduction.DENSE else self.allocator.depthwise
                 mant = self.formats.mantissa(layer, self.config)
                 store(f"weight.{layer.name}", filled_weight(layer), mant=mant)
             for k, step in enumerate(layer.steps):
@@ -61,20 +61,20 @@ class Contents:
         """Weights and constants of a recurrent block."""
         cell, name, mant = block.cell, block.name, self.formats.mantissa(block, self.config)
         for gate in cell.gates:
-            self.sheet.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
-            self.sheet.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
+            self.allocator.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
+            self.allocator.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
         values = {f"bias_{gate}": bias for gate, bias in cell.bias.items()}
         values |= {f"inner_{gate}": bias for gate, bias in cell.inner.items()}
         values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
         values |= {f"initial_{key}": state for key, state in block.constants.items()}
         for key, value in values.items():
-            self.sheet.constant(f"constant.{name}.{key}", value)
+            self.allocator.constant(f"constant.{name}.{key}", value)
 
     def _constant(self, name: str, values: Floats) -> None:
         key = values.tobytes()
         if key not in self._constants:
             self._constants[key] = name
-            self.sheet.constant(name, values)
+            self.allocator.constant(name, values)
 
     def table(self, curve: Curve) -> int:
         """Number of the table that holds a curve."""
@@ -82,4 +82,4 @@ class Contents:
 
     def constant(self, values: Floats) -> int:
         """Address of a constant."""
-        return self.sheet[self._constants[values.tobytes()]]
+        return self.allocator[self._constants[values.tobytes()]]

@@ -14,7 +14,7 @@ from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, output_memory, share, stream_residual
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.image import Port
-from concord.program.allocator import Sheet
+from concord.program.allocator import Allocator
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
@@ -25,7 +25,7 @@ REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
 
 def all_tensors(mem: Mem) -> str:
-    """Name of the tenant that all tensors in a memory are together."""
+    """Name of the allocation that holds all tensors in a memory."""
     return f"tensors.{mem.name.lower()}"
 
 
@@ -58,17 +58,17 @@ class Emitter:
         self.chains = Chains(self.contents)
 
     @property
-    def sheet(self) -> Sheet:
+    def allocator(self) -> Allocator:
         """What lies where."""
-        return self.contents.sheet
+        return self.contents.allocator
 
     @property
     def builder(self) -> ProgramBuilder:
         """The program."""
         return self.chains.builder
 
-    def write(self, allot: Callable[[], None], program: Callable[[], None]) -> None:
-        """Put down constants, ``allot`` places to tensors and emit the ``program``.
+    def write(self, allocate: Callable[[], None], program: Callable[[], None]) -> None:
+        """Store constants, call ``allocate`` for tensors and ``program`` for the instructions.
 
         Raises
         ------
@@ -76,8 +76,8 @@ class Emitter:
             If constants and tensors do not fit.
         """
         self.contents.fill()
-        allot()
-        self.sheet.check()  # what lies beyond the end cannot even be addressed
+        allocate()
+        self.allocator.check()  # what lies beyond the end cannot even be addressed
         self.ports()
         program()
 
@@ -98,14 +98,14 @@ class Emitter:
 
     def place(self) -> None:
         """Place all tensors; what does not fit in wide memory is widened in chunks as far as that is possible."""
-        plan, used = self.plan, {mem: self.sheet.used(REGIONS[mem]) for mem in Mem}
+        plan, used = self.plan, {mem: self.allocator.used(REGIONS[mem]) for mem in Mem}
         while True:
             share(plan)
             ends = {mem: place_copies((copy for copy in plan.all() if copy.mem is mem), used[mem]) for mem in Mem}
             if ends[Mem.WIDE] <= self.config.wide_depth or not stream_residual(plan):
                 break
         for mem in Mem:
-            self.sheet.allot(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
+            self.allocator.allocate(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
 
     def ports(self) -> None:
         """Note where inputs and outputs lie."""
@@ -114,9 +114,9 @@ class Emitter:
             copy = self.plan.copy(storage, Mem.WIDE) or self.plan.copy(storage, Mem.NARROW)
             if copy is not None:
                 shape = (storage.vectors, self.config.native)
-                self.sheet.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
+                self.allocator.inputs.append(Port(name, REGIONS[copy.mem], copy.addr, shape))
         for name in lowered.graph.outputs:
             (storage,) = lowered.storages.of(lowered.views[name])
             mem = output_memory(lowered, name)
             addr = self.plan.addr(storage, mem, 0)
-            self.sheet.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))
+            self.allocator.outputs.append(Port(name, REGIONS[mem], addr, (storage.vectors, self.config.native)))

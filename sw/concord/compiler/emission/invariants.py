@@ -21,7 +21,9 @@ def program_problems(program: Emitter) -> Iterator[str]:
         RegionId.SLOTS: config.table_slots,
     }
     for region, depth in depths.items():
-        spans = [(one.addr, one.count, one.name) for one in program.sheet.items.values() if one.region is region]
+        spans = [
+            (one.addr, one.count, one.name) for one in program.allocator.allocations.values() if one.region is region
+        ]
         yield from _spans(spans, region.name.lower())
         if program.starts:  # before, what does not fit is still to be told
             yield from (f"{name} must lie within the {depth} words of {region.name.lower()} memory"

@@ -21,8 +21,8 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
     dict
         ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``
         and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
-        address and layer; ``map``, tenants of memories: constants as in :meth:`concord.program.allocator.Sheet.map`,
-        and tensors with the layers they live for.
+        address and layer; ``map``, allocations: constants as in :meth:`concord.program.allocator.Allocator.map`, and
+        tensors with their live ranges.
     """
     lowered = emitter.plan.lowered
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
@@ -40,7 +40,7 @@ def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: S
     starts = {pc: index for addresses in (*emitter.tile_starts, emitter.starts) for index, pc in enumerate(addresses)}
     found["program"] = [[pc, index] for pc, index in sorted(starts.items())]
     together = {all_tensors(mem) for mem in REGIONS}
-    constants = [tenant for tenant in emitter.sheet.map() if tenant["name"] not in together]
+    constants = [allocation for allocation in emitter.allocator.map() if allocation["name"] not in together]
     found["map"] = [*constants, *_tensors(emitter)]
     return found
 
@@ -50,7 +50,7 @@ def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:
     entry = {"name": layer.name, "nodes": " ".join(layer.nodes)}
     if layer.weights:
         mant = emitter.formats.mantissa(layer, emitter.config)
-        bits = weight_bits(layer, emitter.sheet.items, emitter.config, mant)
+        bits = weight_bits(layer, emitter.allocator.allocations, emitter.config, mant)
         chosen = ", rounded for samples" if set(layer.nodes) & set(emitter.formats.weights) else ""
         entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB){chosen}"
     return entry | {"output": "dynamic exponent" if exponent is None else f"static exponent {exponent}"}

@@ -49,7 +49,7 @@ class RowTiled:
     def __init__(self, plan: Plan, config: NpuConfig, formats: Formats, tiling: RowTiling):
         self.plan, self.config, self.tiling = plan, config, tiling
         self.emitter = Emitter(plan, config, formats, tiling)
-        self.chains, self.sheet, self.starts = self.emitter.chains, self.emitter.sheet, self.emitter.starts
+        self.chains, self.allocator, self.starts = self.emitter.chains, self.emitter.allocator, self.emitter.starts
 
     def fits(self, room: Mapping[Mem, int], tries: int = ORDERS) -> tuple[bool, int]:
         """Write the program if tensors find a place in ``room`` words of the memories.
@@ -65,15 +65,15 @@ class RowTiled:
             count += min(tried, tries)
             if tried > tries:
                 return False, count
-        self.emitter.write(self._allot, self._program)
+        self.emitter.write(self._allocate, self._program)
         return len(self.chains.builder) <= self.config.program_depth, count
 
-    def _allot(self) -> None:
+    def _allocate(self) -> None:
         """Put what has been placed behind the constants."""
         for mem in Mem:
             copies = [copy for copy in self.plan.all() if copy.mem is mem]
             size = max((copy.addr + copy.vectors for copy in copies), default=0)
-            first = self.sheet.allot(all_tensors(mem), REGIONS[mem], size, "tensors")
+            first = self.allocator.allocate(all_tensors(mem), REGIONS[mem], size, "tensors")
             for copy in copies:
                 copy.addr += first
 
@@ -92,14 +92,14 @@ class RowTiled:
         source = self.tiling.source
         (name,) = (name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source)
         size = row_vectors(source)
-        sheet = self.sheet
+        allocator = self.allocator
         for tile, pc in enumerate(entries):
             rows = self.tiling.tiles[tile][source]
-            (port,) = (port for port in sheet.inputs if port.name == name)
+            (port,) = (port for port in allocator.inputs if port.name == name)
             own = Part(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
-            others = [] if tile else [port for port in sheet.inputs if port.name != name]
-            outputs = sheet.outputs if tile + 1 == len(entries) else []
-            sheet.phases.append(Phase(pc, (own, *whole(others, self.config)), whole(outputs, self.config)))
+            others = [] if tile else [port for port in allocator.inputs if port.name != name]
+            outputs = allocator.outputs if tile + 1 == len(entries) else []
+            allocator.phases.append(Phase(pc, (own, *whole(others, self.config)), whole(outputs, self.config)))
 
     # Instructions ----------------------------------------------------------------------------------
 
@@ -209,10 +209,10 @@ def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
     probe = Contents(make_plan(lowered), config, formats)
     probe.fill()
     try:
-        probe.sheet.check()
+        probe.allocator.check()
     except CapacityError as error:
         raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
-    room = {mem: depth - probe.sheet.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
+    room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
     possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
     choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, room)]
     left = _ALL_ORDERS

@@ -66,7 +66,7 @@ class Block:
         walk = self.block.source
         start = walk.start + ((self.block.steps - 1) * walk.step if self.block.backward else 0)
         self.builder.v_rd(int(Mem.NARROW), self.chains.plan.addr(walk.storage, Mem.NARROW, start), reg=X_REG)
-        self.builder.mv_mul(self.chains.sheet[f"weight.{self.block.name}.w_{gate}"])
+        self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.w_{gate}"])
         self._constant(Op.VV_ADD, f"bias_{gate}")
         self.write(f"p_{gate}")
 
@@ -77,7 +77,7 @@ class Block:
             self.builder.v_rd(int(Mem.NARROW), self.temporaries[source].addr)
         else:
             self.builder.v_rd(int(Mem.NARROW), self._state(Mem.NARROW, self.position), reg=STATE_REG)
-        self.builder.mv_mul(self.chains.sheet[f"weight.{self.block.name}.r_{gate}"])
+        self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.r_{gate}"])
         return self
 
     def read(self, name: str) -> Block:
@@ -132,7 +132,7 @@ class Block:
         return self
 
     def _constant(self, op: Op, name: str) -> None:
-        self.builder.emit(op, addr=self.chains.sheet[f"constant.{self.block.name}.{name}"], row=1)
+        self.builder.emit(op, addr=self.chains.allocator[f"constant.{self.block.name}.{name}"], row=1)
 
     def _wide(self, name: str) -> int:
         if name == "c":
@@ -145,7 +145,7 @@ class Block:
 
     def _initial_states(self) -> None:
         """States before the first step: given, constant or zero."""
-        plan, sheet, block = self.chains.plan, self.chains.sheet, self.block
+        plan, allocator, block = self.chains.plan, self.chains.allocator, self.block
         self._shape(block.tiles)
         for key, storage, vector in (("h", block.target, self.position * block.tiles), ("c", block.c, 0)):
             if storage is None:
@@ -154,9 +154,9 @@ class Block:
                 walk = block.initial[key]
                 self.builder.v_rd(int(Mem.WIDE), plan.addr(walk.storage, Mem.WIDE, walk.start), row=1)
             elif key in block.constants:
-                self.builder.v_rd(int(Mem.WIDE), sheet[f"constant.{block.name}.initial_{key}"], row=1)
+                self.builder.v_rd(int(Mem.WIDE), allocator[f"constant.{block.name}.initial_{key}"], row=1)
             else:
-                self.builder.v_rd(int(Mem.WIDE), sheet["zero"])
+                self.builder.v_rd(int(Mem.WIDE), allocator["zero"])
             for mem in (Mem.WIDE, Mem.NARROW):
                 if plan.copy(storage, mem) is not None:
                     self.builder.v_wr(int(mem), plan.addr(storage, mem, vector), row=1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concord.compiler.ir.layers import AnyLayer
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
-from concord.program.allocator import CapacityError, Item
+from concord.program.allocator import Allocation, CapacityError
 from concord.spec.config import NpuConfig
 
 #: Bits of a KiB.
@@ -16,9 +16,9 @@ KIB = 8192
 _MANY, _FAR_TOO_MANY = 1 << 20, 8
 
 
-def weight_bits(layer: AnyLayer, items: Mapping[str, Item], config: NpuConfig, mant: int) -> int:
+def weight_bits(layer: AnyLayer, allocations: Mapping[str, Allocation], config: NpuConfig, mant: int) -> int:
     """Bits of the weights of a layer in words of a matrix memory for mantissas of ``mant`` bits, padding included."""
-    words = sum(items[name].count for name in layer.weights)
+    words = sum(allocations[name].count for name in layer.weights)
     return words * config.rows * (config.lanes * mant + config.wgt_exp_width)
 
 

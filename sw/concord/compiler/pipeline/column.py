@@ -54,7 +54,7 @@ def _data_section(plan: Plan, config: NpuConfig, formats: Formats) -> Emitter:
 
 def _allocated(plan: Plan, program: Emitter) -> tuple[Plan, Emitter]:
     program.place()
-    program.sheet.check()  # what lies beyond the end cannot even be addressed
+    program.allocator.check()  # what lies beyond the end cannot even be addressed
     return plan, program
 
 
@@ -86,11 +86,11 @@ def _lost(
 
 
 def _linked(program: Emitter, graph: Graph, grids: dict[str, Grid], lost: tuple[Inexact, ...]) -> Image:
-    return program.sheet.linked(program.builder.words(), inventory(graph, program, grids, lost))
+    return program.allocator.linked(program.builder.words(), inventory(graph, program, grids, lost))
 
 
 def _verified(program: Emitter, image: Image) -> None:
-    program.sheet.verify(image)
+    program.allocator.verify(image)
 
 
 def _fed(lowered: Lowered, arrangement: Arrangement, image: Image) -> Image:

@@ -105,7 +105,7 @@ def plan_text(plan: Plan) -> Iterator[str]:
 
 def program_text(emitter: Emitter) -> Iterator[str]:
     """What is loaded, and the instructions with the layers that they belong to."""
-    for item in emitter.sheet.items.values():
+    for item in emitter.allocator.allocations.values():
         yield f"{item.region.name.lower()} {item.addr}..{item.addr + item.count - 1}: {item.name}"
     layers = emitter.plan.lowered.layers
     starts = {
@@ -139,8 +139,8 @@ def _lowered_problems(lowered: Lowered, state: State) -> Iterator[str]:
 def _plan_problems(plan: Plan, state: State) -> Iterator[str]:
     """The plan, with the constants in front of the tensors as soon as the data section is written."""
     program: Emitter | None = state.get("program")
-    items = program.sheet.items.values() if program is not None and program.plan is plan else ()
-    constants = (item for item in items if item.region is RegionId.WIDE and item.name != all_tensors(Mem.WIDE))
+    allocations = program.allocator.allocations.values() if program is not None and program.plan is plan else ()
+    constants = (item for item in allocations if item.region is RegionId.WIDE and item.name != all_tensors(Mem.WIDE))
     return memory.problems(plan, state["config"], sum(item.count for item in constants))
 
 
