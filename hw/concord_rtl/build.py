@@ -19,7 +19,7 @@ from concord_rtl.flow import area as areas
 from concord_rtl.flow import report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import reachable
-from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.plan import (
     Plan,
     baud_option,
@@ -62,12 +62,12 @@ def verilog(preset_name: str, build: Path) -> None:
 
     config = preset(preset_name)
     output = build / preset_name / "npu.v"
-    stage = Stage([output], digest(source_key(), config.to_dict()))
-    if not stage.fresh:
-        stage.clear()
+    step = FlowStep([output], digest(source_key(), config.to_dict()))
+    if not step.fresh:
+        step.clear()
         with CONSOLE.status("generating Verilog"):
             output.write_text(back.convert(NpuTop(config), name="npu", emit_src=False))
-        stage.keep()
+        step.keep()
     click.echo(output)
 
 

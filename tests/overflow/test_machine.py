@@ -8,7 +8,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 from concord.overflow import analyse_machine
-from concord.overflow.machine import Stage
+from concord.overflow.machine import SumStage
 from overflow_reference import counted
 
 WIDER = ROOMY.replace(lanes=4, engines=2, narrow_depth=1024, wide_depth=1024)
@@ -50,13 +50,13 @@ def together(analysis):
     return {
         stage: np.sum([np.pad(s.counts, (0, 256 - len(s.counts))) for x in analysis.layers for s in x.stages
                        if s.name == stage.value], axis=0)
-        for stage in Stage
+        for stage in SumStage
     }  # fmt: skip
 
 
 def same(analysis, want):
     got = together(analysis)
-    return {stage for stage in Stage if np.array_equal(got[stage], want[stage].counts[:256])}
+    return {stage for stage in SumStage if np.array_equal(got[stage], want[stage].counts[:256])}
 
 
 #: All networks on one configuration, some of them on others.
@@ -73,7 +73,7 @@ def test_every_value_is_counted(net, config):
     package = compile_graph(graph, config).package
     inputs = samples(graph)
     analysis = analyse_machine(package, inputs)
-    assert same(analysis, counted(package, inputs)) == set(Stage)
+    assert same(analysis, counted(package, inputs)) == set(SumStage)
     for layer in analysis.layers:
         for stage in layer.stages:
             assert stage.observed <= stage.bound <= config.acc_bits
@@ -88,7 +88,7 @@ def test_static_exponents_and_biased_inputs():
     package = compile_graph(graph, ROOMY, Formats(exponents=exponents)).package
     inputs = {name: np.abs(values) for name, values in samples(graph, size=20.0).items()}
     analysis = analyse_machine(package, inputs)
-    assert same(analysis, counted(package, inputs)) == set(Stage)
+    assert same(analysis, counted(package, inputs)) == set(SumStage)
     assert all(stage.observed <= stage.bound for layer in analysis.layers for stage in layer.stages)
 
 
@@ -101,8 +101,8 @@ def test_sums_beyond_float64_are_exact():
     inputs["x"][1] = [32768.0] * 8 + [2.0**-15, 0, 0, 0]
     analysis = analyse_machine(package, inputs)
     want = counted(package, inputs)
-    assert want[Stage.OUTPUT].bits == 55 and want[Stage.SUM].bits == 56
-    assert same(analysis, want) == set(Stage)
+    assert want[SumStage.OUTPUT].bits == 55 and want[SumStage.SUM].bits == 56
+    assert same(analysis, want) == set(SumStage)
     assert all(stage.observed <= stage.bound for layer in analysis.layers for stage in layer.stages)
 
 
@@ -111,7 +111,7 @@ def test_wide_weights_are_multiplied_out():
     graph = perceptron(7, 5, 2)
     package = compile_graph(graph, config).package
     inputs = samples(graph)
-    assert same(analyse_machine(package, inputs), counted(package, inputs)) == set(Stage)
+    assert same(analyse_machine(package, inputs), counted(package, inputs)) == set(SumStage)
 
 
 def test_another_order_is_noticed():
@@ -120,7 +120,7 @@ def test_another_order_is_noticed():
     inputs = samples(graph)
     analysis = analyse_machine(package, inputs)
     backward = counted(package, inputs, order=lambda steps: steps[::-1])
-    assert same(analysis, backward) == set(Stage) - {Stage.SUM}
+    assert same(analysis, backward) == set(SumStage) - {SumStage.SUM}
     shorter = counted(package, inputs, order=lambda steps: steps[:-1])
     assert not same(analysis, shorter)
 
@@ -144,7 +144,7 @@ def test_lanes_without_a_sample_are_not_counted(count):
     graph = perceptron(5, 4)
     package = compile_graph(graph, ROOMY).package
     inputs = samples(graph, count)
-    assert same(analyse_machine(package, inputs), counted(package, inputs)) == set(Stage)
+    assert same(analyse_machine(package, inputs), counted(package, inputs)) == set(SumStage)
 
 
 def test_samples_that_fill_no_run_are_left_out():
@@ -152,7 +152,7 @@ def test_samples_that_fill_no_run_are_left_out():
     package = compile_graph(graph, ROOMY, batch=4).package
     inputs = samples(graph, 11)
     analysis = analyse_machine(package, inputs)
-    assert analysis.samples == 8 and same(analysis, counted(package, {"x": inputs["x"][:8]})) == set(Stage)
+    assert analysis.samples == 8 and same(analysis, counted(package, {"x": inputs["x"][:8]})) == set(SumStage)
     with pytest.raises(ValueError, match="inputs must have at least the 4 samples of a run, not 3"):
         analyse_machine(package, samples(graph, 3))
 

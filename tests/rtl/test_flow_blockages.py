@@ -12,7 +12,7 @@ from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.plan import Plan
-from concord_rtl.gates.simulate import Stage, netlist_of
+from concord_rtl.gates.simulate import NetlistStage, netlist_of
 from concord_rtl.netlists.lowering import Lowering
 from flow_design import Echo, random_store
 
@@ -103,6 +103,6 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
     assert all(blockages.PREFIX in bound[site] for site in sites)
     assert len(bound) > len(sites)
     # LUTs without connections are no matter to the simulation of the netlist.
-    netlist = netlist_of(flow, Stage.ROUTED)
+    netlist = netlist_of(flow, NetlistStage.ROUTED)
     models = flow.family.gates
     Lowering(netlist, models.rules, models.passing, models.constants(netlist), "clk25_0__io")

@@ -7,7 +7,7 @@ from rich.console import Console
 from concord_boards import board_named
 from concord_rtl.flow import bitstream
 from concord_rtl.flow.bitstream import Goal
-from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tail
 
 
@@ -42,17 +42,17 @@ def test_tail_of_a_file_that_is_not_there(tmp_path):
 
 def test_stage_is_fresh_only_with_the_same_key_and_all_files(tmp_path):
     outputs = [tmp_path / "x" / "a", tmp_path / "x" / "b"]
-    stage = Stage(outputs, digest(1, {"k": 2}))
-    assert not stage.fresh
-    stage.clear()
+    step = FlowStep(outputs, digest(1, {"k": 2}))
+    assert not step.fresh
+    step.clear()
     for path in outputs:
         path.write_text("")
-    assert not stage.fresh
-    stage.keep()
-    assert Stage(outputs, digest(1, {"k": 2})).fresh
-    assert not Stage(outputs, digest(1, {"k": 3})).fresh
+    assert not step.fresh
+    step.keep()
+    assert FlowStep(outputs, digest(1, {"k": 2})).fresh
+    assert not FlowStep(outputs, digest(1, {"k": 3})).fresh
     outputs[1].unlink()
-    assert not stage.fresh
+    assert not step.fresh
 
 
 def test_digest_tells_parts_apart(tmp_path):

@@ -13,7 +13,7 @@ from concord_rtl.families import ICE40
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.bram import BlockRams, Store
-from concord_rtl.gates.simulate import Stage, contents_text, fill, library_of, models_of, netlist_of, steps
+from concord_rtl.gates.simulate import NetlistStage, contents_text, fill, library_of, models_of, netlist_of, steps
 from concord_rtl.netlists.circuit import Circuit, Clock
 from concord_rtl.netlists.netlist import Netlist, NetlistError, text_of
 from gate_design import WIDTH, Mixer, MixerModel, words
@@ -55,12 +55,12 @@ def replies(netlist, flow, data=DATA):
     return found
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(NetlistStage))
 def test_a_netlist_does_what_the_model_does(flow, stage):
     assert replies(netlist_of(flow, stage), flow) == MixerModel(*INIT).replies(DATA)
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(NetlistStage))
 def test_a_changed_bit_of_a_table_is_noticed(flow, stage):
     rng, good = random.Random(2), netlist_of(flow, stage)
     name = {"LUT4": "INIT", "TRELLIS_COMB": "INITVAL", "SB_LUT4": "LUT_INIT", "ICESTORM_LC": "LUT_INIT"}
@@ -95,7 +95,7 @@ def _noticed(flow, good, count, change):
     return noticed
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(NetlistStage))
 def test_a_changed_connection_is_noticed(flow, stage):
     rng, good = random.Random(3), netlist_of(flow, stage)
     data = {"DI", "D", "I0"}
@@ -113,14 +113,14 @@ def _at(cell, ports):
     return [bit for port in ports for bit in cell.pins.get(port, [])]
 
 
-@pytest.mark.parametrize("stage", list(Stage))
+@pytest.mark.parametrize("stage", list(NetlistStage))
 def test_contents_are_replaced_and_one_wrong_bit_is_noticed(flow, stage):
     """As a bitstream is filled: found by what the design was synthesised with."""
     family = flow.family
 
     def filled(init):
         netlist = netlist_of(flow, stage)
-        text = flow.placed.read_text() if stage is Stage.ROUTED else contents_text(netlist, family)
+        text = flow.placed.read_text() if stage is NetlistStage.ROUTED else contents_text(netlist, family)
         rams = BlockRams(family.geometry, text)
         layout = rams.locate([Store("ram", WIDTH, INIT[0])])
         # On iCE40 synthesis removes the bits of this memory that nobody reads; block RAM of ECP5 is instantiated.
@@ -144,13 +144,13 @@ def test_block_rams_that_are_not_those_of_the_netlist_are_refused(flow):
     digit = "1" if text[at] == "0" else "0"
     flow.placed.write_text(text[:at] + digit + text[at + 1 :])
     with pytest.raises(NetlistError, match="build the bitstream again"):
-        netlist_of(flow, Stage.ROUTED)
+        netlist_of(flow, NetlistStage.ROUTED)
     flow.placed.write_text(text)
-    netlist_of(flow, Stage.ROUTED)
+    netlist_of(flow, NetlistStage.ROUTED)
 
 
 def test_what_is_not_simulated_is_refused(flow):
-    good = netlist_of(flow, Stage.SYNTHESIS)
+    good = netlist_of(flow, NetlistStage.SYNTHESIS)
     ram = {"ecp5": "DP16KD", "ice40": "SB_RAM40_4K"}[flow.board.family]
     for change, message in [
         (lambda cell: cell.parameters.update(WHATEVER="1"), "parameter WHATEVER is not simulated"),
@@ -172,7 +172,7 @@ def test_what_is_not_simulated_is_refused(flow):
 def test_a_missing_netlist_is_told(tmp_path):
     empty = Flow(board_named("ulx3s-25f"), tmp_path, Console(quiet=True))
     with pytest.raises(NetlistError, match="build the bitstream first"):
-        netlist_of(empty, Stage.ROUTED)
+        netlist_of(empty, NetlistStage.ROUTED)
     (tmp_path / "npu.json").write_text('{"modules": {"a": {}, "b": {}}}')
     with pytest.raises(NetlistError, match="must have a module npu, not only a, b"):
         Netlist.load(tmp_path / "npu.json", "npu")

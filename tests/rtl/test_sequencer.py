@@ -90,10 +90,10 @@ def compare(got, want):
         assert got.matrix == want.matrix & 0xFF
     units = [{"mul": 0, "add": 0, "act": 0}, {"mul": 0, "add": 0, "act": 0}]
     for step in want.steps:
-        number, station = int(step.stage.name[-1]), step.stage.name[:-1].lower()
-        units[number][station] = {Op.VV_MUL: 1, Op.V_RELU: 1, Op.V_TBL: 2, **ADD}[step.op]
+        number, stage = int(step.stage.name[-1]), step.stage.name[:-1].lower()
+        units[number][stage] = {Op.VV_MUL: 1, Op.V_RELU: 1, Op.V_TBL: 2, **ADD}[step.op]
         if step.operand is not None:
-            address(got[f"{station}{number}"], step.operand)
+            address(got[f"{stage}{number}"], step.operand)
         if step.table is not None:
             assert got[f"unit{number}"].slot == step.table
     for number, unit in enumerate(units):

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from bench import put, simulate
 from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
-from concord.spec.isa import Mem, MvMode, Op, Stage
+from concord.spec.isa import Mem, MvMode, Op, PipelineStage
 from concord.spec.presets import TINY
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import request_layout
@@ -98,7 +98,11 @@ def random_chain(rng):
     if reduce is not None:
         window = Window(*(rng.randint(1, 3) for _ in range(2)), rng.randint(-9, 9), rng.randint(-9, 9), 2, 1)
         pad = Pad(-1, -2, rng.randint(1, 2), 1, rng.choice([0, 3]), rng.randint(1, 4))
-    stages = [stage for stage in (Stage.MUL0, Stage.ADD0, Stage.MUL1, Stage.ADD1) if rng.random() < 0.5]
+    stages = [
+        stage
+        for stage in (PipelineStage.MUL0, PipelineStage.ADD0, PipelineStage.MUL1, PipelineStage.ADD1)
+        if rng.random() < 0.5
+    ]
     steps = [MfuStep(Op.VV_MUL if "MUL" in stage.name else Op.VV_ADD, stage, address()) for stage in stages]
     mems = rng.sample(list(Mem), rng.randint(1, 2))
     return Chain(

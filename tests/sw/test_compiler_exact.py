@@ -166,8 +166,8 @@ def test_channels_are_scaled_by_a_tensor():
 def test_limits(bounds):
     rng = np.random.default_rng(14)
     nodes = [conv(rng, 4, 6, (1, 1), y="a"), Node("Clip", "clip", ("a",), ("y",), {"min": bounds[0], "max": bounds[1]})]
-    stations = 1 + np.isfinite(bounds).sum() - (bounds[0] == 0)  # sums, maxima and minima, two per chain
-    assert len(check(graph_of(nodes, x=(1, 4, 3, 3)), rng).lowered.layers) == -(-stations // 2)
+    stages = 1 + np.isfinite(bounds).sum() - (bounds[0] == 0)  # sums, maxima and minima, two per chain
+    assert len(check(graph_of(nodes, x=(1, 4, 3, 3)), rng).lowered.layers) == -(-stages // 2)
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -175,7 +175,7 @@ def operand_too_early(lowered):
         (too_tall, "layer 'first' must write a as a whole, (4, 4, 1), not (5, 4, 1)"),
         (elsewhere, "layer 'first' must have all of its elements in a"),
         (outside_parent, "a part of parent must lie within its 1 vectors, not reach vector 15"),
-        (too_many_steps, "layer 'first' must not need more stations than the multifunction units have"),
+        (too_many_steps, "layer 'first' must not need more stages than the multifunction units have"),
         (lost_output, "output 'y' must be computed"),
         (reads_beyond, "layer 'depthwise' must read b within the 16 vectors of a"),
         (operand_too_early, "layer 'first' reads b in g before it is written"),

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from concord_rtl.families import family_named
 from concord_rtl.families.family import Blockages
-from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.clocking import NET
 from concord_rtl.flow.report import MHZ, score
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tool_version
@@ -126,13 +126,13 @@ class Flow:
         """The netlist of the best seed after place and route."""
         return self.file("routed.json")
 
-    def _routed_stage(self) -> Stage:
-        return Stage([self.routed, self.placed], digest(self.file("json"), self.blocked_rows, self.router))
+    def _routed_step(self) -> FlowStep:
+        return FlowStep([self.routed, self.placed], digest(self.file("json"), self.blocked_rows, self.router))
 
     @property
     def is_routed(self) -> bool:
         """Whether the netlist as it is now was placed and routed."""
-        return self._routed_stage().fresh
+        return self._routed_step().fresh
 
     @property
     def bitstream(self) -> Path:
@@ -142,17 +142,17 @@ class Flow:
     def generate(self, make: Callable[[], Any], key: str) -> None:
         """Write RTLIL and pin constraints of the design that ``make`` returns; ``key`` is a hash of its origin."""
         names = ["il", self.family.constraints.suffix]
-        stage = Stage([self.file(name) for name in names], digest(key, self.board.name))
-        if stage.fresh:
+        step = FlowStep([self.file(name) for name in names], digest(key, self.board.name))
+        if step.fresh:
             return
-        stage.clear()
+        step.clear()
         self.console.print("        generating the design")
         with self.console.status("generating the design"):
             plan = self.board.platform().prepare(make(), NAME, emit_src=False)
         for name in names:
             text = plan.files[f"{NAME}.{name}"]
             self.file(name).write_bytes(text if isinstance(text, bytes) else text.encode())
-        stage.keep()
+        step.keep()
 
     def synthesize(self, options: str = "") -> None:
         """Make the netlist, and ``synthesis.json`` with the cells in it."""
@@ -162,13 +162,13 @@ class Flow:
         script = (
             f"read_rtlil {NAME}.il; {PREPARE}; {command}; tee -q -o {stat.name} stat -json; write_json {netlist.name}"
         )
-        stage = Stage([netlist, stat], digest(self.file("il"), PREPARE, command, tool_version("yosys")))
-        if stage.fresh:
+        step = FlowStep([netlist, stat], digest(self.file("il"), PREPARE, command, tool_version("yosys")))
+        if step.fresh:
             return
-        stage.clear()
+        step.clear()
         log = self.folder / "synthesis.log"
         run_jobs(self.console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], self.folder, log)])
-        stage.keep()
+        step.keep()
 
     def place(
         self, seeds: list[int], goal: Goal, jobs: int = 1, every: bool = False, minutes: float | None = None
@@ -191,16 +191,16 @@ class Flow:
         while waiting:
             now, waiting = waiting[:jobs], waiting[jobs:]
             aims = {seed: min(aim, limits.get(seed, aim)) for seed in now}
-            stages, late, found = self._place_some(aims, goal.tunable, jobs, until if reports else float("inf"))
+            steps, late, found = self._place_some(aims, goal.tunable, jobs, until if reports else float("inf"))
             limits |= found
-            for seed, stage in stages.items():
-                reports[seed] = json.loads(stage.outputs[1].read_text()) | {"aim_hz": aims[seed]}
+            for seed, step in steps.items():
+                reports[seed] = json.loads(step.outputs[1].read_text()) | {"aim_hz": aims[seed]}
                 if best is None or score(reports[seed]) > score(reports[best]):
                     best = seed
-                    self.placed.write_bytes(stage.outputs[0].read_bytes())
-                    routed = self._routed_stage()
+                    self.placed.write_bytes(step.outputs[0].read_bytes())
+                    routed = self._routed_step()
                     routed.clear()
-                    self.routed.write_bytes(stage.outputs[2].read_bytes())
+                    self.routed.write_bytes(step.outputs[2].read_bytes())
                     routed.keep()
                 self._say(reports, seed, best)
             if reports and (time.monotonic() >= until or (not every and self._is_enough(reports, goal))):
@@ -209,7 +209,7 @@ class Flow:
             now = [seed for seed in now if seed not in found]
             lower = min(aims.values()) - (STEP_HZ if late > LATE else SMALL_STEP_HZ)
             worth = lower >= goal.aim_hz / 2 if best is None else lower > score(reports[best]) * MHZ
-            if goal.tunable and now and not stages and worth:
+            if goal.tunable and now and not steps and worth:
                 aim = lower
                 waiting = now + waiting
                 self.console.print(f"        the target is out of reach; next {aim / MHZ:g} MHz")
@@ -240,17 +240,17 @@ class Flow:
         if self._to_place == self.file("json"):
             return
         origin = self.file("json"), self.blocked_rows, self.router, tool_version(self.family.place_and_route)
-        stage = Stage([self._to_place], digest(*origin))
-        if stage.fresh:
+        step = FlowStep([self._to_place], digest(*origin))
+        if step.fresh:
             return
-        stage.clear()
+        step.clear()
         design = json.loads(self.file("json").read_text())
         module = design["modules"][NAME]
         if self.blocked_rows:
             module["cells"] |= self._blockages.cells(self._blocked_sites)
         module["settings"] = {f"router2/{name}": value for name, value in self.router}
         self._to_place.write_text(json.dumps(design))
-        stage.keep()
+        step.keep()
 
     def _worth_another_try(
         self, limits: dict[int, float], reports: dict[int, dict[str, Any]], best: int | None
@@ -273,20 +273,20 @@ class Flow:
 
     def _place_some(
         self, aims: dict[int, float], tunable: bool, jobs: int, until: float
-    ) -> tuple[dict[int, Stage], int, dict[int, float]]:
+    ) -> tuple[dict[int, FlowStep], int, dict[int, float]]:
         """Place and route with some seeds at a time, as far as that has not been done.
 
         Returns the results, the connections that miss the target at the most where there is none, and the greatest
         targets of the seeds whose placements are too slow for theirs.
         """
-        waiting: list[tuple[int, Stage, Job, Path]] = []
-        stages: dict[int, Stage] = {}
+        waiting: list[tuple[int, FlowStep, Job, Path]] = []
+        steps: dict[int, FlowStep] = {}
         late = 0
         limits: dict[int, float] = {}
         for seed, hz in aims.items():
-            stage, job = self._seed(seed, hz, tunable, until)
+            step, job = self._seed(seed, hz, tunable, until)
             endless = self.folder / f"seed{seed}-{hz / MHZ:g}.endless"
-            if endless.exists() and endless.read_text().startswith(stage.key):
+            if endless.exists() and endless.read_text().startswith(step.key):
                 _, was_late, was_limit = endless.read_text().split()
                 if float(was_limit):
                     limits[seed] = float(was_limit)
@@ -294,14 +294,14 @@ class Flow:
                     late = max(late, int(was_late))
                 self.console.print(f"        {job.label}: was given up")
                 continue
-            stages[seed] = stage
-            if not stage.fresh:
-                stage.clear()
-                waiting.append((seed, stage, job, endless))
+            steps[seed] = step
+            if not step.fresh:
+                step.clear()
+                waiting.append((seed, step, job, endless))
         run_jobs(self.console, [job for _, _, job, _ in waiting], jobs)
-        for seed, stage, job, endless in waiting:
+        for seed, step, job, endless in waiting:
             if job.gave_up:
-                del stages[seed]
+                del steps[seed]
                 if time.monotonic() < until:
                     _, missed = late_connections(job.status()) or (0, 0)
                     limit = reachable_hz(job.log) if tunable else None
@@ -309,16 +309,16 @@ class Flow:
                         limits[seed] = limit
                     else:
                         late, limit = max(late, missed), None
-                    endless.write_text(f"{stage.key} {missed} {limit or 0:g}")
+                    endless.write_text(f"{step.key} {missed} {limit or 0:g}")
                 continue
-            found = json.loads(stage.outputs[1].read_text())
+            found = json.loads(step.outputs[1].read_text())
             if self.blocked_rows:
                 found["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
-            stage.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
-            stage.keep()
-        return stages, late, limits
+            step.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
+            step.keep()
+        return steps, late, limits
 
-    def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[Stage, Job]:
+    def _seed(self, seed: int, hz: float, tunable: bool, until: float) -> tuple[FlowStep, Job]:
         pins, placed = self.family.constraints, self.family.placed
         outputs = [self.folder / f"seed{seed}.{part}" for part in (placed.suffix, "json", "routed.json")]
         log = self.folder / f"seed{seed}.log"
@@ -336,7 +336,7 @@ class Flow:
             return is_endless(line) or time.monotonic() >= until or (limit is not None and limit < hz)
 
         label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
-        return Stage(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
+        return FlowStep(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
 
     def _constraints(self, hz: float, seed: int) -> Path:
         """Pins, and the target of the clock instead of the one that follows from the PLL in the netlist."""

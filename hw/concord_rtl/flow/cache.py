@@ -23,13 +23,13 @@ def sources(*modules: Any) -> list[Path]:
     return sorted(path for module in modules for path in Path(module.__file__).parent.rglob("*.py"))
 
 
-class Stage:
+class FlowStep:
     """Files built from something: knows whether they are still good.
 
     Parameters
     ----------
     outputs : iterable of Path
-        Files the stage makes, the first one with the key beside it.
+        Files the step makes, the first one with the key beside it.
     key : str
         Hash of everything the files depend on.
     """

@@ -16,7 +16,7 @@ from rich.console import Console
 from concord_boards import Board
 from concord_rtl.families import family_named
 from concord_rtl.flow.bitstream import PREPARE
-from concord_rtl.flow.cache import Stage, digest
+from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.report import MHZ, score
 from concord_rtl.flow.tools import Job, run_jobs, tool_version
 
@@ -85,22 +85,22 @@ def clock_of_unit(unit: wiring.Component, board: Board, seeds: Sequence[int], fo
     design, netlist = folder / "unit.il", folder / "unit.json"
     design.write_text(rtlil.convert(OnPins(unit), platform=family.target, name="unit", emit_src=False))
     script = f"read_rtlil {design.name}; {PREPARE}; {family.synthesis} -top unit; write_json {netlist.name}"
-    stage, log = Stage([netlist], digest(design, script, tool_version("yosys"))), folder / "synthesis.log"
-    if not stage.fresh:
-        stage.clear()
+    step, log = FlowStep([netlist], digest(design, script, tool_version("yosys"))), folder / "synthesis.log"
+    if not step.fresh:
+        step.clear()
         run_jobs(console, [Job("synthesis", "yosys", ["-q", "-l", log.name, "-p", script], folder, log)])
-        stage.keep()
+        step.keep()
     reached = []
     for seed in seeds:
         report, log = folder / f"seed{seed}.json", folder / f"seed{seed}.log"
         # Pins are where the placer wants them.
         target = ["--freq", f"{AIM_HZ / MHZ:g}", "--seed", str(seed), "--timing-allow-fail"]
         args = [*board.place, *family.without_pins, *target, "--json", netlist.name]
-        stage = Stage([report], digest(netlist, args, tool_version(family.place_and_route)))
-        if not stage.fresh:
-            stage.clear()
+        step = FlowStep([report], digest(netlist, args, tool_version(family.place_and_route)))
+        if not step.fresh:
+            step.clear()
             args += ["--report", report.name, "--quiet", "--log", log.name]
             run_jobs(console, [Job(f"place and route, seed {seed}", family.place_and_route, args, folder, log)])
-            stage.keep()
+            step.keep()
         reached.append(score(json.loads(report.read_text())))
     return max(reached)

@@ -17,7 +17,7 @@ from concord_rtl.flow.plan import (
     image_option,
     preset_option,
 )
-from concord_rtl.gates.simulate import Stage, contents_text, fill, library_of, netlist_of
+from concord_rtl.gates.simulate import NetlistStage, contents_text, fill, library_of, netlist_of
 from concord_rtl.netlists.netlist import NetlistError
 
 #: Seed of place and route where there is no placed design yet.
@@ -31,8 +31,8 @@ SEED = 1
 @build_option
 @click.option(
     "--stage",
-    type=click.Choice([stage.value for stage in Stage]),
-    default=Stage.SYNTHESIS.value,
+    type=click.Choice([stage.value for stage in NetlistStage]),
+    default=NetlistStage.SYNTHESIS.value,
     show_default=True,
     help="The netlist after this step.",
 )
@@ -56,11 +56,11 @@ def gates(
     plan.choose(clock_mhz, baud)
     plan.synthesize()
     flow, board = plan.flow, plan.board
-    if stage == Stage.ROUTED and not flow.is_routed:
+    if stage == NetlistStage.ROUTED and not flow.is_routed:
         flow.place([SEED], Goal(plan.hz, plan.hz))
     try:
-        netlist = netlist_of(flow, Stage(stage))
-        text = flow.placed.read_text() if stage == Stage.ROUTED else contents_text(netlist, flow.family)
+        netlist = netlist_of(flow, NetlistStage(stage))
+        text = flow.placed.read_text() if stage == NetlistStage.ROUTED else contents_text(netlist, flow.family)
         filled = plan.fill(text)
         if filled.lost:
             raise NetlistError(

@@ -24,7 +24,7 @@ MOST_RATIO = 6
 CLEAR = 0.3
 
 
-class Stage(StrEnum):
+class NetlistStage(StrEnum):
     """After which step of the flow."""
 
     SYNTHESIS = "synthesis"
@@ -38,14 +38,14 @@ def models_of(family: Family) -> GateModels:
     return family.gates
 
 
-def netlist_of(flow: Flow, stage: Stage) -> Netlist:
+def netlist_of(flow: Flow, stage: NetlistStage) -> Netlist:
     """The netlist after a step of the flow, with the contents it was built with."""
     models_of(flow.family)
-    path = flow.file("json") if stage is Stage.SYNTHESIS else flow.routed
+    path = flow.file("json") if stage is NetlistStage.SYNTHESIS else flow.routed
     if not path.exists():
         raise NetlistError(f"{path} must be there: build the bitstream first")
     netlist = Netlist.load(path, NAME)
-    if stage is Stage.ROUTED:
+    if stage is NetlistStage.ROUTED:
         _check_contents(netlist, flow)
     return netlist
 

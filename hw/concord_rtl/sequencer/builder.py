@@ -10,13 +10,13 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Op, Stage
+from concord.spec.isa import Op, PipelineStage
 from concord_rtl.control import Act, AddOp
 from concord_rtl.pipe.layouts import Reduction, chain_layout
 from concord_rtl.sequencer.decode import decoded_layout, view
 from concord_rtl.shapes import stream_of
 
-#: Operation of the add station that an instruction stands for.
+#: Operation of the add stage that an instruction stands for.
 ADD_OPS = {
     Op.VV_ADD: AddOp.ADD,
     Op.VV_SUB: AddOp.SUB,
@@ -106,7 +106,7 @@ class ChainBuilder(wiring.Component):
         open_, stage = Signal(), Signal.like(word.stage)
         last = self._view(Op.V_WR)["last"]
         taken = Mux(self._view(Op.V_WR)["mem"], chain.to_wide, chain.to_narrow)
-        follows = open_ & ((word.stage > stage) | (word.write & (stage == Stage.WRITE) & ~taken))
+        follows = open_ & ((word.stage > stage) | (word.write & (stage == PipelineStage.WRITE) & ~taken))
         with m.If(word.is_chain):
             m.d.comb += self.misplaced.eq(Mux(word.read, open_, ~follows) | (word.product & chain.wide_source))
         with m.Else():
@@ -193,11 +193,11 @@ class ChainBuilder(wiring.Component):
             with m.If(self._view(op)["unit"] == number):
                 m.d.sync += [unit[name].eq(value) for name, value in values.items()]
 
-    def _operand(self, m, chain, op, station, value, register):
-        self._unit(m, chain, op, **{station: value})
+    def _operand(self, m, chain, op, stage, value, register):
+        self._unit(m, chain, op, **{stage: value})
         for number in range(2):
             with m.If(self._view(op)["unit"] == number):
-                self._address(m, f"{station}{number}", op, register)
+                self._address(m, f"{stage}{number}", op, register)
 
     def _destination(self, m, chain, register):
         for mem, name in ((isa.Mem.WIDE, "wide"), (isa.Mem.NARROW, "narrow")):

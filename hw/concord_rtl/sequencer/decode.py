@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
-from concord.spec.isa import Op, Stage, Trap
+from concord.spec.isa import Op, PipelineStage, Trap
 from concord_rtl.arith.helpers import register
 from concord_rtl.shapes import shape_of
 
@@ -36,7 +36,7 @@ def decoded_layout() -> data.StructLayout:
     """A word, its address and what follows from it alone.
 
     ``trap``: why the word is illegal wherever it stands, or ``NONE``. ``is_chain``: it belongs to a chain. ``stage``:
-    station it occupies, with the ``unit`` bit taken into account; meaningless for control instructions. ``reg``:
+    stage it occupies, with the ``unit`` bit taken into account; meaningless for control instructions. ``reg``:
     address register it names. One bit for each of :data:`GROUPS`.
     """
     return data.StructLayout(
@@ -45,7 +45,7 @@ def decoded_layout() -> data.StructLayout:
             "word": isa.WORD_BITS,
             "trap": range(max(Trap) + 1),
             "is_chain": 1,
-            "stage": range(max(Stage) + 1),
+            "stage": range(max(PipelineStage) + 1),
             "reg": isa.ADDR_REG_BITS,
             **dict.fromkeys(GROUPS, 1),
         }
@@ -105,7 +105,7 @@ class Decoder(wiring.Component):
         with m.Switch(opcode):
             for form in isa.INSTRUCTIONS:
                 with m.Case(form.op):
-                    self._station(m, form, view(form.op, word))
+                    self._stage(m, form, view(form.op, word))
         return m
 
     def _all_faults(self, m):
@@ -143,7 +143,7 @@ class Decoder(wiring.Component):
         reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)
         return reserved, Cat(bad).any()
 
-    def _station(self, m, form: isa.Instruction, fields) -> None:
+    def _stage(self, m, form: isa.Instruction, fields) -> None:
         """What the builder needs to know of this form."""
         if form.is_chain:
             m.d.comb += [self.o.is_chain.eq(1), self.o.stage.eq(form.stages[0])]

@@ -20,7 +20,7 @@ from concord_rtl.serial.address_book import AddressBook, book_port
 from concord_rtl.serial.dot_product import DotProduct
 from concord_rtl.serial.element import ElementUnit, Take
 from concord_rtl.serial.loops import VectorLoops
-from concord_rtl.serial.stations import Stations
+from concord_rtl.serial.mfu_stages import MfuStages
 from concord_rtl.serial.taps import TapLoops
 from concord_rtl.serial.vector_end import VectorEnd
 from concord_rtl.shapes import shape_of
@@ -60,7 +60,7 @@ class _Parts:
         m.submodules.taps = self.taps = TapLoops(config)
         m.submodules.dot = self.dot = dot
         m.submodules.unit = self.unit = unit
-        m.submodules.stations = self.stations = Stations(config)
+        m.submodules.stations = self.stations = MfuStages(config)
         m.submodules.end = self.end = VectorEnd(config)
         self.count = Signal(range(16))
         self.element = Signal(range(config.native))
@@ -86,7 +86,7 @@ class SerialPipe(wiring.Component):
     """Everything between chain descriptors and memories: one element after the other, from read to write.
 
     For each element of each vector the taps are walked, at one tile step per cycle in products; then follow the
-    stations of the multifunction units, the same unit serving as both. When all elements of a vector are known they
+    stages of the multifunction units, the same unit serving as both. When all elements of a vector are known they
     are converted and written. There is nothing to wait for, as nothing overlaps.
 
     Parameters
@@ -268,13 +268,13 @@ class SerialPipe(wiring.Component):
         parts.note(m, {flag: getattr(unit, flag.name.lower()) for flag in Flag if flag is not Flag.SATURATED})
 
     def _operate(self, m, parts):
-        unit, station = parts.unit, parts.stations
+        unit, stage = parts.unit, parts.stations
         with m.State("STATION"):
             m.d.comb += [
-                parts.port.eq(station.port),
-                unit.take.eq(station.take),
-                unit.add.eq(station.add),
-                unit.slot.eq(station.slot),
+                parts.port.eq(stage.port),
+                unit.take.eq(stage.take),
+                unit.add.eq(stage.add),
+                unit.slot.eq(stage.slot),
                 self.wide.read.en.eq(1),
                 self.wide.read.addr.eq(parts.book.addr),
             ]
@@ -284,12 +284,12 @@ class SerialPipe(wiring.Component):
                 unit.second.eq(parts.count != 1),
                 parts.dot.term_valid.eq((parts.count == 1) | (parts.count == OPERAND)),
             ]
-            with m.If(~station.wanted | (parts.count == OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
-                with m.If(station.wanted):
+            with m.If(~stage.wanted | (parts.count == OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
+                with m.If(stage.wanted):
                     self._take(m, parts)
-                m.d.sync += station.number.eq(station.number + 1)
+                m.d.sync += stage.number.eq(stage.number + 1)
                 parts.go(m, "STATION")
-                with m.If(station.last):
+                with m.If(stage.last):
                     parts.go(m, "STORE")
 
     def _finish(self, m, parts):

@@ -12,7 +12,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.overflow.histogram import check_width
 from concord.overflow.intervals import Bounds
-from concord.overflow.machine import ON_GRID, Observed, Stage, Watcher
+from concord.overflow.machine import ON_GRID, Observed, SumStage, Watcher
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.program.flags import layer_of
 from concord.utils.parallel import Engine, parts
@@ -80,8 +80,8 @@ def analyse_machine(
     layers = []
     for layer, observed in counts.items():
         facts = []
-        for stage in Stage:
-            checked = "output" if stage is Stage.OUTPUT else "intermediate" if stage in ON_GRID else ""
+        for stage in SumStage:
+            checked = "output" if stage is SumStage.OUTPUT else "intermediate" if stage in ON_GRID else ""
             facts.append(StageFacts.of(stage.value, observed[stage], bounds[layer].bits(stage), checked))
         layers.append(LayerOverflow(layer, "", tuple(facts)))
     if not layers:
@@ -126,7 +126,9 @@ def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | No
 def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:
     """Bits that hold every term and every sum of a layer, for all inputs within ranges, by layer."""
     found = Bounds(package.image, _port_ranges(package, ranges)).found
-    return {layer: max(one.bits(stage) for stage in ON_GRID) for layer, one in found.items() if one.bits(Stage.OUTPUT)}
+    return {
+        layer: max(one.bits(stage) for stage in ON_GRID) for layer, one in found.items() if one.bits(SumStage.OUTPUT)
+    }
 
 
 def _range(name: str, values: npt.ArrayLike, given: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:

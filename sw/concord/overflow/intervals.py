@@ -20,7 +20,7 @@ from concord.emulator.plan import Access
 from concord.emulator.product import Weights, fetch
 from concord.golden import binary16
 from concord.image import Image
-from concord.overflow.machine import Stage
+from concord.overflow.machine import SumStage
 from concord.program import Chain, trace
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
@@ -51,15 +51,15 @@ class Extremes:
     """
 
     def __init__(self) -> None:
-        self.low: dict[Stage, int] = {}
-        self.high: dict[Stage, int] = {}
+        self.low: dict[SumStage, int] = {}
+        self.high: dict[SumStage, int] = {}
 
-    def reach(self, stage: Stage, low: float, high: float) -> None:
+    def reach(self, stage: SumStage, low: float, high: float) -> None:
         """Take in whole numbers."""
         self.low[stage] = min(self.low.get(stage, int(low)), int(low))
         self.high[stage] = max(self.high.get(stage, int(high)), int(high))
 
-    def bits(self, stage: Stage) -> int:
+    def bits(self, stage: SumStage) -> int:
         """Width that holds everything; 0 if there is nothing."""
         if stage not in self.low:
             return 0
@@ -251,22 +251,22 @@ class Bounds:
         sides = []
         for step, (w, scale) in enumerate(zip(mant, power, strict=True)):
             nodes = _times(w, m[0][step], m[1][step])
-            extremes.reach(Stage.PRODUCT, nodes[0].min(), nodes[1].max())
+            extremes.reach(SumStage.PRODUCT, nodes[0].min(), nodes[1].max())
             if self.config.serial and len(w) > 1:
                 nodes = nodes[0].cumsum(axis=0)[1:], nodes[1].cumsum(axis=0)[1:]
-                extremes.reach(Stage.LANE_SUM, nodes[0].min(), nodes[1].max())
+                extremes.reach(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
             while len(nodes[0]) > 1 and not self.config.serial:
                 nodes = nodes[0][0::2] + nodes[0][1::2], nodes[1][0::2] + nodes[1][1::2]
-                extremes.reach(Stage.LANE_SUM, nodes[0].min(), nodes[1].max())
+                extremes.reach(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
             terms = _times(w * scale, x[0][step], x[1][step])
             term = terms[0].sum(axis=0), terms[1].sum(axis=0)
             norm += np.maximum(np.abs(terms[0]), np.abs(terms[1])).sum(axis=0)
             low, high = low + term[0], high + term[1]
-            sides += [(Stage.TERM, *term), (Stage.SUM, low, high)]
+            sides += [(SumStage.TERM, *term), (SumStage.SUM, low, high)]
         inexact = norm * unit >= 2.0**_EXACT_BITS
         room = np.where(inexact, norm * _ROOM, 0.0)
         low, high = np.where(inexact, -room, low), np.where(inexact, room, high)
-        for stage, least, most in [*sides, (Stage.OUTPUT, low, high)]:
+        for stage, least, most in [*sides, (SumStage.OUTPUT, low, high)]:
             least, most = np.where(inexact, -room, least), np.where(inexact, room, most)
             extremes.reach(stage, np.floor(least.min() * unit), np.ceil(most.max() * unit))
         return low.transpose(2, 0, 1), high.transpose(2, 0, 1)

@@ -28,7 +28,7 @@ from concord.spec.config import NpuConfig
 _CHUNK = 1 << 17
 
 
-class Stage(Enum):
+class SumStage(Enum):
     """Where in a tile engine a value is."""
 
     PRODUCT = "product"  # of two mantissas
@@ -39,21 +39,21 @@ class Stage(Enum):
 
 
 #: Stages on the grid of the accumulator, whose width they decide.
-ON_GRID = (Stage.TERM, Stage.SUM, Stage.OUTPUT)
+ON_GRID = (SumStage.TERM, SumStage.SUM, SumStage.OUTPUT)
 
 
 @dataclass
 class Observed:
     """Histograms by stage."""
 
-    stages: dict[Stage, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in Stage})
+    stages: dict[SumStage, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in SumStage})
 
     def add(self, other: Observed) -> None:
         """Count the values of another one, too."""
         for stage, histogram in self.stages.items():
             histogram.add(other.stages[stage])
 
-    def __getitem__(self, stage: Stage) -> Histogram:
+    def __getitem__(self, stage: SumStage) -> Histogram:
         return self.stages[stage]
 
 
@@ -117,7 +117,7 @@ class Watcher:
         for name, observed in self._found.items():
             whole.setdefault(name, Observed()).add(observed)
         for (name, _, _), pairs in self._pairs.items():
-            whole[name][Stage.PRODUCT].add(pairs.counts())
+            whole[name][SumStage.PRODUCT].add(pairs.counts())
         return whole
 
     def _product(self, name: str, product: Product, lanes: Lanes, count: int, counter: _Counter) -> None:
@@ -188,7 +188,7 @@ class _Counter:
         self.layer: str | None = None
         self._scratch = Scratch()
         self._whole = Observed()
-        kinds = {stage: (np.float64, config.acc_frac) if stage in ON_GRID else (raw, 0) for stage in Stage}
+        kinds = {stage: (np.float64, config.acc_frac) if stage in ON_GRID else (raw, 0) for stage in SumStage}
         self._tallies = {stage: Tally(kind, frac, self._scratch) for stage, (kind, frac) in kinds.items()}
 
     def taken(self) -> Observed:
@@ -219,14 +219,14 @@ class _Counter:
         for step in range(len(w_mant)):
             dots = self._lanes(self._products(w_mant[step], x[step]))
             sums = self._add(sums, dots, w_powers[step][..., None] * powers[step // per_block], whole)
-        self._count(Stage.OUTPUT, sums)
+        self._count(SumStage.OUTPUT, sums)
 
     def _products(self, w: Any, x: Any) -> Any:
         """Products ``[L, rows, N, columns]`` of mantissas."""
         products = self._scratch.take("products", (*w.shape, x.shape[-1]), self.raw)
         np.multiply(w[..., None], x, out=products)
         if self.products:
-            self._count(Stage.PRODUCT, products)
+            self._count(SumStage.PRODUCT, products)
         return products
 
     def _lanes(self, products: Any) -> Any:
@@ -244,7 +244,7 @@ class _Counter:
                 out = nodes[first : first + len(level) // 2]
                 np.add(level[0::2], level[1::2], out=out)
                 level, first = out, first + len(out)
-        self._count(Stage.LANE_SUM, nodes)
+        self._count(SumStage.LANE_SUM, nodes)
         return nodes[-1]
 
     def _add(self, sums: Any, dots: Any, powers: Any, whole: bool) -> Any:
@@ -257,11 +257,11 @@ class _Counter:
             terms = self._scratch.take("terms", sums.shape, np.float64)
             np.multiply(dots, powers, out=terms)
             np.add(sums, terms, out=sums)
-        self._count(Stage.TERM, terms)
-        self._count(Stage.SUM, sums)
+        self._count(SumStage.TERM, terms)
+        self._count(SumStage.SUM, sums)
         return sums
 
-    def _count(self, stage: Stage, values: Any) -> None:
+    def _count(self, stage: SumStage, values: Any) -> None:
         if values.dtype == object:
             self._whole[stage].count(values)
         else:

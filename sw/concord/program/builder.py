@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import Instruction, Mem, MvMode, Op, Stage
+from concord.spec.isa import Instruction, Mem, MvMode, Op, PipelineStage
 
 #: Fields of chain instructions that are only given by name.
 NAMED_ONLY = frozenset({"last", "unit", "mode", "reg", "row", "inner", "outer"})
@@ -42,7 +42,7 @@ class ProgramBuilder:
 
     def __init__(self) -> None:
         self._words: list[int] = []
-        self.stage: Stage | None = None  #: of the latest instruction of an open chain
+        self.stage: PipelineStage | None = None  #: of the latest instruction of an open chain
         self._source: int | None = None
         self._written: set[int] = set()
 
@@ -87,7 +87,7 @@ class ProgramBuilder:
             self._place(form, values)
         self._words.append(isa.encode(op, **values))
         if op is Op.V_RD:
-            self.stage, self._source, self._written = Stage.READ, values["mem"], set()
+            self.stage, self._source, self._written = PipelineStage.READ, values["mem"], set()
         return len(self._words) - 1
 
     def raw(self, word: int) -> int:
@@ -104,7 +104,7 @@ class ProgramBuilder:
         return list(self._words)
 
     def _place(self, form: Instruction, values: dict[str, int]) -> None:
-        """Choose the unit of a chain instruction and move on to its station."""
+        """Choose the unit of a chain instruction and move on to its stage."""
         if self.stage is None:
             raise ValueError(f"{form.mnemonic} must stand in a chain, behind a v_rd")
         if form.op is Op.MV_MUL and self._source != Mem.NARROW:
@@ -113,13 +113,13 @@ class ProgramBuilder:
             if values["mem"] in self._written:
                 raise ValueError(f"a chain must write {Mem(values['mem']).name.lower()} at most once")
             self._written.add(values["mem"])
-            self.stage = Stage.WRITE
+            self.stage = PipelineStage.WRITE
             return
         chosen = form.stages if values.get("unit") is None else (form.stages[_one_bit(values["unit"])],)
         stage = next((stage for stage in chosen if stage > self.stage), None)
         if stage is None:
             raise ValueError(
-                f"{form.mnemonic} must stand before {self.stage.name} in the chain: its stations are "
+                f"{form.mnemonic} must stand before {self.stage.name} in the chain: its stages are "
                 f"{', '.join(s.name for s in chosen)}"
             )
         self.stage = stage
@@ -130,7 +130,7 @@ class ProgramBuilder:
         """End the open chain, if there is one: its latest word gets ``last``."""
         if self.stage is None:
             return
-        if self.stage is not Stage.WRITE:
+        if self.stage is not PipelineStage.WRITE:
             raise ValueError(f"a chain must end with v_wr, not with {what}")
         form, values = isa.decode(self._words[-1])
         self._words[-1] = isa.encode(form.op, **(values | {"last": 1}))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, Stage
+from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -74,7 +74,7 @@ class MfuStep:
     """One operation of a multifunction unit: with an operand address, a table slot, or neither."""
 
     op: Op
-    stage: Stage
+    stage: PipelineStage
     operand: Address | None = None
     table: int | None = None
 

@@ -27,9 +27,9 @@ _PIPE = 44
 #: A place for a product is free so long before the launch of the vector that had it.
 _FREED = 3
 
-#: In a serial configuration: of a word; of an element, beside what follows; of its sum, its read, a station that it
-#: needs, its conversion to narrow; stations that there are, a cycle each; of a vector.
-_WORD, _ELEMENT, _SUM, _TAKEN, _STATION, _NARROW, _STATIONS, _VECTOR = 3, 5, 13, 9, 13, 6, 6, 15
+#: In a serial configuration: of a word; of an element, beside what follows; of its sum, its read, a stage that it
+#: needs, its conversion to narrow; stages that there are, a cycle each; of a vector.
+_WORD, _ELEMENT, _SUM, _TAKEN, _STAGE, _NARROW, _STAGES, _VECTOR = 3, 5, 13, 9, 13, 6, 6, 15
 
 
 def cycles(words: Sequence[int], config: NpuConfig, pc: int = 0) -> int:
@@ -49,7 +49,7 @@ def cycles(words: Sequence[int], config: NpuConfig, pc: int = 0) -> int:
 
 
 class _Pipe:
-    """Times at which vectors pass the stations of the pipe, all chains in order."""
+    """Times at which vectors pass the stages of the pipe, all chains in order."""
 
     def __init__(self, found: Trace, config: NpuConfig):
         self.trace, self.config = found, config
@@ -118,8 +118,6 @@ def _serial(found: Trace, config: NpuConfig) -> int:
         else:
             source = (inside * _TAKEN + outside) * (config.native if chain.reduce is Op.V_REDMAX else 1)
         written = _NARROW if any(d.mem is Mem.NARROW for d in chain.destinations) else 1
-        stations = _STATION * len(chain.steps) + _STATIONS - len(chain.steps)
-        total += (
-            1 + config.native * (source + chain.vectors * (_ELEMENT + stations + written)) + chain.vectors * _VECTOR
-        )
+        stages = _STAGE * len(chain.steps) + _STAGES - len(chain.steps)
+        total += 1 + config.native * (source + chain.vectors * (_ELEMENT + stages + written)) + chain.vectors * _VECTOR
     return total + _END

@@ -15,7 +15,7 @@ from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Des
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, Stage, Trap
+from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Sequencer:
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
         self.loops: list[list[int]] = []
-        self.collected: list[tuple[Instruction, dict[str, Any], Stage]] = []
+        self.collected: list[tuple[Instruction, dict[str, Any], PipelineStage]] = []
         self._decoded: dict[int, tuple[Instruction, dict[str, Any]]] = {}
 
     def step(self) -> bool:
@@ -150,7 +150,7 @@ class _Sequencer:
             self.chains.append(self._dispatch())
             self.collected = []
 
-    def _misplaced(self, op: Op, stage: Stage, values: dict[str, Any]) -> str:
+    def _misplaced(self, op: Op, stage: PipelineStage, values: dict[str, Any]) -> str:
         """Why a chain instruction cannot stand here, or nothing."""
         name = op.name.lower()
         if op is not Op.V_WR and values["last"]:
@@ -163,15 +163,15 @@ class _Sequencer:
             same = any(f.op is op and v["mem"] == values["mem"] for f, v, _ in self.collected)
             return "a chain must write each memory at most once" if same else ""
         if stage <= self.collected[-1][2]:
-            return f"{name} must occupy a station behind {self.collected[-1][2].name}, not {stage.name}"
+            return f"{name} must occupy a stage behind {self.collected[-1][2].name}, not {stage.name}"
         if op is Op.MV_MUL and self.collected[0][1]["mem"] != Mem.NARROW:
             return "mv_mul must have a narrow source"
         return ""
 
     def _dispatch(self) -> Chain:
         _, first, _ = self.collected[0]
-        middle = [item for item in self.collected if item[2] not in (Stage.READ, Stage.WRITE)]
-        head = middle[0] if middle and middle[0][2] is Stage.REDUCE else None
+        middle = [item for item in self.collected if item[2] not in (PipelineStage.READ, PipelineStage.WRITE)]
+        head = middle[0] if middle and middle[0][2] is PipelineStage.REDUCE else None
         reduce, product = (head[0].op, head[1]) if head else (None, {})
         dense = reduce is Op.MV_MUL and product["mode"] == MvMode.DENSE
         shape, quant = self.state[Op.SET_SHAPE], self.state[Op.SET_QUANT]
@@ -187,16 +187,18 @@ class _Sequencer:
             reduce=reduce,
             mode=MvMode(product.get("mode", MvMode.DENSE)),
             matrix=(product["matrix"] + self.aregs[product["reg"]]) & MATRIX_MASK if "matrix" in product else 0,
-            steps=tuple(self._step(form.op, values, stage) for form, values, stage in middle if stage > Stage.REDUCE),
+            steps=tuple(
+                self._step(form.op, values, stage) for form, values, stage in middle if stage > PipelineStage.REDUCE
+            ),
             destinations=tuple(
                 Destination(Mem(values["mem"]), self._address(values))
                 for _, values, stage in self.collected
-                if stage is Stage.WRITE
+                if stage is PipelineStage.WRITE
             ),
             quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
         )
 
-    def _step(self, op: Op, values: dict[str, Any], stage: Stage) -> MfuStep:
+    def _step(self, op: Op, values: dict[str, Any], stage: PipelineStage) -> MfuStep:
         operand = self._address(values) if "addr" in values else None
         return MfuStep(op, stage, operand, values.get("table"))
 

@@ -20,7 +20,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import Reg, RegionId
 
-#: Stations of the multifunction units in words.
+#: Pipeline stages of the multifunction units in words.
 _WORDS = {
     Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
     Op.VV_MAX: "max with", Op.VV_MIN: "min with",

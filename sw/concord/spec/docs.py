@@ -60,12 +60,12 @@ def _range(field: Field, low: int | None = None, high: int | None = None) -> str
 
 
 def instructions() -> str:
-    """Codes, stations and effect of all instructions."""
+    """Codes, stages and effect of all instructions."""
     rows = []
     for form in isa.INSTRUCTIONS:
-        stations = ", ".join(f"`{stage.name}`" for stage in form.stages) or "control"
-        rows.append((f"`{form.mnemonic}`", f"{int(form.op):#04x}", stations, form.doc))
-    return _table(("instruction", "code", "station", "effect"), rows)
+        stages = ", ".join(f"`{stage.name}`" for stage in form.stages) or "control"
+        rows.append((f"`{form.mnemonic}`", f"{int(form.op):#04x}", stages, form.doc))
+    return _table(("instruction", "code", "stage", "effect"), rows)
 
 
 def instruction_fields() -> str:
@@ -83,14 +83,14 @@ def instruction_fields() -> str:
     return _table(("instruction", "field", "bits", "values", "at the start of a run", "meaning"), rows)
 
 
-def stations() -> str:
-    """Stations of the chain pipe, in order."""
+def stages() -> str:
+    """Stages of the chain pipe, in order."""
     rows = []
-    for stage in isa.Stage:
+    for stage in isa.PipelineStage:
         names = [f"`{form.mnemonic}`" for form in isa.INSTRUCTIONS if stage in form.stages]
         units = {form.stages.index(stage) for form in isa.INSTRUCTIONS if stage in form.stages and len(form.stages) > 1}
         rows.append((int(stage), f"`{stage.name}`", ", ".join(map(str, units)), ", ".join(names)))
-    return _table(("order", "station", "`unit`", "instructions"), rows)
+    return _table(("order", "stage", "`unit`", "instructions"), rows)
 
 
 def encodings() -> str:
@@ -165,7 +165,7 @@ def parameters() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "instructions": instructions,
     "fields": instruction_fields,
-    "stations": stations,
+    "stages": stages,
     "encodings": encodings,
     "traps": lambda: _enumeration(isa.Trap),
     "flags": lambda: _enumeration(Flag),

@@ -43,7 +43,7 @@ from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
 from concord.spec.operations import Op as Op
-from concord.spec.operations import Stage as Stage
+from concord.spec.operations import PipelineStage as PipelineStage
 from concord.spec.operations import Trap as Trap
 
 WORD_BITS = 64
@@ -68,8 +68,8 @@ class Instruction:
         Fields above the operation code. Bits above the last field are reserved and must be zero.
     doc : str
         One line for the reference page.
-    stages : tuple of Stage
-        Stations it can occupy, for chain instructions; the ``unit`` field chooses among two.
+    stages : tuple of PipelineStage
+        Pipeline stages it can occupy, for chain instructions; the ``unit`` field chooses among two.
     least : dict
         Least allowed value of a field, where it is not the field's own; below it ``BAD_FIELD``.
     most : dict
@@ -79,7 +79,7 @@ class Instruction:
     op: Op
     fields: Layout
     doc: str
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[PipelineStage, ...] = ()
     least: tuple[tuple[str, int], ...] = ()
     most: tuple[tuple[str, int], ...] = ()
 
@@ -193,7 +193,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         "Conversion to narrow of the chains that follow.",
         most=(("rounding", max(Rounding)),),
     ),
-    Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (Stage.READ,)),
+    Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),
     Instruction(
         Op.MV_MUL,
         _lay(
@@ -203,28 +203,30 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("matrix", MATRIX_ADDR_BITS, doc="first word in the matrix memory"),
         ),
         "Matrix-vector product; the source must be narrow.",
-        (Stage.REDUCE,),
+        (PipelineStage.REDUCE,),
     ),
-    Instruction(Op.V_MAX, _PLAIN, "Element-wise maximum over the window.", (Stage.REDUCE,)),
-    Instruction(Op.V_REDMAX, _PLAIN, "Maximum over the window and all N elements, in every element.", (Stage.REDUCE,)),
-    Instruction(Op.VV_MUL, _OPERAND, "Multiply by wide vectors.", (Stage.MUL0, Stage.MUL1)),
-    Instruction(Op.VV_ADD, _OPERAND, "Add wide vectors.", (Stage.ADD0, Stage.ADD1)),
-    Instruction(Op.VV_SUB, _OPERAND, "Subtract wide vectors.", (Stage.ADD0, Stage.ADD1)),
-    Instruction(Op.VV_RSUB, _OPERAND, "Subtract from wide vectors.", (Stage.ADD0, Stage.ADD1)),
-    Instruction(Op.VV_MAX, _OPERAND, "Maximum with wide vectors.", (Stage.ADD0, Stage.ADD1)),
-    Instruction(Op.VV_MIN, _OPERAND, "Minimum with wide vectors.", (Stage.ADD0, Stage.ADD1)),
-    Instruction(Op.V_RELU, Layout((_LAST, _UNIT)), "max(x, +0).", (Stage.ACT0, Stage.ACT1)),
+    Instruction(Op.V_MAX, _PLAIN, "Element-wise maximum over the window.", (PipelineStage.REDUCE,)),
+    Instruction(
+        Op.V_REDMAX, _PLAIN, "Maximum over the window and all N elements, in every element.", (PipelineStage.REDUCE,)
+    ),
+    Instruction(Op.VV_MUL, _OPERAND, "Multiply by wide vectors.", (PipelineStage.MUL0, PipelineStage.MUL1)),
+    Instruction(Op.VV_ADD, _OPERAND, "Add wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
+    Instruction(Op.VV_SUB, _OPERAND, "Subtract wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
+    Instruction(Op.VV_RSUB, _OPERAND, "Subtract from wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
+    Instruction(Op.VV_MAX, _OPERAND, "Maximum with wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
+    Instruction(Op.VV_MIN, _OPERAND, "Minimum with wide vectors.", (PipelineStage.ADD0, PipelineStage.ADD1)),
+    Instruction(Op.V_RELU, Layout((_LAST, _UNIT)), "max(x, +0).", (PipelineStage.ACT0, PipelineStage.ACT1)),
     Instruction(
         Op.V_TBL,
         Layout((_LAST, _UNIT, Field("table", 4, doc="table slot"))),
         "Look the value up in a table.",
-        (Stage.ACT0, Stage.ACT1),
+        (PipelineStage.ACT0, PipelineStage.ACT1),
     ),
     Instruction(
         Op.V_WR,
         _VECTOR,
         "Write vectors; a chain may have one wide and one narrow destination.",
-        (Stage.WRITE,),
+        (PipelineStage.WRITE,),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Names and numbers of the instruction set: operation codes, memories, modes, traps and stations of the pipe."""
+"""Names and numbers of the instruction set: operation codes, memories, modes, traps and stages of the pipe."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Trap(IntEnum):
     PC_RANGE = 5  #: the program ran past the end of the instruction memory
 
 
-class Stage(IntEnum):
-    """Stations of the chain pipe; within a chain they only ever increase."""
+class PipelineStage(IntEnum):
+    """Stages of the chain pipe; within a chain they only ever increase."""
 
     READ = 0
     REDUCE = 1  #: mv_mul, v_max, v_redmax

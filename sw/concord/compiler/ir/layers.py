@@ -8,7 +8,7 @@ from enum import Enum
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.curves import Curve, Floats
 from concord.compiler.ir.layout import Ids, Storage, Walk
-from concord.spec.isa import Op, Stage
+from concord.spec.isa import Op, PipelineStage
 
 
 class Reduction(Enum):
@@ -65,11 +65,15 @@ class Step:
     curve: Curve | None = None
 
     @property
-    def stages(self) -> tuple[Stage, Stage]:
-        """Stations where it can take place."""
+    def stages(self) -> tuple[PipelineStage, PipelineStage]:
+        """Pipeline stages where it can take place."""
         if self.op is Op.VV_MUL:
-            return Stage.MUL0, Stage.MUL1
-        return (Stage.ACT0, Stage.ACT1) if self.op in (Op.V_RELU, Op.V_TBL) else (Stage.ADD0, Stage.ADD1)
+            return PipelineStage.MUL0, PipelineStage.MUL1
+        return (
+            (PipelineStage.ACT0, PipelineStage.ACT1)
+            if self.op in (Op.V_RELU, Op.V_TBL)
+            else (PipelineStage.ADD0, PipelineStage.ADD1)
+        )
 
 
 @dataclass
@@ -119,7 +123,7 @@ class Layer:
 
     def fits(self, more: list[Step]) -> bool:
         """Whether the multifunction units can do ``more`` behind what they do already."""
-        stage = Stage.REDUCE
+        stage = PipelineStage.REDUCE
         for step in [*self.steps, *more]:
             following = next((s for s in step.stages if s > stage), None)
             if following is None:

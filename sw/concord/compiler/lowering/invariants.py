@@ -68,7 +68,7 @@ def _layers(lowered: Lowered) -> Iterator[str]:
         if not isinstance(layer, Layer):
             continue
         if not layer.fits([]):
-            yield f"layer {layer.name!r} must not need more stations than the multifunction units have"
+            yield f"layer {layer.name!r} must not need more stages than the multifunction units have"
         target = layer.target
         if (whole := (target.height, target.width, target.tiles)) != layer.out:
             yield f"layer {layer.name!r} must write {target.name} as a whole, {whole}, not {layer.out}"

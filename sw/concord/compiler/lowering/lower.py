@@ -1,7 +1,7 @@
 """Graph to layers: every node becomes a chain, part of one, or a view that costs nothing.
 
 Element-wise operations are fused into the chain that computes their input, as long as nothing else reads it and the
-multifunction units have a station left.
+multifunction units have a stage left.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class Lowering:
         try:
             more = make(layer.ids, layer.target)
             if not layer.fits(more):
-                raise LayoutError("needs more stations than the multifunction units have")
+                raise LayoutError("needs more stages than the multifunction units have")
         except LayoutError:
             self.done.layers.remove(layer)
             del self.done.views[layer.tensor]

@@ -1,4 +1,4 @@
-"""The stations of the multifunction units in a serial configuration."""
+"""The stages of the multifunction units in a serial configuration."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from concord_rtl.pipe.layouts import chain_layout
 from concord_rtl.serial.element import Take
 
 #: Operations of the multifunction units, in order; each has an operand port or none.
-STATIONS = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))
+MFU_STAGES = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))
 
 
-class Stations(wiring.Component):
-    """What a chain does at one station. Combinational.
+class MfuStages(wiring.Component):
+    """What a chain does at one stage. Combinational.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class Stations(wiring.Component):
     -------
     chain : In(chain_layout)
         The chain.
-    number : In(range(len(STATIONS)))
-        The station.
+    number : In(range(len(MFU_STAGES)))
+        The stage.
     last : Out(1)
         It is the last one.
     wanted : Out(1)
@@ -54,7 +54,7 @@ class Stations(wiring.Component):
         super().__init__(
             {
                 "chain": In(chain_layout(config)),
-                "number": In(range(len(STATIONS))),
+                "number": In(range(len(MFU_STAGES))),
                 "last": Out(1),
                 "wanted": Out(1),
                 "port": Out(range(len(PORTS))),
@@ -66,9 +66,9 @@ class Stations(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.d.comb += self.last.eq(self.number == len(STATIONS) - 1)
+        m.d.comb += self.last.eq(self.number == len(MFU_STAGES) - 1)
         with m.Switch(self.number):
-            for k, (kind, unit) in enumerate(STATIONS):
+            for k, (kind, unit) in enumerate(MFU_STAGES):
                 with m.Case(k):
                     controls = self.chain[f"unit{unit}"]
                     m.d.comb += [self.wanted.eq(Value.cast(controls[kind]).any())]
