@@ -16,7 +16,7 @@ from concord.compiler.model import compile_graph
 from concord.derive.backends import registry
 from concord.frontend import import_model, importer, pooling
 from concord.functions import Function, catalogue
-from concord.graph.ops import OPS, elementwise
+from concord.graph.ops import OPS, Operator, elementwise
 from concord.host import connect
 from concord.spec import boards
 from concord.spec.presets import ECP5_85F, PRESETS
@@ -133,3 +133,14 @@ def test_the_operator_of_the_page_in_the_graph(monkeypatch):
     )
     x = np.random.default_rng(1).normal(0, 1, (3, 60)).astype(np.float16)
     assert np.array_equal(ran(unary("Neg", shape=(1, 60)), x), -x)
+
+
+def test_the_page_of_operators_names_every_field_and_every_table():
+    page = (PAGES / "operator.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    tables = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `([\w/]+\.py)` \|", page, re.MULTILINE)
+    assert len(tables) == 6
+    entries = [(name, path) for names, path in tables for name in re.findall(r"\w+", names)]
+    for name, path in entries:
+        assert re.search(rf"^ *{name}\b.* = ", (ROOT / path).read_text(), re.MULTILINE), f"{name} in {path}"
+    assert {field.name for field in fields(Operator)} == set(named) - {name for name, _ in entries}
