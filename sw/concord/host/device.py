@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from concord.host.errors import BadRegionError, DeviceError, TrapError
 from concord.host.tensors import check_batch, present
 from concord.image import Image, Phase
-from concord.image.validation import check_contents
+from concord.image.validation import check_words
 from concord.image.words import to_bytes, to_integers
 from concord.program.assembler import describe
 from concord.spec.config import NpuConfig
@@ -129,7 +129,7 @@ class Device(ABC):
         Raises
         ------
         ValueError
-            If they lie beyond the region or do not fit in its words; :class:`concord.image.validation.ContentError` if
+            If they lie beyond the region or do not fit in its words; :class:`concord.image.validation.WordError` if
             they hold what is no code of its format. Nothing is written then.
         """
         found = self._region(region)
@@ -140,7 +140,7 @@ class Device(ABC):
             if not 0 <= word < 1 << found.word.width:
                 raise ValueError(f"words of {found.id.name} must have {found.word.width} bits, not {word!r}")
         data = to_bytes(words, found.nbytes)
-        check_contents(found, addr, data, self.config)
+        check_words(found, addr, data, self.config)
         self._write(found, addr, data.tobytes())
 
     def _region(self, region: RegionId | str) -> Region:

@@ -18,7 +18,7 @@ from concord.image.container import ImageError, read_file, write_file
 from concord.image.feeder_layout import Feeding
 from concord.image.phases import Part, Phase, whole
 from concord.image.ports import Port
-from concord.image.validation import ContentError, check_contents
+from concord.image.validation import WordError, check_words
 from concord.image.words import to_bytes, to_integers
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import RegionId, regions
@@ -125,7 +125,7 @@ class Image:
     def check(self, config: NpuConfig | None = None) -> None:
         """Raise :class:`ImageError` unless everything fits its own configuration, and that is ``config`` (if given).
 
-        That includes the words of the segments, see :func:`concord.image.validation.check_contents`.
+        That includes the words of the segments, see :func:`concord.image.validation.check_words`.
         """
         if config is not None and config.fingerprint != self.config.fingerprint:
             raise ImageError(
@@ -145,8 +145,8 @@ class Image:
                 raise ImageError(f"words of {part.region.name} must have {region.nbytes} bytes, not {part.nbytes}")
             self._in_range(f"a segment of {part.region.name}", part.start, part.count, region.depth)
             try:
-                check_contents(region, part.start, part.array(), self.config)
-            except ContentError as error:
+                check_words(region, part.start, part.array(), self.config)
+            except WordError as error:
                 raise ImageError(str(error)) from error
         for phase in self.schedule():
             if not 0 <= phase.pc < self.config.program_depth:

@@ -21,11 +21,11 @@ Data = NDArray[np.uint8]
 _Fault = tuple[NDArray[np.bool_], str, NDArray[Any]]
 
 
-class ContentError(ValueError):
-    """A word holds what is no code of its format."""
+class WordError(ValueError):
+    """A word of a memory is no code of its format."""
 
 
-def check_contents(region: Region, start: int, data: Data, config: NpuConfig) -> None:
+def check_words(region: Region, start: int, data: Data, config: NpuConfig) -> None:
     """Refuse words that a memory must not hold.
 
     Parameters
@@ -51,7 +51,7 @@ def check_contents(region: Region, start: int, data: Data, config: NpuConfig) ->
     for wrong, rule, values in _faults(region, data, config):
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise ContentError(f"word {start + at} of {region.id.name} must have {rule}, not {_text(values[at])}")
+            raise WordError(f"word {start + at} of {region.id.name} must have {rule}, not {_text(values[at])}")
 
 
 def _text(values: NDArray[Any]) -> str:

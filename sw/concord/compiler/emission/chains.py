@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from concord.compiler.emission.contents import Contents
+from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.curves import RELU, Curve
 from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
 from concord.compiler.ir.layout import LayoutError, Storage
@@ -26,10 +26,10 @@ class Chains:
         Address registers that are added where tensors are written.
     """
 
-    def __init__(self, contents: Contents):
-        self.contents = contents
-        self.plan, self.allocator, self.formats = contents.plan, contents.allocator, contents.formats
-        self.config = contents.config
+    def __init__(self, data_section: DataSection):
+        self.data_section = data_section
+        self.plan, self.allocator, self.formats = data_section.plan, data_section.allocator, data_section.formats
+        self.config = data_section.config
         self.builder = ProgramBuilder()
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
@@ -54,7 +54,7 @@ class Chains:
         if curve == RELU:
             self.builder.v_relu()
         else:
-            self.builder.v_tbl(self.contents.table(curve))
+            self.builder.v_tbl(self.data_section.table(curve))
 
     def narrow_inputs(self, heights: Mapping[Storage, int]) -> None:
         """Convert rows of the inputs that products read and others, too: the host writes them wide."""
@@ -175,7 +175,7 @@ class Chains:
         elif operand is None:
             self.builder.emit(step.op)
         elif operand.constant is not None:
-            addr = self.contents.constant(operand.constant) + y * operand.outer
+            addr = self.data_section.constant(operand.constant) + y * operand.outer
             self.builder.emit(step.op, addr=addr, row=operand.row, inner=operand.inner, outer=operand.outer)
         elif buffer is not None and operand.storage is not None and self.plan.copy(operand.storage, Mem.WIDE) is None:
             self.builder.emit(step.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from concord.compiler.emission.chains import Chains
-from concord.compiler.emission.contents import Contents
+from concord.compiler.emission.data_section import DataSection
 from concord.compiler.emission.steps_in_time import Block
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -54,13 +54,13 @@ class Emitter:
     tile_starts: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.contents = Contents(self.plan, self.config, self.formats)
-        self.chains = Chains(self.contents)
+        self.data_section = DataSection(self.plan, self.config, self.formats)
+        self.chains = Chains(self.data_section)
 
     @property
     def allocator(self) -> Allocator:
         """What lies where."""
-        return self.contents.allocator
+        return self.data_section.allocator
 
     @property
     def builder(self) -> ProgramBuilder:
@@ -75,7 +75,7 @@ class Emitter:
         CapacityError
             If constants and tensors do not fit.
         """
-        self.contents.fill()
+        self.data_section.fill()
         allocate()
         self.allocator.check()  # what lies beyond the end cannot even be addressed
         self.ports()

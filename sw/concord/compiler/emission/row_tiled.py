@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from concord.compiler.emission.contents import Contents
+from concord.compiler.emission.data_section import DataSection
 from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
 from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
@@ -206,7 +206,7 @@ def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
     CapacityError
         If none do.
     """
-    probe = Contents(make_plan(lowered), config, formats)
+    probe = DataSection(make_plan(lowered), config, formats)
     probe.fill()
     try:
         probe.allocator.check()

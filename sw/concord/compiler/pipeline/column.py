@@ -48,7 +48,7 @@ def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
 
 def _data_section(plan: Plan, config: NpuConfig, formats: Formats) -> Emitter:
     program = Emitter(plan, config, formats)
-    program.contents.fill()
+    program.data_section.fill()
     return program
 
 

@@ -1,4 +1,4 @@
-"""What is loaded before a program runs: weights, constants and tables of all layers."""
+"""The data section of a program: weights, constants and tables of all layers, which are loaded before it runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from concord.spec.config import NpuConfig
 
 
 @dataclass
-class Contents:
-    """Contents of the memories for a plan."""
+class DataSection:
+    """Weights, constants and tables of a plan, with their addresses."""
 
     plan: Plan
     config: NpuConfig

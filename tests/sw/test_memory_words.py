@@ -7,7 +7,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.host.link import Link
 from concord.host.linked import LinkedDevice
 from concord.image import Image, ImageError, Segment, hex_files
-from concord.image.validation import ContentError, check_contents
+from concord.image.validation import WordError, check_words
 from concord.image.words import pack_words, to_bytes
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY, UP5K
@@ -72,7 +72,7 @@ def test_what_a_memory_may_hold(region, value, device):
 @pytest.mark.parametrize(("region", "value", "rule"), BAD)
 def test_what_a_memory_must_not_hold(region, value, rule, device, tmp_path):
     text = f"word 1 of {region.name} must have {rule}"
-    with pytest.raises(ContentError, match=text):
+    with pytest.raises(WordError, match=text):
         device.write(region, 0, [0, value])
     bad = image(region, 0, [0, value])
     for refuse in (device.load, lambda i: i.save(tmp_path / "bad.image"), hex_files):
@@ -113,8 +113,8 @@ def test_the_check_agrees_with_the_fields(region):
             good = abs(one["mant"]).max() <= fmt.q_max and fmt.exp_min <= one["exp"] + bias <= fmt.exp_max
         legal += good
         try:
-            check_contents(found, 0, data[None], config)
-        except ContentError:
+            check_words(found, 0, data[None], config)
+        except WordError:
             assert not good
         else:
             assert good
@@ -125,14 +125,14 @@ def test_zeros_are_legal_where_no_exponent_is_zero():
     config = TINY.replace(act_exp_min=1, acc_width=32)
     narrow = regions(config)[RegionId.NARROW]
     data = to_bytes([0, narrow.word.pack(mant=[1, 0, 0, 0], exp=0)], narrow.nbytes)
-    check_contents(narrow, 0, data[:1], config)
-    with pytest.raises(ContentError, match=r"word 1 of NARROW must have an exponent in 1\.\.9, not 0"):
-        check_contents(narrow, 0, data, config)
+    check_words(narrow, 0, data[:1], config)
+    with pytest.raises(WordError, match=r"word 1 of NARROW must have an exponent in 1\.\.9, not 0"):
+        check_words(narrow, 0, data, config)
 
 
 def test_unused_bits():
-    with pytest.raises(ContentError, match="word 7 of SLOTS must have zeros in its upper"):
+    with pytest.raises(WordError, match="word 7 of SLOTS must have zeros in its upper"):
         nbytes = REGIONS[RegionId.SLOTS].nbytes
         data = np.zeros((2, nbytes), np.uint8)
         data[1, -1] = 1 << REGIONS[RegionId.SLOTS].word.width - 8 * (nbytes - 1)
-        check_contents(REGIONS[RegionId.SLOTS], 6, data, CONFIG)
+        check_words(REGIONS[RegionId.SLOTS], 6, data, CONFIG)
