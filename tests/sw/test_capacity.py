@@ -1,4 +1,4 @@
-"""Networks that are too large: which memory lacks how much, why row tiles do not help, and what would do."""
+"""Networks that are too large: which memory lacks how much, why row tiles do not help, and suggestions."""
 
 import re
 import time
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from compiled_nets import graph_of, perceptron
 from concord.cli.main import main
-from concord.compiler.calibration.remedies import remedies
+from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
@@ -97,7 +97,7 @@ def test_narrower_mantissas_pay_for_more_words():
     error = refused(graph, config)
     (have, need) = error.short[RegionId.NARROW]
     assert have == 16 and list(error.short) == [RegionId.NARROW]
-    text = remedies(graph, config, DEFAULT, 1, error)[1]
+    text = suggestions(graph, config, DEFAULT, 1, error)[1]
     found = re.fullmatch(
         rf"in one piece it needs an NPU like tiny with narrow_depth={need}, 1\.\d\d times the memory; "
         r"with mantissas of (\d) bits in no more than now",
@@ -119,7 +119,7 @@ def test_samples_side_by_side_are_named():
     graph = perceptron(64, 64, 10)
     config = TINY.replace(matrix_depth=1024, narrow_depth=32)
     error = refused(graph, config, batch=8)
-    assert remedies(graph, config, DEFAULT, 8, error)[0] == "fewer samples per run need less: --batch"
+    assert suggestions(graph, config, DEFAULT, 8, error)[0] == "fewer samples per run need less: --batch"
     compile_graph(graph, config)
 
 

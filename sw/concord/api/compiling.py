@@ -14,7 +14,7 @@ import numpy.typing as npt
 from concord.api.options import Options, Widths, budget_of, narrow_outputs
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.calibration.mantissas import MOST, Choice, choose_mantissas
-from concord.compiler.calibration.remedies import remedies
+from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph, expecting, with_narrow
 from concord.graph.ir import Graph
@@ -131,7 +131,7 @@ def compile_network(
             found = _with_formats(graph, config, options, plain, samples, labels, engine, status)
     except CapacityError as error:
         with status("looking for what would make it fit"), unobserved():
-            lines = remedies(graph, config, plain, options.batch, error)
+            lines = suggestions(graph, config, plain, options.batch, error)
         raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
     if narrow := narrow_outputs(options.output_formats, found.compiled.lowered.graph.outputs):
         found = replace(found, compiled=with_narrow(graph, found.compiled, narrow))

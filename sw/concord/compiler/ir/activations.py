@@ -134,18 +134,18 @@ def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
     functions, domain = curve
     operators = [(name, dict(parameters)) for name, parameters in functions]
     table = transfer_table(TableIndex(*codes_of(curve, config, entries)), operators, Binary16()).npu_table()
-    contents = list(table.entries)
+    stored = list(table.entries)
     settled = table.settled
     if isinstance(domain, Part):
         if domain.least is not None:
-            contents[domain.least] = round_to_binary16(LEAST)
+            stored[domain.least] = round_to_binary16(LEAST)
         # Where another part begins, that one counts.
         settled = domain.start is not None or settled[0], domain.stop is not None or settled[1]
     elif isinstance(domain, Span):
         for index, value in zip((0, -1), domain.ends, strict=True):
             if value is not None:
-                contents[index] = round_to_binary16(value)
+                stored[index] = round_to_binary16(value)
         settled = True, True
     elif isinstance(domain, Proven):
         settled = True, True
-    return replace(table, entries=tuple(contents), settled=settled)
+    return replace(table, entries=tuple(stored), settled=settled)

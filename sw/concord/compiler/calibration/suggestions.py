@@ -1,4 +1,4 @@
-"""What would do for a network that does not fit."""
+"""What helps when a network does not fit: larger presets, deeper memories, narrower mantissas."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ DEPTHS = {
 }
 
 
-def remedies(graph: Graph, config: NpuConfig, formats: Formats, batch: int, error: CapacityError) -> list[str]:
-    """What would do.
+def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, error: CapacityError) -> list[str]:
+    """Suggestions for a network that does not fit.
 
     Parameters
     ----------
     graph, config, formats, batch
         What was compiled, as for :func:`concord.compiler.model.compile_graph`.
     error : CapacityError
-        What came of it.
+        Why it does not fit.
 
     Returns
     -------
