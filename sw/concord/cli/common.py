@@ -27,8 +27,10 @@ POSITIVE = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
-npu = click.option("--preset", default=DEFAULT, show_default=True, type=click.Choice(list(PRESETS)), help="The NPU.")
-text_output = click.option("-o", "--output", type=FILE, help="Write here, not to the terminal.")
+npu = click.option(
+    "--preset", default=DEFAULT, show_default=True, type=click.Choice(list(PRESETS)), help="Configuration of the NPU."
+)
+text_output = click.option("-o", "--output", type=FILE, help="File to write instead of the terminal.")
 
 
 def readable(command: Callable[P, R]) -> Callable[P, R]:

@@ -21,49 +21,66 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 @click.command(name="compile")
 @click.argument("model", type=EXISTING)
 @npu
-@click.option("--board", type=click.Choice(list(BOARD_PRESETS)), help="The NPU of this board, instead of --preset.")
-@click.option("--calibrate", type=EXISTING, help="npz file: an array per input, samples along the first axis.")
+@click.option(
+    "--board", type=click.Choice(list(BOARD_PRESETS)), help="Compile for the NPU of this board; replaces --preset."
+)
+@click.option(
+    "--calibrate", type=EXISTING, help="npz file with an array for every input; the first axis counts samples."
+)
 @click.option(
     "--mantissa",
     "mantissas",
     multiple=True,
     metavar="M|LAYER=M|auto",
-    help=f"M: an NPU whose mantissas have M bits, {MANT_MIN} to {ACT_MANT_MAX}. "
-    "LAYER=M: round the weights of a layer to M bits. "
-    "auto: the least memory within the budget on the calibration data. Repeatable.",
+    help=f"M: use an NPU whose mantissas have M bits ({MANT_MIN} to {ACT_MANT_MAX}). "
+    "LAYER=M: round the weights of this layer to M bits. "
+    "auto: choose the widths that take the least memory and keep the budget on the calibration data. "
+    "The option can be repeated.",
 )
 @click.option(
     "--budget",
-    help="For auto: points of accuracy, if the data has labels y, or of agreement that may be lost, or a relative "
-    "error. Default: 0.5, or 5% if the result is no class.",
+    help="What --mantissa auto may lose: points of accuracy if the data has labels y, points of agreement with "
+    "floating point if the result is a class, or a relative error such as 5%. The default is 0.5 points, or 5% if the "
+    "result is no class.",
 )
 @click.option(
     "--input-range",
     "ranges",
     multiple=True,
     metavar="LOW,HIGH|NAME=LOW,HIGH",
-    help="Without --calibrate: values that an input has. Default: what its data type or its codes allow; of floats "
-    "standard normal within -8,8. Repeatable.",
+    help="Range of an input's values, where there are no calibration data. The default is what the data type or the "
+    "codes of the input allow; floats are taken for standard normal within -8 and 8. The option can be repeated.",
 )
 @click.option(
     "--accumulator",
     metavar="full|auto|BITS",
-    help="full: no sum can leave it (default). auto: an NPU like it whose accumulator has what the calibration data "
-    "need and --guard bits more, or what no input can exceed, if that is less; of a network that was trained for one, "
-    "that one. BITS: so many bits. Sums that do not "
-    "fit raise ACC_OVERFLOW; of the calibration data all do.",
+    help="full (the default): the accumulator holds every possible sum. auto: it holds what the calibration data need "
+    "and --guard bits more, or what the largest possible sum needs if that is less; a network that was trained for an "
+    "accumulator gets that one. BITS: it has this many bits. A sum that does not fit raises ACC_OVERFLOW; all sums of "
+    "the calibration data must fit.",
 )
-@click.option("--guard", type=click.IntRange(0, 32), help="For auto: bits above what the samples need. Default: 6.")
-@click.option("--batch", default=1, show_default=True, type=POSITIVE, help="Samples per run (products only).")
+@click.option(
+    "--guard",
+    type=click.IntRange(0, 32),
+    help="Bits that --accumulator auto adds to what the samples need; 6 by default.",
+)
+@click.option(
+    "--batch",
+    default=1,
+    show_default=True,
+    type=POSITIVE,
+    help="Samples per run; above 1 only for networks of matrix products.",
+)
 @click.option(
     "--output-format",
     "output_formats",
     multiple=True,
     metavar="FORMAT|NAME=FORMAT",
-    help="binary16: outputs leave the NPU as they are, the default. narrow: as mantissas with an exponent per vector,"
-    " as activations do, in about half the bytes. Of all outputs, or of the one with this name. Repeatable.",
+    help="binary16 (the default): outputs leave the NPU as floating-point numbers. narrow: they leave as mantissas "
+    "with an exponent per vector, in about half the bytes. The format holds for all outputs, or for the one with this "
+    "NAME. The option can be repeated.",
 )
-@click.option("-o", "--output", type=FOLDER, help="Folder to write; default: MODEL without its suffix.")
+@click.option("-o", "--output", type=FOLDER, help="Folder to write; by default MODEL without its suffix.")
 @passes_options
 @workers_options
 @readable
@@ -88,15 +105,17 @@ def compile_model(
 ) -> None:
     """Compile an ONNX MODEL to a folder.
 
-    With --calibrate, formats are chosen by what they do to these samples; without, all exponents are dynamic, and
-    tables cover what is to be expected for the values of the inputs. With
-    --mantissa auto as well, the weights of every layer are as narrow as the budget allows and, unless --board or a
-    width says which NPU it is, the NPU may be one with narrower mantissas. With --accumulator the NPU is one whose
-    accumulator, and exponents of weights, are as wide as the network needs. --workers and --cluster share what
-    --calibrate runs on the emulator; double precision and the rounding of weights stay in this process.
+    With --calibrate, the formats are chosen that do least harm to the results of these samples. Without it, all
+    exponents are dynamic, and tables cover the values that are to be expected.
+
+    With --mantissa auto, the weights of every layer get as few bits as the budget allows. Unless --board or a width
+    says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and the
+    exponents of weights are as wide as the network needs.
+
+    --workers and --cluster share the runs on the emulator that --calibrate needs; results do not depend on them.
 
     --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
-    these are the passes of the chosen network, which is compiled once more.
+    the chosen network is compiled once more for them.
     """
     from concord.api.compiling import compile_network, trained_for
     from concord.api.options import Options, Widths

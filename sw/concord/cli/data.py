@@ -40,21 +40,19 @@ def _command(text: str) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-@_command("SAMPLES, an npz file with an array for every input, as the vector memories of the NPU hold them.")
+@_command("Convert SAMPLES, an npz file with an array for every input, to the form in the vector memories of the NPU.")
 def to_native(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
     _write(network, samples, output, FileConverter.to_native)
 
 
-@_command("SAMPLES in the NPU's native form, of inputs or outputs, in the shapes of the network.")
+@_command("Convert SAMPLES, inputs or outputs in the native form of the NPU, to the shapes of the network.")
 def to_natural(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
     _write(network, samples, output, FileConverter.to_natural)
 
 
-@_command(
-    "SAMPLES as the NPU's conversion of inputs leaves them, in the shapes of the network: a quantised training set."
-)
+@_command("Round SAMPLES as the NPU rounds its inputs, and keep the shapes of the network: a quantised training set.")
 def quantise(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
     _write(network, samples, output, FileConverter.quantise)

@@ -12,12 +12,20 @@ from concord.derive.backends.registry import BACKENDS, backend_for
 
 @click.command()
 @click.argument("image", type=THING)
-@click.option("-o", "--output", type=FILE, required=True, help="The file; its name says for what it is.")
-@click.option("--to", "name", type=click.Choice(list(BACKENDS)), help="For what, if the name of the file does not say.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    required=True,
+    help="File to write; its suffix says which library it is for (.py, .onnx).",
+)
+@click.option(
+    "--to", "name", type=click.Choice(list(BACKENDS)), help="Library that it is for, where the suffix does not say."
+)
 @click.option(
     "--flags/--no-flags",
     default=None,
-    help="With the sticky flags of the NPU. By default Python files have them, and ONNX graphs have not.",
+    help="Compute the sticky flags of the NPU, too. Python files do by default, ONNX graphs do not.",
 )
 @readable
 def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> None:

@@ -16,9 +16,14 @@ PAGE = "training-evidence.md"
 
 
 @click.command(name="training-evidence")
-@click.option("--minutes", type=float, default=10.0, show_default=True, help="After them no run is begun.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this experiment, such as digits-mlp; repeatable.")
-@click.option("--results", type=FILE, default=RESULTS, show_default=True, help="Where results are kept.")
+@click.option("--minutes", type=float, default=10.0, show_default=True, help="Time after which no new run begins.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="Run only this experiment, such as digits-mlp. The option can be repeated.",
+)
+@click.option("--results", type=FILE, default=RESULTS, show_default=True, help="File that keeps the results.")
 @click.option("--docs", type=FOLDER, help=f"Also write {PAGE}, its pictures and data/training.json in this folder.")
 @readable
 def training_evidence(minutes: float, only: tuple[str, ...], results: Path, docs: Path | None) -> None:

@@ -27,18 +27,26 @@ COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 
 @click.command()
 @click.argument("network", type=THING)
-@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option(
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
+)
 @click.option("--board", type=click.Choice(list(BOARD_SPECS)), default="ulx3s-25f", show_default=True)
 @click.option(
     "--stage",
     type=click.Choice(["synthesis", "routed"]),
     default="synthesis",
     show_default=True,
-    help="The netlist after synthesis, or after place and route.",
+    help="Simulate the netlist after synthesis, or the one after place and route.",
 )
-@click.option("--samples", type=POSITIVE, help="Samples of the batch to run; default: all.")
-@click.option("--filled", is_flag=True, help="The block RAMs have the contents from the start, as in a bitstream.")
-@click.option("--build", type=FOLDER, default=Path("build"), show_default=True, help="Folder of the flow.")
+@click.option("--samples", type=POSITIVE, help="Number of samples to run; all by default.")
+@click.option("--filled", is_flag=True, help="Start with the contents in the block RAMs, as a bitstream has them.")
+@click.option(
+    "--build",
+    type=FOLDER,
+    default=Path("build"),
+    show_default=True,
+    help="Folder with the results of synthesis, place and route.",
+)
 @readable
 def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | None, filled: bool, build: Path) -> None:
     """Compare a compiled NETWORK on the emulator and on the simulated netlist of a bitstream.

@@ -29,7 +29,9 @@ _TABLES = ("layers", "program", "map")
 
 @click.command()
 @click.argument("image", type=THING)
-@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Show this part.")
+@click.option(
+    "--only", type=click.Choice(PARTS), multiple=True, help="Show only this part. The option can be repeated."
+)
 @readable
 def inspect(image: Path, only: tuple[str, ...]) -> None:
     """Show what is in an IMAGE or a compiled network.

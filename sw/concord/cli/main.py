@@ -133,10 +133,16 @@ def _emit(text: str, output: Path | None) -> None:
 
 @main.command()
 @click.argument("network", type=THING)
-@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
+@click.option(
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
+)
 @click.option("-o", "--output", type=FILE, required=True, help="npz file for the results.")
-@click.option("--on", default="emulator", show_default=True, help="emulator, rtl, or a serial port.")
-@click.option("--strict", is_flag=True, help=f"Write no results if a flag is raised; exit status {STRICT_STATUS} then.")
+@click.option(
+    "--on", default="emulator", show_default=True, help="Where to run: emulator, rtl, or the name of a serial port."
+)
+@click.option(
+    "--strict", is_flag=True, help=f"If a flag is raised, write no results and exit with status {STRICT_STATUS}."
+)
 @workers_options
 @readable
 def run(
@@ -184,7 +190,7 @@ def run(
 @main.command()
 @npu
 @click.option("--output", default=Path("build/demo"), show_default=True, type=FOLDER, help="Folder for the results.")
-@click.option("--images", default=64, show_default=True, type=POSITIVE, help="Images on the RTL.")
+@click.option("--images", default=64, show_default=True, type=POSITIVE, help="Number of images to run on the RTL.")
 @readable
 def demo(preset: str, output: Path, images: int) -> None:
     """Train and compile a network, and compare emulator and RTL.
@@ -199,8 +205,10 @@ def demo(preset: str, output: Path, images: int) -> None:
 
 @main.command(name="train-demo")
 @npu
-@click.option("--output", default=Path("build/train-demo"), show_default=True, type=FOLDER, help="For the results.")
-@click.option("--images", type=POSITIVE, help="Images on the RTL; all test images unless given.")
+@click.option(
+    "--output", default=Path("build/train-demo"), show_default=True, type=FOLDER, help="Folder for the results."
+)
+@click.option("--images", type=POSITIVE, help="Number of test images to run on the RTL; all by default.")
 @readable
 def train_demo(preset: str, output: Path, images: int | None) -> None:
     """Train a network in block floating point, compile it, and classify on emulator and RTL.
@@ -215,9 +223,16 @@ def train_demo(preset: str, output: Path, images: int | None) -> None:
 
 @main.command()
 @npu
-@click.option("--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="Figures as JSON.")
-@click.option("--docs", type=FILE, help="Also write them as a page of the documentation.")
-@click.option("--only", multiple=True, metavar="PART", help="Only this part, such as networks or widths; repeatable.")
+@click.option(
+    "--output", default=Path("build/bench.json"), show_default=True, type=FILE, help="JSON file for the figures."
+)
+@click.option("--docs", type=FILE, help="Also write the figures as a page of the documentation.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PART",
+    help="Measure only this part, such as networks or widths. The option can be repeated.",
+)
 @readable
 def bench(preset: str, output: Path, docs: Path | None, only: tuple[str, ...]) -> None:
     """Measure cycles, speed and sizes.

@@ -24,29 +24,51 @@ _OPERAND = click.IntRange(1, 32)
 
 @click.command()
 @click.argument("model", type=THING)
-@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
-@click.option("-o", "--output", type=FILE, help="A page; JSON and a PNG go beside it. Default: only the terminal.")
+@click.option(
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help="HTML page to write, with JSON and a picture beside it. Without it, results go to the terminal only.",
+)
 @click.option(
     "--view",
     type=click.Choice(["machine", "integers"]),
-    help="machine: the accumulators of a compiled network. integers: quantised layers, one product after the other. "
+    help="machine: count in the accumulators of a compiled network. integers: count in layers of integers. "
     "Default: what MODEL is.",
 )
-@click.option("--samples", default=100, show_default=True, type=POSITIVE, help="Samples to use, from the first on.")
-@click.option("--width", type=_WIDTH, help="Bits of intermediate values. Default: of the NPU, or of the kind.")
-@click.option("--output-width", type=_WIDTH, help="Bits of outputs. Default: of the NPU, or of the kind.")
-@click.option("--threshold", type=click.IntRange(min=0), help="Values of a layer that may overflow. Default: 0.")
-@click.option("--kind", type=click.Choice(["cnn", "dense", "graph", "recurrent", "lstm"]), help="Defaults of integers.")
-@click.option("--input-width", type=_OPERAND, help="Bits of integer inputs. Default: of the kind.")
-@click.option("--weight-width", type=_OPERAND, help="Bits of integer weights. Default: of the kind.")
-@click.option("--rounding", type=click.Choice(["floor", "nearest"]), help="Of floats to integers. Default: floor.")
-@click.option("--clip", is_flag=True, help="Integers: map less than the range if width is unused; values are cut off.")
+@click.option("--samples", default=100, show_default=True, type=POSITIVE, help="Number of samples to use.")
+@click.option(
+    "--width", type=_WIDTH, help="Bits of products and partial sums; by default those of the NPU or of --kind."
+)
+@click.option("--output-width", type=_WIDTH, help="Bits of outputs; by default those of the NPU or of --kind.")
+@click.option(
+    "--threshold", type=click.IntRange(min=0), help="Number of values of a layer that may overflow; 0 by default."
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["cnn", "dense", "graph", "recurrent", "lstm"]),
+    help="Kind of network, which sets the defaults of the integer widths.",
+)
+@click.option("--input-width", type=_OPERAND, help="Bits of integer inputs; by default those of --kind.")
+@click.option("--weight-width", type=_OPERAND, help="Bits of integer weights; by default those of --kind.")
+@click.option(
+    "--rounding", type=click.Choice(["floor", "nearest"]), help="How floats are rounded to integers; floor by default."
+)
+@click.option(
+    "--clip",
+    is_flag=True,
+    help="For integers: use a smaller range where bits are unused; values beyond it are cut off.",
+)
 @click.option(
     "--input-range",
     "ranges",
     multiple=True,
     metavar="LOW,HIGH|NAME=LOW,HIGH",
-    help="What an input is within; bounds hold for it. Default: the range of the samples. Repeatable.",
+    help="Range of an input, for which the bounds hold; by default the range of the samples. "
+    "The option can be repeated.",
 )
 @workers_options
 @readable

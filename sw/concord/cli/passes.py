@@ -24,9 +24,14 @@ R = TypeVar("R")
 def passes_options(command: Callable[P, R]) -> Callable[P, R]:
     """``--verbose``, ``--dump`` and ``--check``."""
     options = (
-        click.option("-v", "--verbose", is_flag=True, help="Show every pass with its time, and the strategies tried."),
-        click.option("--dump", type=FOLDER, help="Write what every pass makes to numbered text files in this folder."),
-        click.option("--check", is_flag=True, help="Check the invariants of what every pass makes."),
+        click.option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            help="Show every pass of the compiler with its time, and the strategies that were tried.",
+        ),
+        click.option("--dump", type=FOLDER, help="Folder for numbered text files with the result of every pass."),
+        click.option("--check", is_flag=True, help="Check the result of every pass for its invariants."),
     )
     for option in reversed(options):
         command = option(command)

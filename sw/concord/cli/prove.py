@@ -19,16 +19,34 @@ STATUS = 1
 
 @click.command()
 @click.argument("net", type=THING)
-@click.option("-i", "--input", "inputs", type=EXISTING, help="npz file: a batch for every input; default: random ones.")
-@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Samples to make, or to use.")
-@click.option("--seed", default=0, show_default=True, type=int, help="Of random samples.")
 @click.option(
-    "--with", "only", metavar="NAMES", help="numpy,onnx,torch,reference,rtl: these only. Default: all there are."
+    "-i",
+    "--input",
+    "inputs",
+    type=EXISTING,
+    help="npz file with a batch of samples for every input; random samples by default.",
+)
+@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Number of samples.")
+@click.option("--seed", default=0, show_default=True, type=int, help="Seed of random samples.")
+@click.option(
+    "--with",
+    "only",
+    metavar="NAMES",
+    help="Compare only these of numpy,onnx,torch,reference,rtl; all that are installed by default.",
 )
 @click.option(
-    "--rtl-samples", default=1, show_default=True, type=click.IntRange(min=0), help="Runs on RTL and reference machine."
+    "--rtl-samples",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Number of samples to run on the RTL and on the reference machine.",
 )
-@click.option("-o", "--output", type=FILE, help="The page; default: prove.html in NET or beside it. JSON goes beside.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help="HTML page to write, with JSON beside it; by default prove.html in NET or beside it.",
+)
 @readable
 def prove(
     net: Path, inputs: Path | None, samples: int, seed: int, only: str | None, rtl_samples: int, output: Path | None

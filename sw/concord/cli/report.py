@@ -14,17 +14,25 @@ from concord.utils.files import check_place, write_text
 
 @click.command()
 @click.argument("network", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("-i", "--input", "inputs", type=EXISTING, required=True, help="npz file: a batch for every input.")
-@click.option("-o", "--output", type=FILE, help="The page; default: report.html in NETWORK. JSON goes beside it.")
 @click.option(
-    "--on", default="emulator", show_default=True, type=click.Choice(["emulator", "rtl"]), help="rtl adds cycles."
+    "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
 )
-@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Samples to use, from the first on.")
+@click.option(
+    "-o", "--output", type=FILE, help="HTML page to write, with JSON beside it; by default report.html in NETWORK."
+)
+@click.option(
+    "--on",
+    default="emulator",
+    show_default=True,
+    type=click.Choice(["emulator", "rtl"]),
+    help="Where to run; the RTL also measures cycles.",
+)
+@click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Number of samples to use.")
 @readable
 def report(network: Path, inputs: Path, output: Path | None, on: str, samples: int) -> None:
-    """Say what became of every layer of a compiled NETWORK: formats, errors, saturation, steps, memory.
+    """Write a report about every layer of a compiled NETWORK: formats, errors, saturation, cycles, memory.
 
-    Writes a page that needs nothing else, and the same facts as JSON.
+    The report is one HTML page that needs no other file, and the same facts as JSON.
     """
     from concord.host import connect
     from concord.networks.folder import recompile

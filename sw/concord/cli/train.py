@@ -55,8 +55,10 @@ def trainer_of(plan: Plan, engine: Engine | None = None) -> Trainer:
 
 @click.command()
 @click.argument("config", type=EXISTING)
-@click.option("-o", "--output", type=FOLDER, required=True, help="Folder for checkpoint, network and history.")
-@click.option("--resume", is_flag=True, help="Go on where the checkpoint in the folder was written.")
+@click.option(
+    "-o", "--output", type=FOLDER, required=True, help="Folder for the checkpoint, the network and the history."
+)
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint in the folder.")
 @workers_options
 @readable
 def train(config: Path, output: Path, resume: bool, workers: int | None, cluster: str | None) -> None:

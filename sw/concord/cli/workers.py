@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 def workers_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options."""
-    cluster = click.option("--cluster", metavar="ADDRESS", help="Share the work among a Dask cluster: tcp://HOST:8786.")
-    workers = click.option("--workers", type=POSITIVE, metavar="N", help="Share the work among N processes.")
+    cluster = click.option(
+        "--cluster", metavar="ADDRESS", help="Address of a Dask cluster that shares the work, such as tcp://HOST:8786."
+    )
+    workers = click.option("--workers", type=POSITIVE, metavar="N", help="Number of processes that share the work.")
     return workers(cluster(command))
 
 
