@@ -10,7 +10,7 @@ from concord.compiler.ir.layers import Step
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Norms
-from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE
+from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.graph.ir import Quantization
 from concord.image import Segment
 from concord.pipeline.instruments import PassError
@@ -19,7 +19,7 @@ from concord.program import assembler
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 
-PIPELINES = (PREPARE, LOWER, ONE_PIECE)
+PIPELINES = (PREPARE, TABLES, LOWER, ONE_PIECE)
 
 
 def compiled(graph, passed="", damage=None, config=ROOMY):

@@ -87,6 +87,8 @@ class Dump(Instrument):
         If the folder cannot be written.
     """
 
+    estimates = True
+
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("[0-9][0-9][0-9]-*.txt"):

@@ -110,7 +110,15 @@ class Run:
 
 
 class Instrument:
-    """Observes passes; subclasses override what they need."""
+    """Observes passes; subclasses override what they need.
+
+    Members
+    -------
+    estimates : bool
+        Whether remarks are to hold estimates, which take time.
+    """
+
+    estimates = False
 
     def ran(self, run: Run) -> None:
         """A pass has run."""
@@ -149,6 +157,21 @@ def remark(remark: object) -> None:
     """Tell the instruments what has been decided between passes."""
     for instrument in _INSTRUMENTS.get():
         instrument.remarked(remark)
+
+
+def estimating() -> bool:
+    """Whether an instrument wants estimates in remarks."""
+    return any(instrument.estimates for instrument in _INSTRUMENTS.get())
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Let nothing observe the passes that run inside, as those of an estimate."""
+    token = _INSTRUMENTS.set(())
+    try:
+        yield
+    finally:
+        _INSTRUMENTS.reset(token)
 
 
 @dataclass(frozen=True)

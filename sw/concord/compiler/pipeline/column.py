@@ -1,7 +1,7 @@
 """The column of passes from a graph to a proven image.
 
-:data:`PREPARE` brings the graph into the form that is lowered, :data:`LOWER` makes layers of it, and one of
-:data:`ONE_PIECE` and :data:`ROW_TILING` makes the image. :mod:`concord.compiler.pipeline.strategies` runs them.
+:data:`PREPARE` and :data:`TABLES` bring the graph into the form that is lowered, :data:`LOWER` makes layers of it, and
+one of :data:`ONE_PIECE` and :data:`ROW_TILING` makes the image. :mod:`concord.compiler.pipeline.strategies` runs them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ def _batched(npu: Graph, batch: int) -> Graph:
     return npu if batch == 1 else with_batch(npu, batch)
 
 
-def _of_exporter(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[dict[str, int], dict[str, Grid], Formats]:
-    """Static exponents and grids of inputs that the scales of a quantised model mean; the former take precedence."""
-    exponents, grids = exponents_of(graph, config), grids_of(graph, config)
-    return exponents, grids, replace(formats, exponents={**formats.exponents, **exponents})
+def _of_exporter(graph: Graph, config: NpuConfig) -> tuple[dict[str, int], dict[str, Grid]]:
+    return exponents_of(graph, config), grids_of(graph, config)
+
+
+def _formats(graph: Graph, given: Formats, exponents: dict[str, int]) -> Formats:
+    """Bounds where there are no samples; exponents of the exporter take precedence."""
+    formats = with_bounds(graph, given)
+    return replace(formats, exponents={**formats.exponents, **exponents})
 
 
 def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
@@ -114,14 +118,21 @@ _LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", 
 
 PREPARE = Pipeline(
     "prepare",
-    ("graph", "config", "given", "batch"),
+    ("graph", "config"),
     (
         Pass("weights fit", ("graph", "config"), (), check_weights_fit, "Refuse at once what is far too large."),
-        Pass("bounds", ("graph", "given"), ("formats",), with_bounds,
-             "What tables have to cover where there are no samples."),
-        Pass("exporter formats", ("graph", "config", "formats"), ("exponents", "grids", "formats"), _of_exporter,
+        Pass("exporter formats", ("graph", "config"), ("exponents", "grids"), _of_exporter,
              "Static exponents and grids of inputs that the scales of a quantised model mean."),
         Pass("host partition", ("graph",), ("npu", "host"), split, "A final softmax and what follows is for the host."),
+    ),
+    LEVELS,
+)  # fmt: skip
+TABLES = Pipeline(
+    "choose tables",
+    ("graph", "config", "given", "batch", "npu", "exponents"),
+    (
+        Pass("bounds", ("graph", "given", "exponents"), ("formats",), _formats,
+             "What tables have to cover where there are no samples."),
         Pass("scaled functions", ("npu", "config", "formats"), ("npu",), scaled,
              "Functions that one table does not hold at every scale become several nodes."),
         Pass("batch", ("npu", "batch"), ("batched",), _batched, "Several samples side by side."),

@@ -11,30 +11,35 @@ window of the first layer unfolded by the host along both axes, along one, not a
 
 The last choice varies fastest. A normalisation that only the program memory is too small for is given up at once, as
 neither row tiling nor the window makes the program shorter.
+
+Where an instrument asks for estimates, every strategy gets its cost: that of its program if it has led to one, else
+that of a program for the largest memories that there can be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
+from itertools import groupby
 
 from rich import box
 from rich.table import Table
 
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Norms
+from concord.compiler.lowering.lower import Lowered, Norms
 from concord.compiler.lowering.scaled import replaced
-from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING
+from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
+from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.graph.ir import Graph
-from concord.pipeline.manager import Instrument, State, remark
+from concord.pipeline.manager import Instrument, State, estimating, remark, unobserved
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
-_WINDOW = {Unfold.BOTH: "unfolded", Unfold.HORIZONTAL: "unfolded along rows", Unfold.NONE: "not unfolded"}
-_NORMS = {Norms.ANY: "any variance", Norms.TWICE: "variance by two look-ups", Norms.ONCE: "variance by one look-up"}
+_WINDOW = {Unfold.BOTH: "unfolded", Unfold.HORIZONTAL: "along rows", Unfold.NONE: "not unfolded"}
+_FIGURES = ("cycles", "program", "matrix", "narrow", "wide")
+_NORMS = {Norms.ANY: "any", Norms.TWICE: "two look-ups", Norms.ONCE: "one look-up"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,13 @@ class Strategy:
     def text(self) -> str:
         """In words; the usual choice of tables and normalisations is left out."""
         parts = ["row tiling" if self.tiled else "one piece", f"window {_WINDOW[self.unfold]}"]
-        parts += [_NORMS[self.norms]] if self.norms is not Norms.ANY else []
+        parts += [f"variances by {_NORMS[self.norms]}"] if self.norms is not Norms.ANY else []
         return ", ".join([*parts, *(["one table per function"] if self.plain else [])])
+
+    @property
+    def any_window(self) -> Strategy:
+        """The same for every strategy that differs in the window alone."""
+        return replace(self, unfold=Unfold.NONE)
 
 
 class Outcome(Enum):
@@ -76,21 +86,40 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Considered:
-    """A strategy, what has become of it, and why."""
+    """A strategy, what has become of it and why, and what it costs.
+
+    Parameters
+    ----------
+    strategy : Strategy
+        The strategy.
+    outcome : Outcome
+        Whether it was chosen, refused or not tried.
+    reason : str
+        Why it was refused or not tried.
+    cost : Cost or None
+        What it costs; ``None`` unless an instrument asks for estimates, and where nothing can be said.
+    """
 
     strategy: Strategy
     outcome: Outcome
     reason: str = ""
+    cost: Cost | None = None
 
     def __str__(self) -> str:
-        return f"{self.strategy.text}: {self.outcome.value}{f', {self.reason}' if self.reason else ''}"
+        why = f", {self.reason}" if self.reason else ""
+        cost = "" if self.cost is None else f" ({', '.join(f'{k} {v}' for k, v in asdict(self.cost).items())})"
+        return f"{self.strategy.text}: {self.outcome.value}{why}{cost}"
 
 
-def strategies(graph: Graph, plain: bool = False) -> list[Strategy]:
-    """Everything that may be tried for a network with one choice of tables, in this order."""
+def strategies(graph: Graph, plain: bool) -> list[Strategy]:
+    """Everything that may be tried for a network, in this order; ``plain`` if one table per function takes less."""
     norms = Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]
     return [
-        Strategy(plain, norm, tiled, unfold) for norm in norms for tiled in (False, True) for unfold in reversed(Unfold)
+        Strategy(tables, norm, tiled, unfold)
+        for tables in ((False, True) if plain else (False,))
+        for norm in norms
+        for tiled in (False, True)
+        for unfold in reversed(Unfold)
     ]
 
 
@@ -103,6 +132,8 @@ class Strategies(Instrument):
         In the order in which it was decided.
     """
 
+    estimates = True
+
     def __init__(self) -> None:
         self.considered: list[Considered] = []
 
@@ -112,16 +143,29 @@ class Strategies(Instrument):
             self.considered.append(remark)
 
     def table(self) -> Table:
-        """All strategies, for a terminal."""
+        """All strategies, for a terminal; those that differ in the window alone, and not in what came of it, as one."""
         shown = Table(title="Strategies", box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-        for column in ("strategy", "outcome"):
-            shown.add_column(column, overflow="fold")
-        for one in self.considered:
-            shown.add_row(one.strategy.text, f"{one.outcome.value}{f': {one.reason}' if one.reason else ''}")
+        norms, plain = ({getattr(one.strategy, name) for one in self.considered} for name in ("norms", "plain"))
+        words = [*(["variances"] if len(norms) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
+        for column in ("rows", "window", *words):
+            shown.add_column(column)
+        for column in _FIGURES:
+            shown.add_column(column, justify="right")
+        shown.add_column("outcome", overflow="fold")
+        for one, group in groupby(self.considered, lambda one: replace(one, strategy=one.strategy.any_window)):
+            windows = [_WINDOW[each.strategy.unfold] for each in group]
+            cells = {"variances": _NORMS[one.strategy.norms], "tables": "one each" if one.strategy.plain else "several"}
+            figures = asdict(one.cost) if one.cost is not None else {}
+            shown.add_row(
+                "tiles" if one.strategy.tiled else "all",
+                "any" if len(windows) == len(Unfold) else ", ".join(windows),
+                *(cells[word] for word in words),
+                *(f"{figures[name]:,}" if name in figures else "" for name in _FIGURES),
+                f"{one.outcome.value}{f': {one.reason}' if one.reason else ''}",
+            )
         return shown
 
 
-@dataclass
 class Search:
     """Looks for the first strategy that fits.
 
@@ -133,14 +177,16 @@ class Search:
     Members
     -------
     considered : list of Considered
-        All strategies so far, in order.
+        All strategies that have been decided on, in order.
     """
 
-    graph: Graph
-    config: NpuConfig
-    given: Formats
-    batch: int
-    considered: list[Considered] = field(default_factory=list)
+    def __init__(self, graph: Graph, config: NpuConfig, given: Formats, batch: int):
+        self.graph, self.config, self.batch = graph, config, batch
+        self.considered: list[Considered] = []
+        self._given, self._all = {False: given}, list[Strategy]()
+        self._common: State = {}
+        self._prepared: dict[bool, State] = {}
+        self._lowered: dict[tuple[bool, Norms, Unfold], State] = {}
 
     def run(self) -> State:
         """Values behind the passes of the chosen strategy.
@@ -150,84 +196,97 @@ class Search:
         CapacityError
             If no strategy fits, with what the first choice of tables lacks.
         """
-        prepared = self._prepared(self.given)
-        names = replaced(self.graph, prepared["formats"])
-        try:
-            return self._first_that_fits(prepared, strategies(self.graph))
-        except CapacityError as error:
-            if not names:
-                raise
-            lacking = error
-        plain = self._prepared(replace(self.given, plain=(*self.given.plain, *names)))
-        try:
-            return self._first_that_fits(plain, strategies(self.graph, plain=True))
-        except CapacityError:
-            raise lacking from None
-
-    def _prepared(self, given: Formats) -> State:
-        return PREPARE.run({"graph": self.graph, "config": self.config, "given": given, "batch": self.batch})
-
-    def _first_that_fits(self, prepared: State, choices: list[Strategy]) -> State:
-        """As :meth:`run`, for one choice of tables."""
-        last = choices[-1].norms
-        for norms in dict.fromkeys(choice.norms for choice in choices):
-            mine = [choice for choice in choices if choice.norms is norms]
-            left = choices[choices.index(mine[-1]) + 1 :]
+        given = self._given[False]
+        if names := replaced(self.graph, self._prepare(False)["formats"]):
+            self._given[True] = replace(given, plain=(*given.plain, *names))
+        self._all = strategies(self.graph, bool(names))
+        errors: list[CapacityError] = []
+        for plain in self._given:
             try:
-                state = self._with_norms(prepared, mine, give_up=norms is not last)
-            except CapacityError:
-                if norms is last:
-                    raise
-                continue
-            self._leave(left, "an earlier one fits")
-            return state
-        raise AssertionError("there is always a last way to normalise")
-
-    def _with_norms(self, prepared: State, choices: list[Strategy], give_up: bool) -> State:
-        """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
-        known: dict[Unfold, State] = {}
-        failures: dict[bool, list[CapacityError]] = {False: [], True: []}
-        for index, choice in enumerate(choices):
-            if (reason := self._skipped(choice, known)) is not None:
-                self._note(Considered(choice, Outcome.NOT_TRIED, reason))
-                continue
-            try:
-                state = self._tried(choice, prepared, known)
+                state = self._with_tables(plain)
             except CapacityError as error:
-                self._note(Considered(choice, Outcome.REFUSED, str(error)))
+                errors.append(error)
+                continue
+            self._leave(len(self._all), "an earlier one fits")
+            return state
+        raise errors[0]
+
+    def _with_tables(self, plain: bool) -> State:
+        """As :meth:`run`, for one choice of tables."""
+        mine = [one for one in self._all if one.plain is plain]
+        *first, last = dict.fromkeys(one.norms for one in mine)
+        for norms in first:
+            try:
+                return self._with_norms(plain, norms, give_up=True)
+            except CapacityError:
+                continue
+        return self._with_norms(plain, last, give_up=False)
+
+    def _with_norms(self, plain: bool, norms: Norms, give_up: bool) -> State:
+        """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
+        mine = [one for one in self._all if (one.plain, one.norms) == (plain, norms)]
+        failures: dict[bool, list[CapacityError]] = {False: [], True: []}
+        for choice in mine:
+            if self._is_skipped(choice):
+                self._note(choice, Outcome.NOT_TRIED, "the same layers as before: there is no more to unfold")
+                continue
+            layers = self._layers(choice)
+            try:
+                state = (ROW_TILING if choice.tiled else ONE_PIECE).run(layers, choice.text)
+            except CapacityError as error:
+                self._note(choice, Outcome.REFUSED, str(error), self._estimate(choice))
                 failures[choice.tiled].append(error)
                 if give_up and set(error.short) <= {RegionId.PROGRAM}:
-                    self._leave(choices[index + 1 :], "the program memory stays too small")
+                    self._leave(self._all.index(mine[-1]) + 1, "the program would be as long")
                     raise
                 continue
-            self._note(Considered(choice, Outcome.CHOSEN))
-            self._leave(choices[index + 1 :], "an earlier one fits")
+            self._note(choice, Outcome.CHOSEN, cost=cost_of(state["program"]) if estimating() else None)
             return state
         worst = [min(errors, key=lambda error: error.excess) for errors in failures.values()]
         raise CapacityError("; ".join(map(str, worst)), worst[0].short)
 
-    def _leave(self, choices: list[Strategy], reason: str) -> None:
-        for one in choices:
-            self._note(Considered(one, Outcome.NOT_TRIED, reason))
+    def _is_skipped(self, choice: Strategy) -> bool:
+        """Whether a strategy gives the same layers as an earlier one."""
+        known = [key for key in self._lowered if key[:2] == (choice.plain, choice.norms)]
+        if (choice.plain, choice.norms, choice.unfold) in known or not known:
+            return False
+        lowered: Lowered = self._lowered[known[-1]]["lowered"]
+        return choice.tiled or choice.unfold.value >= lowered.unfolded.value
 
-    def _note(self, considered: Considered) -> None:
-        self.considered.append(considered)
-        remark(considered)
+    def _prepare(self, plain: bool) -> State:
+        """Values behind the passes in front of lowering, for one choice of tables."""
+        if not self._common:
+            self._common = PREPARE.run({"graph": self.graph, "config": self.config, "batch": self.batch})
+        if plain not in self._prepared:
+            title = f"{TABLES.name}{', one per function' if plain else ''}"
+            self._prepared[plain] = TABLES.run(self._common | {"given": self._given[plain]}, title)
+        return self._prepared[plain]
 
-    @staticmethod
-    def _skipped(choice: Strategy, known: Mapping[Unfold, State]) -> str | None:
-        """Why a strategy gives the same layers as an earlier one; ``None`` if it does not."""
-        if choice.unfold in known:
+    def _layers(self, choice: Strategy) -> State:
+        """Values behind the lowering of a strategy, computed once."""
+        key = choice.plain, choice.norms, choice.unfold
+        if key not in self._lowered:
+            self._lowered[key] = self._lower(choice)
+        return self._lowered[key]
+
+    def _lower(self, choice: Strategy) -> State:
+        values = self._prepare(choice.plain) | {"unfold": choice.unfold, "norms": choice.norms}
+        return LOWER.run(values, f"{LOWER.name}, {choice.text}")
+
+    def _leave(self, end: int, reason: str) -> None:
+        """Note that the strategies up to the one with index ``end`` are not tried."""
+        for choice in self._all[len(self.considered) : end]:
+            self._note(choice, Outcome.NOT_TRIED, reason, self._estimate(choice))
+
+    def _estimate(self, choice: Strategy) -> Cost | None:
+        """The cost of a strategy without a program, if an instrument asks for it."""
+        if not estimating():
             return None
-        found = [state["lowered"].unfolded for state in known.values()]
-        if not choice.tiled and (not found or choice.unfold.value < found[-1].value):
-            return None
-        return "the same layers as before, as there is no such window"
+        with unobserved():
+            known = self._lowered.get((choice.plain, choice.norms, choice.unfold))
+            return estimate(self._lower(choice) if known is None else known, choice.tiled)
 
-    def _tried(self, choice: Strategy, prepared: State, known: dict[Unfold, State]) -> State:
-        """Values behind all passes; layers that are ``known`` are taken from there."""
-        if choice.unfold not in known:
-            values = prepared | {"unfold": choice.unfold, "norms": choice.norms}
-            known[choice.unfold] = LOWER.run(values, f"{LOWER.name}, {choice.text}")
-        pipeline = ROW_TILING if choice.tiled else ONE_PIECE
-        return pipeline.run(known[choice.unfold], choice.text)
+    def _note(self, choice: Strategy, outcome: Outcome, reason: str = "", cost: Cost | None = None) -> None:
+        """Note what has become of a strategy."""
+        self.considered.append(Considered(choice, outcome, reason, cost))
+        remark(self.considered[-1])

@@ -1,0 +1,66 @@
+"""What a strategy costs: cycles of a run, and words of every memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from concord.compiler.emission.emit import Emitter
+from concord.compiler.emission.row_tiled import row_tiled
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Lowered
+from concord.compiler.memory.plan import make_plan
+from concord.pipeline.manager import State
+from concord.program.cycles import cycles
+from concord.spec.config import NpuConfig
+from concord.spec.isa import VECTOR_ADDR_BITS
+from concord.spec.limits import PROGRAM_DEPTH_MAX
+from concord.spec.memmap import RegionId
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cycles of a run, estimated from the instructions, and words of every memory that the program takes."""
+
+    cycles: int
+    program: int
+    matrix: int
+    narrow: int
+    wide: int
+
+
+def cost_of(program: Emitter) -> Cost:
+    """The cost of a program that has been written."""
+    words, config = program.builder.words(), program.config.replace(program_depth=PROGRAM_DEPTH_MAX)
+    starts = [phase.pc for phase in program.sheet.phases] or [0]
+    memories = (program.sheet.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
+    return Cost(sum(cycles(words, config, pc) for pc in starts), len(words), *memories)
+
+
+def estimate(layers: State, tiled: bool) -> Cost | None:
+    """The cost of a strategy that has not led to a program; ``None`` if nothing can be said about it.
+
+    In one piece, the program is written for the largest memories that there can be. Row tiling depends on the memories
+    that there are; where it does not fit, it has no cost.
+
+    Parameters
+    ----------
+    layers : dict
+        Values behind lowering.
+    tiled : bool
+        Whether the first layers are computed in tiles of rows.
+    """
+    lowered, config, formats = layers["lowered"], layers["config"], layers["formats"]
+    try:
+        return cost_of(row_tiled(lowered, config, formats) if tiled else _unlimited(lowered, config, formats))
+    except ValueError:  # no room, or beyond what instructions can address
+        return None
+
+
+def _unlimited(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+    """The program in one piece for vector memories of the largest depth; no memory is checked."""
+    depth = 1 << VECTOR_ADDR_BITS
+    program = Emitter(make_plan(lowered), config.replace(narrow_depth=depth, wide_depth=depth), formats)
+    program.contents.fill()
+    program.place()
+    program.layers(0)
+    return program
