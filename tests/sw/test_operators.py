@@ -111,7 +111,11 @@ def test_weights(made):
         return
     weights = record.weights
     first = node.attrs[weights.names[0]]
-    assert shapes["a"][weights.inputs] == first.shape[2 if record.recurrent else 1]
+    assert shapes["a"][weights.inputs] == first.shape[2 if record.recurrence else 1]
+    if record.recurrence is not None:
+        assert first.shape[1] == record.recurrence.gates * node.attrs["hidden_size"]
+        assert len(node.attrs["activations"][0]) == len(record.recurrence.functions)
+        assert len(node.outputs) == 1 + len(record.recurrence.initial)
     if record.affine is None:
         return
     x = data([shapes["a"]])
@@ -144,7 +148,8 @@ def test_facts_that_no_result_shows():
     any_order = {op for op, record in OPS.items() if not record.own_order}
     assert any_order >= {"Reshape", "Transpose", "Slice", "Softmax", "LogSoftmax", *elementwise}
     assert {op for op, record in OPS.items() if record.maps} >= {"Conv", "MaxPool", "AveragePool"}
-    assert {op for op, record in OPS.items() if record.recurrent} == set(CELLS)
+    assert {op for op, record in OPS.items() if record.recurrence} == set(CELLS)
+    assert {op for op, record in OPS.items() if record.recurrence and record.recurrence.cell} == {"LSTM"}
 
 
 def test_rising_and_signs(made):
@@ -257,7 +262,7 @@ def test_stages_of_the_compiler(made):
     message = refusal(lambda: table.lowered(graph, ROOMY))
     assert message is None if known else f"{node.op} 'node': operator is not supported on the NPU" in message
     assert set(bounds(graph)) == set(shapes)
-    assert not record.recurrent or node.op in CELLS
+    assert not record.recurrence or node.op in CELLS
 
 
 def test_tables_of_the_compiler_have_operators_only():

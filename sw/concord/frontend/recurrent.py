@@ -9,15 +9,21 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.functions import by_recurrent_name
+from concord.graph.ops import OPS, Recurrence
+from concord.graph.ops.recurrent import RECURRENT_OPS
 
-_DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+def _recurrence(node: OnnxNode) -> Recurrence:
+    """That of the operator of the graph with the same name."""
+    recurrence = OPS[node.op].recurrence
+    assert recurrence is not None
+    return recurrence
 
 
 def recurrent(ctx: Context, node: OnnxNode) -> list[str]:
     """A recurrent layer over constant weights; ``layout`` 1 becomes transpositions."""
     batch_first = bool(node.attrs.get("layout", 0))
-    states = ["initial_h", "initial_c"][: 2 if node.op == "LSTM" else 1]
+    states = _recurrence(node).initial
     attrs = _weights(ctx, node) | _activations(node)
     inputs = [ctx.tensor(node.input(0))]
     for index, name in enumerate(states, 5):
@@ -41,7 +47,7 @@ def recurrent(ctx: Context, node: OnnxNode) -> list[str]:
 
 def _weights(ctx: Context, node: OnnxNode) -> dict[str, Any]:
     w, r = ctx.floats(node.input(1), "W"), ctx.floats(node.input(2), "R")
-    rows = _GATES[node.op] * r.shape[-1]
+    rows = _recurrence(node).gates * r.shape[-1]
     if w.ndim != 3 or r.shape != (len(w), rows, r.shape[-1]) or w.shape[1] != rows:
         raise Refusal(f"W {list(w.shape)} and R {list(r.shape)} must go together", "correct the model")
     hidden = r.shape[2]
@@ -61,10 +67,11 @@ def _weights(ctx: Context, node: OnnxNode) -> dict[str, Any]:
 def _activations(node: OnnxNode) -> dict[str, Any]:
     """Functions per direction; alpha and beta go one after the other to those that have them."""
     count = 2 if node.attrs.get("direction") == "bidirectional" else 1
-    names = node.attrs.get("activations") or _DEFAULTS[node.op] * count
+    defaults = _recurrence(node).functions
+    names = node.attrs.get("activations") or [*defaults] * count
     given = {key: list(node.attrs.get(f"activation_{key}", [])) for key in ("alpha", "beta")}
     known = {name.lower(): record for name, record in by_recurrent_name().items()}
-    if len(names) != count * len(_DEFAULTS[node.op]) or any(name.lower() not in known for name in names):
+    if len(names) != count * len(defaults) or any(name.lower() not in known for name in names):
         raise Refusal(f"activations must be of {sorted(by_recurrent_name())}, not {names}", "use another one")
     records = [known[name.lower()] for name in names]
     names = [record.recurrent for record in records]
@@ -89,4 +96,4 @@ def _state(ctx: Context, name: str, what: str) -> tuple[str, Any]:
     return "", value if value.any() else None
 
 
-HANDLERS: dict[str, Handler] = dict.fromkeys(_DEFAULTS, recurrent)
+HANDLERS: dict[str, Handler] = dict.fromkeys(RECURRENT_OPS, recurrent)

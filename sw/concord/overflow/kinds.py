@@ -96,10 +96,9 @@ def kind_of(graph: Graph) -> str:
     as of an adjacency with features (a graph convolution), and else a fully connected network.
     """
     records = {node.op: operator_of(node) for node in graph.nodes}
-    if "LSTM" in records:
-        return "lstm"
-    if any(record.recurrent for record in records.values()):
-        return "recurrent"
+    recurrences = [record.recurrence for record in records.values() if record.recurrence is not None]
+    if recurrences:
+        return "lstm" if any(recurrence.cell for recurrence in recurrences) else "recurrent"
     if any(record.maps and record.weights for record in records.values()):
         return "cnn"
     fixed = any(node.attrs.get("fixed") for node in graph.nodes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
 from concord.train.network import OF_THE_LOSS
 
 #: Opset of the files, and the version of the format that goes with it.
@@ -57,7 +58,10 @@ class _Writer:
         reshaped = [name for node in graph.nodes if node.op == "Reshape" for name in (*node.inputs, *node.outputs)]
         ends = set(graph.inputs) | set(graph.outputs)
         first = all(graph.shapes[name][:1] == (1,) for name in {*reshaped, *ends})
-        moved = any(node.op in ("Transpose", "LSTM", "GRU") and node.name not in self.left for node in graph.nodes)
+        moved = any(
+            (node.op == "Transpose" or operator_of(node).recurrence) and node.name not in self.left
+            for node in graph.nodes
+        )
         self.batched = first and not moved and ends <= graph.batched
 
     def open(self, shape: Sequence[int]) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
+from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Layer, Pass
 from concord.train.layers.bias import Bias
@@ -189,7 +190,8 @@ class Network:
 
     def _recurrent(self, node: Node, index: int) -> Layer:
         attrs, hidden = node.attrs, node.attrs["hidden_size"]
-        usual = ("Sigmoid", "Tanh", "Tanh") if node.op == "LSTM" else ("Sigmoid", "Tanh")
+        recurrence = operator_of(node).recurrence
+        usual = None if recurrence is None else recurrence.functions
         odd = [
             what
             for what, there in {

@@ -21,6 +21,7 @@ from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.golden.blocks import floor_log2
 from concord.graph.ir import Floats, Graph, Quantization
+from concord.graph.ops import operator_of
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
@@ -137,9 +138,10 @@ def inexact(
     ]
     for layer in layers:
         nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
-        if isinstance(layer, Layer) and layer.weight is not None and nodes:
+        weights = operator_of(nodes[0]).affine if nodes else None
+        if isinstance(layer, Layer) and layer.weight is not None and weights is not None:
             known = graph.weight_quantization[nodes[0].name]
-            largest = _largest_code(nodes[0].attrs["weight"], known)
+            largest = _largest_code(nodes[0].attrs[weights.names[0]], known)
             found.append(_weights(layer, layer.weight, largest, known, config, formats.mantissa(layer, config)))
     return tuple(one for one in found if one is not None)
 

@@ -17,7 +17,7 @@ from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
 from concord.functions import by_recurrent_name
 from concord.graph.ir import Node
-from concord.graph.ops import directions
+from concord.graph.ops import directions, operator_of
 
 
 def recurrent(lowering: Lowering, node: Node) -> None:
@@ -52,7 +52,8 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     cell = CELLS[node.op](node, d, hidden, lambda weight: spread(weight, walk), functions)
     keep = bool(node.outputs[0]) and bool(lowering.readers[node.outputs[0]])
     target = done.storages.new(f"{name}.h", 1, steps + 1 if keep else 1, hidden)
-    c = done.storages.new(f"{name}.c", 1, 1, hidden) if node.op == "LSTM" else None
+    recurrence = operator_of(node).recurrence
+    c = done.storages.new(f"{name}.c", 1, 1, hidden) if recurrence is not None and recurrence.cell else None
     initial, constants = {}, {}
     for index, (key, storage) in enumerate((("h", target), ("c", c)), 1):
         if storage is None:

@@ -1,7 +1,7 @@
 """The operators of a graph: a record of facts for each, such as its shapes and what it computes in double precision."""
 
 from concord.graph.ir import Node
-from concord.graph.ops.base import Kind, Operator, Weights
+from concord.graph.ops.base import Kind, Operator, Recurrence, Weights
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
 from concord.graph.ops.moving import MOVING_OPS
@@ -12,6 +12,7 @@ __all__ = [
     "OPS",
     "Kind",
     "Operator",
+    "Recurrence",
     "Weights",
     "directions",
     "divisors",

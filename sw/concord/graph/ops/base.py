@@ -63,6 +63,30 @@ class Weights:
         return self.outputs % rank
 
 
+@dataclass(frozen=True)
+class Recurrence:
+    """How an operator goes through time, which is the first axis of its first input.
+
+    Parameters
+    ----------
+    gates : int
+        Rows of the weights per element of the state.
+    functions : tuple of str
+        ONNX names of the functions that a direction has by default.
+    cell : bool
+        Whether there is a cell beside the state h: it has an initial value and is the last result.
+    """
+
+    gates: int
+    functions: tuple[str, ...]
+    cell: bool = False
+
+    @property
+    def initial(self) -> tuple[str, ...]:
+        """Attributes of constant initial values, in the order of the inputs behind the first."""
+        return ("initial_h", "initial_c") if self.cell else ("initial_h",)
+
+
 def no_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """Sums, and products with zeros and ones, are no multiply-accumulates."""
     return 0
@@ -111,8 +135,8 @@ class Operator:
         up where they are, and lowers nothing. Its kind is moving.
     maps : bool
         Whether it slides windows over the spatial axes of ``[1, channels, *spatial]``.
-    recurrent : bool
-        Whether the first axis of its first input is time, and a step reads what the one before has computed.
+    recurrence : Recurrence or None
+        How it goes through time; ``None`` if it has no steps that read what the ones before have computed.
     states : frozenset of int
         Inputs of a quantised operator that element-wise operations read inside of it, and no product: they are wide.
     rows : bool
@@ -147,7 +171,7 @@ class Operator:
     weights: Weights | None = None
     view: bool = False
     maps: bool = False
-    recurrent: bool = False
+    recurrence: Recurrence | None = None
     states: frozenset[int] = frozenset()
     rows: bool = False
     own_order: bool = True

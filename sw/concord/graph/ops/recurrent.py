@@ -7,20 +7,23 @@ hidden]``; Y ``[steps, directions, 1, hidden]``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from concord.functions import by_recurrent_name
 from concord.graph.ir import Floats, Node, Shape
-from concord.graph.ops.base import Kind, Operator, Weights, present, present_shape
+from concord.graph.ops.base import Kind, Operator, Recurrence, Weights, present, present_shape
 
 Activation = Callable[[Floats], Floats]
 States = tuple[Floats, ...]
 #: (x part of the gates, states) -> new states, h first.
 Step = Callable[[Floats, States], States]
+#: (node, number of the direction, R, bias of R) -> what a step of that direction computes.
+Begin = Callable[[Node, int, Floats, Floats], Step]
 
 
-def _shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _shape(recurrence: Recurrence, node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     x, hidden, w = present_shape(inputs[0]), node.attrs["hidden_size"], node.attrs["W"]
     if len(x) != 3 or x[2] != w.shape[2]:
         raise ValueError(f"X must be steps by batch by {w.shape[2]} features, not {list(x)}")
@@ -31,7 +34,7 @@ def _shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
         raise ValueError(f"constant initial states must have the shape {list(state)}")
     if node.attrs.get("P") is not None and node.attrs["P"].shape != (len(w), 3 * hidden):
         raise ValueError(f"P must have the shape {[len(w), 3 * hidden]}, not {list(node.attrs['P'].shape)}")
-    return [(x[0], *state[:1], x[1], hidden)] + [state] * (2 if node.op == "LSTM" else 1)
+    return [(x[0], *state[:1], x[1], hidden)] + [state] * len(recurrence.initial)
 
 
 def _activations(node: Node, direction: int) -> list[Activation]:
@@ -87,14 +90,13 @@ def _rnn_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
     return lambda x, states: (f(x + states[0] @ r.T + bias),)
 
 
-_STEPS = {"LSTM": _lstm_step, "GRU": _gru_step, "RNN": _rnn_step}
-
-
-def _initial(node: Node, inputs: Sequence[Floats | None], samples: int, batch: int) -> list[Floats]:
+def _initial(
+    recurrence: Recurrence, node: Node, inputs: Sequence[Floats | None], samples: int, batch: int
+) -> list[Floats]:
     """Every state ``[directions, samples * batch, hidden]`` before the first step."""
     hidden, count = node.attrs["hidden_size"], len(node.attrs["W"])
     states = []
-    for index, name in enumerate(("initial_h", "initial_c")[: 2 if node.op == "LSTM" else 1], 1):
+    for index, name in enumerate(recurrence.initial, 1):
         state = inputs[index] if index < len(inputs) else None
         if state is None:
             constant = node.attrs.get(name)
@@ -109,15 +111,15 @@ def directions(node: Node) -> list[bool]:
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
 
 
-def _evaluate(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _evaluate(recurrence: Recurrence, begin: Begin, node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
     x = present(inputs[0])
     samples, steps, batch, _ = x.shape
     sequence = x.swapaxes(0, 1).reshape(steps, samples * batch, -1)
-    initial = _initial(node, inputs, samples, batch)
+    initial = _initial(recurrence, node, inputs, samples, batch)
     outputs, last = [], []
     for d, backward in enumerate(directions(node)):
         input_bias, bias = np.split(node.attrs["B"][d], 2)
-        step = _STEPS[node.op](node, d, node.attrs["R"][d], bias)
+        step = begin(node, d, node.attrs["R"][d], bias)
         gates = sequence @ node.attrs["W"][d].T + input_bias
         states: States = tuple(state[d] for state in initial)
         values = np.empty((steps, samples * batch, node.attrs["hidden_size"]))
@@ -151,23 +153,28 @@ def _macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | 
     return present_shape(inputs[0])[0] * int(node.attrs["W"].size + node.attrs["R"].size)
 
 
-def _record(attributes: dict[str, str], states: frozenset[int] = frozenset()) -> Operator:
+def _record(
+    attributes: dict[str, str], recurrence: Recurrence, begin: Begin, states: frozenset[int] = frozenset()
+) -> Operator:
     return Operator(
         Kind.QUANTISED,
-        attributes,
-        _shape,
-        _evaluate,
+        _ATTRIBUTES | attributes,
+        partial(_shape, recurrence),
+        partial(_evaluate, recurrence, begin),
         macs=_macs,
         weights=Weights(("W", "R"), "B", inputs=-1),
-        recurrent=True,
+        recurrence=recurrence,
         states=states,
     )
 
 
 RECURRENT_OPS = {
-    "LSTM": _record(_ATTRIBUTES | _LSTM, frozenset({2})),
+    "LSTM": _record(_LSTM, Recurrence(4, ("Sigmoid", "Tanh", "Tanh"), cell=True), _lstm_step, frozenset({2})),
     "GRU": _record(
-        _ATTRIBUTES | {"linear_before_reset": "true: the reset gate multiplies the product with R"}, frozenset({1})
+        {"linear_before_reset": "true: the reset gate multiplies the product with R"},
+        Recurrence(3, ("Sigmoid", "Tanh")),
+        _gru_step,
+        frozenset({1}),
     ),
-    "RNN": _record(_ATTRIBUTES),
+    "RNN": _record({}, Recurrence(1, ("Tanh",)), _rnn_step),
 }
