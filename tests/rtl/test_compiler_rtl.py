@@ -18,7 +18,7 @@ from compiled_nets import (
     residual,
     scaled_functions,
 )
-from concord.compiler.ir.parts import divided, sample
+from concord.compiler.ir.table_segments import divided, sample
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -102,7 +102,7 @@ def test_codes_of_a_quantised_model():
 def test_a_function_by_several_tables():
     parts = divided((("sqrt", ()),), sample(np.exp2(np.linspace(-12, 5, 200))), 3, TINY.table_depth)
     assert len(parts) == 3
-    check(magnitudes(), TINY, Formats(parts={"root": parts}))
+    check(magnitudes(), TINY, Formats(table_segments={"root": parts}))
 
 
 @pytest.mark.slow

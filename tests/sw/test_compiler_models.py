@@ -84,7 +84,7 @@ def test_a_stream_decides_as_in_double_precision():
     task = TASK["silero_vad_16k"]
     graph, x, wanted = load(task, DATA)
     compiled = choose_formats(graph, ECP5_85F, calibration(task, graph, DATA)).chosen.compiled
-    assert len(compiled.package.formats.parts["sqrt0"]) == 5
+    assert len(compiled.package.formats.table_segments["sqrt0"]) == 5
     with connect("emulator", ECP5_85F) as device:
         device.load(compiled.image)
         results = stream(task, graph, partial(compiled.run, device), x)[1]["output"]

@@ -164,12 +164,13 @@ def test_every_page_is_on_the_map():
 #: variables.
 OLD_NAMES = {
     "sw/concord/compiler": (
-        "band Banded banded Bands bands born centre centres Contents contents dies gone in_bands in_strips "
-        "Life lives meet Meeting meeting movable reach remedies Remedy Side Spreading strip STRIPS Strips "
-        "strips tail turned"
+        "band Banded banded Bands bands born centre centres Contents contents dies gone in_bands in_parts "
+        "in_strips Life lives meet Meeting meeting movable reach remedies Remedy Side Spreading strip STRIPS "
+        "Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
     "sw/concord": "allot check_contents ContentError Sheet sheet tenant tenants",
+    "sw/concord/functions": "Part part parts",
 }
 
 

@@ -242,7 +242,7 @@ def _same(action: Action, key: str) -> _Lower:
 def _function(make: _Lowering, node: Node, inputs: list[str]) -> str:
     x = inputs[0]
     for name, parameters in node.attrs["functions"]:
-        if name not in _FUNCTIONS or node.attrs.get("part") is not None:
+        if name not in _FUNCTIONS or node.attrs.get("segment") is not None:
             raise ValueError(_refusal(node, f"{node.op} {name}"))
         x = _FUNCTIONS[name](make, x, **parameters)
     return x

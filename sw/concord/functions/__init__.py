@@ -24,7 +24,7 @@ from concord.functions.exact import ExactFunction as ExactFunction
 from concord.functions.exact import Number as Number
 from concord.functions.interval_bounds import Enclosure as Enclosure
 from concord.functions.record import Function as Function
-from concord.functions.segmented import Part as Part
+from concord.functions.segmented import TableSegment as TableSegment
 from concord.functions.tables import Table as Table
 from concord.functions.tables import TableSet as TableSet
 from concord.functions.tables import build_table as build_table

@@ -1,9 +1,9 @@
-"""Parts of a function: tables side by side, each over some of the inputs with a step of its own, the largest counts.
+"""Segmented tables: several tables for one function, each with a step of its own for a segment of the inputs.
 
 A table has the same step everywhere. A function that is steep near zero and read over many powers of two, as a square
-root of powers is, needs a fine step for small inputs and many entries for large ones. In parts it has both: for inputs
-of another part a part has a value that is not above that one's, so the maximum of all parts is the entry of the part
-that is right. At a border, within half a step of the finer part, it may be that of either.
+root of powers is, needs a fine step for small inputs and many entries for large ones. Segments have both. For inputs of
+another segment, the entry of a segment is never above the right one. So the maximum over all segments is the entry of
+the right segment. At a border, within half a step of the finer segment, the result may be that of either.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from concord.functions.catalogue import evaluate
 from concord.functions.float64 import Floats
 from concord.spec.formats import BINARY16_MAX
 
-#: What a part has where another one must be the largest.
+#: Entry of a segment where another one must be the largest.
 LEAST = -float(BINARY16_MAX)
 
 
 @dataclass(frozen=True)
-class Part:
+class TableSegment:
     """The inputs of one table of a function that rises, or falls, all the way.
 
     Parameters
@@ -32,9 +32,9 @@ class Part:
     scale : int
         log2 of codes per unit of the input.
     start, stop : float or None
-        Where the part before ends and the one behind begins; ``None`` if there is none. The first code of a part
-        behind another one lies below ``start``, where the function rises; the last code of a part before another one
-        above ``stop``, where it falls: that code has the least number instead of the function.
+        Where the previous segment ends and the next one begins; ``None`` if there is none. Of a rising function, the
+        first code lies below ``start``; of a falling one, the last code lies above ``stop``. The entry of that code is
+        the least number instead of the function.
     falling : bool
         Whether the function falls.
     """
@@ -63,12 +63,12 @@ class Part:
         return None if self.start is None else 0
 
     def nearest(self, x: Floats) -> Floats:
-        """The inputs whose function values the table has for ``x``, where this part is the right one."""
+        """The inputs whose function values the table has for ``x``, where this segment is the right one."""
         codes = np.clip(np.rint(np.ldexp(x, self.scale)), self.low, self.high)
         return self._limited(np.ldexp(codes, -self.scale))
 
     def evaluate(self, functions: Iterable[tuple[str, Mapping[str, float]]], x: Floats) -> Floats:
-        """What the part stands for, in double precision."""
+        """What the segment stands for, in double precision."""
         y = evaluate(functions, self._limited(x))
         if self.falling:
             return y if self.stop is None else np.where(x >= self.stop, LEAST, y)

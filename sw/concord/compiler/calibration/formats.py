@@ -22,7 +22,7 @@ from concord.compiler.calibration.judged import judged
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Proven
 from concord.compiler.ir.layers import AnyLayer, Layer
-from concord.compiler.ir.parts import available, divided, sample, table_error
+from concord.compiler.ir.table_segments import available, divided, sample, table_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Node
@@ -132,10 +132,10 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
     x = sample(calibration.values[node.inputs[0]])
     before = table_error(functions, [plain], x)
     for count in range(2, most + 1):
-        parts = divided(functions, x, count, entries)
-        if parts is None or (own := table_error(functions, parts, x)) > GAIN * before:
+        segments = divided(functions, x, count, entries)
+        if segments is None or (own := table_error(functions, segments, x)) > GAIN * before:
             continue
-        changed = replace(formats, parts={**formats.parts, node.name: parts})
+        changed = replace(formats, table_segments={**formats.table_segments, node.name: segments})
         label = f"{best.label}, {node.name} by {count} tables"
         try:
             one = calibration.measure(label, config, changed, best.follow)
@@ -177,7 +177,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     best = min(found, key=rank)
     for margin, suffix in enumerate(("", _TIGHTER)):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
-        formats = replace(plain, exponents=exponents, parts=best.compiled.package.formats.parts)
+        formats = replace(plain, exponents=exponents, table_segments=best.compiled.package.formats.table_segments)
         label = best.label.replace("dynamic", "static", 1) + suffix
         found.append(calibration.measure(label, config, formats, best.follow))
     ranked = sorted(found, key=rank)
@@ -247,24 +247,24 @@ class _Halves:
     def _made(self, candidate: Candidate, mine: Calibration, on: Calibration) -> float:
         """The error of a candidate of the same kind, made with some samples, on others."""
         formats, functions = candidate.compiled.package.formats, {node.name: node for node in mine.graph.nodes}
-        parts = {}
-        for name, held in formats.parts.items():
+        segments = {}
+        for name, held in formats.table_segments.items():
             node = functions[name]
             curve = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
-            entries = sum(part.entries for part in held)
-            parts[name] = divided(curve, sample(mine.values[node.inputs[0]]), len(held), entries) or held
+            entries = sum(segment.entries for segment in held)
+            segments[name] = divided(curve, sample(mine.values[node.inputs[0]]), len(held), entries) or held
         exponents: Mapping[str, int] = {}
         if _static(candidate):
             margin = int(candidate.label.endswith(_TIGHTER))
             exponents = static_exponents(candidate.compiled, mine.values, margin)
-        made = Formats(exponents, mantissas=formats.mantissas, parts=parts)
+        made = Formats(exponents, mantissas=formats.mantissas, table_segments=segments)
         return mine.measure(candidate.label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
 
 
 def _takes_less(one: Candidate, other: Candidate) -> bool:
     """Whether a candidate takes nothing from the samples that another one does not take, too."""
-    parts, others = one.compiled.package.formats.parts, other.compiled.package.formats.parts
-    fewer = all(len(held) <= len(others.get(name, ())) for name, held in parts.items())
+    segments, others = one.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
+    fewer = all(len(held) <= len(others.get(name, ())) for name, held in segments.items())
     return fewer and one.follow in other.follow and _static(one) <= _static(other)
 
 

@@ -215,7 +215,7 @@ class _Search:
             least, most = min(widths.values()), max(widths.values()) if len(widths) == len(self.layers) else mant
             label += f", weights of {least}" + (f" to {most}" if most > least else "")
         best = self.base.compiled.package.formats
-        formats = Formats(exponents, mantissas=self.fixed | widths, parts=best.parts)
+        formats = Formats(exponents, mantissas=self.fixed | widths, table_segments=best.table_segments)
         follow = self.base.follow
         if Follow.BIASES in follow:  # what is best at full width is not for narrow weights
             follow |= Follow.WEIGHTS

@@ -33,10 +33,10 @@ class DataSection:
         """Put down weights, constants and tables of all layers."""
         layers = self.plan.lowered.layers
         curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
-        parts = [curve for curve in curves if fixed_entries(curve)]
-        others = [curve for curve in curves if curve not in parts]
-        share = others_share(others, parts, self.config)
-        held = shared(others, self.config.table_slots - len(parts)) | {curve: curve for curve in parts}
+        segments = [curve for curve in curves if fixed_entries(curve)]
+        others = [curve for curve in curves if curve not in segments]
+        share = others_share(others, segments, self.config)
+        held = shared(others, self.config.table_slots - len(segments)) | {curve: curve for curve in segments}
         slots: dict[Curve, int] = {}
         for curve in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in curve[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
 from concord.functions import function
-from concord.functions.segmented import LEAST, Part
+from concord.functions.segmented import LEAST, TableSegment
 from concord.functions.tables import Table, round_to_binary16, standard_range
 from concord.spec.config import NpuConfig
 from concord.transfer import Binary16, TableIndex, transfer_table
@@ -97,13 +97,13 @@ def fixed_entries(curve: Curve) -> int | None:
     domain = curve[1]
     if isinstance(domain, Span) and domain.scale is not None:
         return int(np.ldexp(domain.high - domain.low, domain.scale))
-    return domain.entries if isinstance(domain, Part) else None
+    return domain.entries if isinstance(domain, TableSegment) else None
 
 
 def codes_of(curve: Curve, config: NpuConfig, entries: int) -> tuple[int, int, int]:
     """Least code, greatest code and scale of a table that may have so many entries."""
     functions, domain = curve
-    if isinstance(domain, Part):
+    if isinstance(domain, TableSegment):
         return domain.low, domain.high, domain.scale
     if isinstance(domain, Span):
         entries = fixed_entries(curve) or entries
@@ -111,10 +111,10 @@ def codes_of(curve: Curve, config: NpuConfig, entries: int) -> tuple[int, int, i
     return standard_range(functions[0][0], config, entries, domain)
 
 
-def others_share(others: Sequence[Curve], parts: Sequence[Curve], config: NpuConfig) -> int:
-    """Entries that a table may have beside those that are parts of functions."""
-    taken = sum(fixed_entries(part) or 0 for part in parts)
-    count = len(set(shared(others, config.table_slots - len(parts)).values()))
+def others_share(others: Sequence[Curve], segments: Sequence[Curve], config: NpuConfig) -> int:
+    """Entries that a table may have beside segments of functions."""
+    taken = sum(fixed_entries(segment) or 0 for segment in segments)
+    count = len(set(shared(others, config.table_slots - len(segments)).values()))
     return (config.table_depth - taken) // max(count, 1)
 
 
@@ -136,10 +136,10 @@ def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
     table = transfer_table(TableIndex(*codes_of(curve, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
     settled = table.settled
-    if isinstance(domain, Part):
+    if isinstance(domain, TableSegment):
         if domain.least is not None:
             stored[domain.least] = round_to_binary16(LEAST)
-        # Where another part begins, that one counts.
+        # Where another segment begins, that one counts.
         settled = domain.start is not None or settled[0], domain.stop is not None or settled[1]
     elif isinstance(domain, Span):
         for index, value in zip((0, -1), domain.ends, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 
 Floats = npt.NDArray[np.float64]
 #: Functions of :mod:`concord.functions` by name, each with its parameters.
@@ -47,6 +47,6 @@ class Span:
 
 
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-Curve = tuple[Functions, Domain | Part | Span | None]
+Curve = tuple[Functions, Domain | TableSegment | Span | None]
 #: What the multifunction units compute without a table.
 RELU: Curve = ((("relu", ()),), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from concord.compiler.ir.curves import Domain, Floats
 from concord.compiler.ir.layers import AnyLayer
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 
@@ -35,7 +35,7 @@ class Formats:
     means : mapping of str to tuple of float
         Mean of every input channel of a convolution or product, by node. Where there is a bias, it takes over what the
         rounding of the weights changes in the mean of the result.
-    parts : mapping of str to tuple of Part
+    table_segments : mapping of str to tuple of TableSegment
         Tables of functions that have several, by node; all others have one.
     plain : tuple of str
         Functions, by node, that are one table although :mod:`concord.compiler.lowering.scaled` knows something better:
@@ -57,7 +57,7 @@ class Formats:
     inputs: Mapping[str, Domain] = field(default_factory=dict)
     mantissas: Mapping[str, int] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    table_segments: Mapping[str, tuple[TableSegment, ...]] = field(default_factory=dict)
     plain: tuple[str, ...] = ()
     input_offsets: Mapping[str, float] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
@@ -87,10 +87,10 @@ class Formats:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values of everything but the weights."""
         names = ("exponents", "ranges", "bounds", "inputs", "mantissas", "means")
-        parts = {name: [asdict(part) for part in parts] for name, parts in self.parts.items()}
+        segments = {name: [asdict(segment) for segment in segments] for name, segments in self.table_segments.items()}
         return {name: dict(getattr(self, name)) for name in names} | {
             "centres": dict(self.input_offsets),
-            "parts": parts,
+            "parts": segments,
             "plain": list(self.plain),
             "narrow": list(self.narrow),
         }
@@ -102,12 +102,13 @@ class Formats:
             {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
         )
         means = {name: tuple(mean) for name, mean in values["means"].items()}
-        parts = {name: tuple(Part(**part) for part in found) for name, found in values["parts"].items()}
+        segments = {name: tuple(TableSegment(**one) for one in found) for name, found in values["parts"].items()}
         mantissas, offsets = values["mantissas"], values["centres"]
         plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
         return cls(
-            values["exponents"], ranges, bounds, inputs, mantissas, means, parts, plain, offsets, narrow, weights or {}
-        )
+            values["exponents"], ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow,
+            weights or {},
+        )  # fmt: skip
 
 
 #: Everything as the configuration has it, exponents dynamic.

@@ -15,7 +15,7 @@ from concord.compiler.lowering.bounds import assumed
 from concord.compiler.lowering.lower import Lowered, Norms
 from concord.compiler.lowering.normalisations import assumed_variances
 from concord.functions import function
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 
@@ -74,7 +74,7 @@ def assumptions(
     found = []
     for layer in lowered.layers:
         for functions, domain in dict.fromkeys(layer.curves):
-            if isinstance(domain, Part | Proven | Span) or not depends(functions):
+            if isinstance(domain, TableSegment | Proven | Span) or not depends(functions):
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"
             if domain is None:

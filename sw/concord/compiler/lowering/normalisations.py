@@ -16,7 +16,7 @@ from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowering, Norms
 from concord.compiler.lowering.reductions import form
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -111,7 +111,7 @@ class _Parts:
     def looked_up(self, function: str, what: str, x: str) -> str:
         """The function of the larger of x and the least number that the table has."""
         limited = self.add("Clip", f"{what} limited", x, min=2.0**-self.fineness, max=math.inf)
-        table = Part(1, int(_TOP[function] * (1 << self.fineness)), self.fineness)
+        table = TableSegment(1, int(_TOP[function] * (1 << self.fineness)), self.fineness)
         return self.add("Function", what, limited, functions=((function, {}),), part=table)
 
     def largest_is_one(self, x: str, least: float) -> tuple[str, str]:

@@ -40,9 +40,9 @@ def clip(lowering: Lowering, node: Node) -> None:
 
 
 def function(lowering: Lowering, node: Node) -> None:
-    """Functions of one variable, all by one table [transfer-lut], or by a part of it."""
+    """Functions of one variable, all by one table [transfer-lut], or by a segment of one."""
     functions = tuple((name, tuple(sorted(params.items()))) for name, params in node.attrs["functions"])
-    domain = node.attrs.get("part") or domain_of(functions, lowering.formats.domain(node.inputs[0]))
+    domain = node.attrs.get("segment") or domain_of(functions, lowering.formats.domain(node.inputs[0]))
     if "domain" in node.attrs:
         given = node.attrs["domain"]
         domain = given if isinstance(given, Span) else Proven(given)
@@ -50,13 +50,15 @@ def function(lowering: Lowering, node: Node) -> None:
     lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
 
 
-def in_parts(lowering: Lowering, node: Node) -> list[Node] | None:
+def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
     """Functions with several tables: each of them, and the maximum of all."""
-    if node.name not in lowering.formats.parts or "part" in node.attrs:
+    if node.name not in lowering.formats.table_segments or "segment" in node.attrs:
         return None
     found: list[Node] = []
-    for k, part in enumerate(lowering.formats.parts[node.name]):
-        one = lowering.part(node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], part=part)
+    for k, segment in enumerate(lowering.formats.table_segments[node.name]):
+        one = lowering.part(
+            node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], segment=segment
+        )
         joined = [lowering.part(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
         found += [one, *joined]
     last = found.pop()

@@ -27,10 +27,10 @@ import numpy as np
 
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Domain, Span
-from concord.compiler.ir.parts import MARGIN, divided
+from concord.compiler.ir.table_segments import MARGIN, divided
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.graph.ir import Floats, Graph, Node
 from concord.graph.rewriting import Emit, rewrite
@@ -62,10 +62,11 @@ def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph
         Names functions that stay as they are: by several tables for samples, or good enough. Those that say what their
         table covers do, too.
     """
-    made, kept = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes)), {*formats.parts, *formats.plain}
+    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    kept = {*formats.table_segments, *formats.plain}
     count = _tables_of_powers(graph, config, formats)
     for node in graph.nodes:
-        if node.op != "Function" or node.name in kept or {"domain", "part"} & set(node.attrs):
+        if node.op != "Function" or node.name in kept or {"domain", "segment"} & set(node.attrs):
             continue
         (name, parameters), *_ = node.attrs["functions"]
         rule = RULES.get(tuple(name for name, _ in node.attrs["functions"]))
@@ -109,7 +110,7 @@ def covers_all(node: Node, formats: Formats) -> bool:
 
 def replaced(graph: Graph, formats: Formats) -> tuple[str, ...]:
     """Functions in the place of which there are other nodes."""
-    nodes = [node for node in graph.nodes if node.op == "Function" and node.name not in formats.parts]
+    nodes = [node for node in graph.nodes if node.op == "Function" and node.name not in formats.table_segments]
     return tuple(node.name for node in nodes if covers_all(node, formats) or _open(node, formats))
 
 
@@ -188,21 +189,22 @@ def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
 
 
 @lru_cache(maxsize=64)
-def _parts(name: str, domain: Domain, count: int, entries: int) -> tuple[Part, ...] | None:
+def _segments(name: str, domain: Domain, count: int, entries: int) -> tuple[TableSegment, ...] | None:
     """Tables for numbers of all sizes in a domain; ``None`` if there is no room."""
     high = min(domain[1], BINARY16_MAX / (1 + MARGIN))
     low = max(domain[0], high * 2.0 ** -function(name).octaves)
     x = np.exp2(np.linspace(np.log2(low), np.log2(high), 4096)) if low < high else np.array([high])
     if name != "log":
         return divided(((name, ()),), x, count, count * entries)
-    parts = divided((("sqrt", ()),), x, count, count * entries)  # around 1 all counts alike, not what is relative to 0
-    return None if parts is None else (replace(parts[0], low=1), *parts[1:])
+    # Around 1 all counts alike, not what is relative to 0.
+    segments = divided((("sqrt", ()),), x, count, count * entries)
+    return None if segments is None else (replace(segments[0], low=1), *segments[1:])
 
 
 def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]) -> None:
     """Several tables side by side, each for some powers of two; of a reciprocal a step of Newton's behind them."""
-    parts, size = _parts(name, domain, *count), x
-    if parts is None:
+    segments, size = _segments(name, domain, *count), x
+    if segments is None:
         emit("Function", x, functions=((name, {}),), domain=domain_of(((name, ()),), domain))
         return
     if name == "reciprocal" and domain[0] < 0:
@@ -210,8 +212,8 @@ def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]
     if name != "sqrt":  # less than the first step is beyond the table, and a flag; not where there are no elements
         size = emit("Max", size, constant=np.asarray(0.0), beyond=1.0)
     found = ""
-    for part in parts:
-        one = emit("Function", size, functions=((name, {}),), part=part)
+    for segment in segments:
+        one = emit("Function", size, functions=((name, {}),), segment=segment)
         found = emit("Max", found, one) if found else one
     if name == "reciprocal":
         rest = emit("Sub", emit("Mul", found, size), constant=np.asarray(2.0), reversed=True)

@@ -18,7 +18,7 @@ from concord.spec.config import NpuConfig
 EXPANSIONS: dict[str, Expansion] = {
     "AveragePool": pool,
     "Dense": mix,
-    "Function": pointwise.in_parts,
+    "Function": pointwise.in_segments,
     "LogSoftmax": contractions.softmax,
     "MatMul": contractions.matmul,
     "MaxPool": pool,

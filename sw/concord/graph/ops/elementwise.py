@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from concord.functions import evaluate, function
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
 from concord.graph.ir import Floats, Node, Shape
 from concord.graph.ops.base import (
@@ -114,9 +114,9 @@ def _clip(node: Node, x: Floats) -> Floats:
 
 
 def _function(node: Node, x: Floats) -> Floats:
-    part: Part | None = node.attrs.get("part")
+    segment: TableSegment | None = node.attrs.get("segment")
     functions = node.attrs["functions"]
-    return evaluate(functions, x) if part is None else part.evaluate(functions, x)
+    return evaluate(functions, x) if segment is None else segment.evaluate(functions, x)
 
 
 _BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}
@@ -183,7 +183,7 @@ ELEMENTWISE_OPS = {
         {
             "functions": _FUNCTIONS,
             "domain": "least and greatest input there is, as far as that is known, or a Span; may be absent",
-            "part": "the inputs for which this is the function (Part), for others the least number; may be absent",
+            "segment": "inputs of this function (a TableSegment), elsewhere the least number; may be absent",
         },
         _same_shape,
         _unary(_function),

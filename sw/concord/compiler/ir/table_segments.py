@@ -1,4 +1,4 @@
-"""Tables in parts, chosen by what a function reads on calibration data."""
+"""Segmented tables, chosen by what a function reads on calibration data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concord.compiler.ir.activations import codes_of, fixed_entries, others_shar
 from concord.compiler.ir.curves import RELU, Curve, Floats, Functions
 from concord.compiler.ir.layers import AnyLayer
 from concord.functions import evaluate
-from concord.functions.segmented import Part
+from concord.functions.segmented import TableSegment
 from concord.functions.tables import SCALES
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
@@ -20,7 +20,7 @@ from concord.spec.formats import BINARY16_MAX
 
 #: Values of a tensor that decide; more of them change nothing.
 _SAMPLE = 4096
-#: Part of the greatest value that is covered beyond it.
+#: Share of the greatest value that is covered beyond it.
 MARGIN = 0.125
 #: log2 of codes per unit at which all positive binary16 numbers differ.
 _FINEST = 24
@@ -38,11 +38,11 @@ def _values(functions: Functions, x: Floats) -> Floats:
     return np.asarray(np.clip(y, -BINARY16_MAX, BINARY16_MAX))
 
 
-def table_error(functions: Functions, parts: Sequence[Part], x: Floats) -> float:
+def table_error(functions: Functions, segments: Sequence[TableSegment], x: Floats) -> float:
     """Root mean square of the relative errors of tables for inputs ``x``, of which none counts more than 100 %."""
-    stops = [part.stop for part in parts if part.stop is not None]
+    stops = [segment.stop for segment in segments if segment.stop is not None]
     which = np.searchsorted(stops, x)
-    nearest = np.choose(which, [part.nearest(x) for part in parts])
+    nearest = np.choose(which, [segment.nearest(x) for segment in segments])
     want = _values(functions, x)
     error = np.abs(_values(functions, nearest) - want)
     relative = np.divide(error, np.abs(want), out=np.ones_like(want), where=np.abs(want) > error)
@@ -58,27 +58,28 @@ def _direction(functions: Functions, greatest: float) -> int:
     return int((change >= 0).all()) - int((change <= 0).all())
 
 
-def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: bool) -> tuple[Part, ...] | None:
-    """Parts with these scales, finest first, with as many entries each as there may be; ``None`` if they do not fit."""
-    found: list[Part] = []
+def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: bool) -> tuple[TableSegment, ...] | None:
+    """Segments with these scales, finest first, each with as many entries as possible; ``None`` if they do not fit."""
+    found: list[TableSegment] = []
     low, start = 0, None
     for scale, coarser in pairwise(scales):
         step = 1 << scale - coarser
-        border = (low + entries - 1 - falling - step // 2) // step  # between this code of the coarser part and the next
+        # Between this code of the coarser segment and the next.
+        border = (low + entries - 1 - falling - step // 2) // step
         high = border * step + step // 2
         if border < 1 or high <= low:
             return None
         stop = (border + 0.5) * 2.0**-coarser
-        found.append(Part(low, high + falling, scale, start, stop, falling))
+        found.append(TableSegment(low, high + falling, scale, start, stop, falling))
         low, start = border + falling, stop
     high = int(np.ceil(np.ldexp(greatest, scales[-1])))
     if not low < high < low + entries:
         return None
-    return (*found, Part(low, high, scales[-1], start, None, falling))
+    return (*found, TableSegment(low, high, scales[-1], start, None, falling))
 
 
-def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[Part, ...] | None:
-    """The parts with the least error.
+def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[TableSegment, ...] | None:
+    """The segments with the least error.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[
     x : array ``[n]``
         Inputs, as :func:`sample` gives them.
     count : int
-        Number of parts, at least 2.
+        Number of segments, at least 2.
     entries : int
         Entries of all of them together.
 
@@ -105,15 +106,16 @@ def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[
     choices = []
     for first in range(last + count - 1, _FINEST + 1):
         scales = np.rint(np.linspace(first, last, count)).astype(int).tolist()
-        parts = _laid_out(scales, room, greatest, direction < 0)
-        if parts is not None and np.abs(_values(functions, np.zeros(1))[0]) == BINARY16_MAX:
-            parts = replace(parts[0], low=1), *parts[1:]  # a pole, which is far from what the least numbers have
-        if parts is not None:
-            choices.append((table_error(functions, parts, x), first, parts))
+        segments = _laid_out(scales, room, greatest, direction < 0)
+        if segments is not None and np.abs(_values(functions, np.zeros(1))[0]) == BINARY16_MAX:
+            # A pole, which is far from what the least numbers have.
+            segments = replace(segments[0], low=1), *segments[1:]
+        if segments is not None:
+            choices.append((table_error(functions, segments, x), first, segments))
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
 
 
-def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tuple[int, int, Part]:
+def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tuple[int, int, TableSegment]:
     """What is left for a function in the place of its table.
 
     Parameters
@@ -127,7 +129,7 @@ def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tup
     -------
     tables, entries : int
         How many there may be, and their entries together, if all other tables stay as large as they are.
-    part : Part
+    segment : TableSegment
         The table itself.
     """
     used = [curve for layer in layers for curve in layer.curves if curve != RELU]
@@ -136,8 +138,8 @@ def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tup
     share = others_share(curves, fixed, config)
     held = shared(curves, config.table_slots - len(fixed))
 
-    def table(curve: Curve) -> Part:
-        return Part(*codes_of(curve, config, share))
+    def table(curve: Curve) -> TableSegment:
+        return TableSegment(*codes_of(curve, config, share))
 
     others = {held[curve] for curve in curves if curve != mine or used.count(mine) > 1}
     largest = max((table(curve).entries for curve in others), default=0)
