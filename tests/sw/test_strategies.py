@@ -67,7 +67,7 @@ def test_costs_are_those_of_the_program():
     assert cost.cycles == cycles(compiled.image.program, ROOMY)
     assert cost.program == len(compiled.image.program)
     used = dict.fromkeys(RegionId, 0)
-    for item in compiled.items.values():
+    for item in compiled.allocations.values():
         used[item.region] += item.count
     assert (cost.matrix, cost.narrow, cost.wide) == tuple(
         used[r] for r in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)

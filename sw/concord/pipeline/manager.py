@@ -164,16 +164,6 @@ def estimating() -> bool:
     return any(instrument.estimates for instrument in _INSTRUMENTS.get())
 
 
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """Let nothing observe the passes that run inside, as those of an estimate."""
-    token = _INSTRUMENTS.set(())
-    try:
-        yield
-    finally:
-        _INSTRUMENTS.reset(token)
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """A column of passes.

@@ -31,8 +31,8 @@ class Cost:
 def cost_of(program: Emitter) -> Cost:
     """The cost of a program that has been written."""
     words, config = program.builder.words(), program.config.replace(program_depth=PROGRAM_DEPTH_MAX)
-    starts = [phase.pc for phase in program.sheet.phases] or [0]
-    memories = (program.sheet.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
+    starts = [phase.pc for phase in program.allocator.phases] or [0]
+    memories = (program.allocator.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
     return Cost(sum(cycles(words, config, pc) for pc in starts), len(words), *memories)
 
 
@@ -60,7 +60,7 @@ def _unlimited(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter
     """The program in one piece for vector memories of the largest depth; no memory is checked."""
     depth = 1 << VECTOR_ADDR_BITS
     program = Emitter(make_plan(lowered), config.replace(narrow_depth=depth, wide_depth=depth), formats)
-    program.contents.fill()
+    program.data_section.fill()
     program.place()
     program.layers(0)
     return program
