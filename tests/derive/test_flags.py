@@ -63,7 +63,7 @@ def test_numbers_in_the_text_of_files_are_those_of_the_formats():
 def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
     from concord.derive.backends import torch_functions
 
-    assert (torch_functions.BINARY16_MAX, torch_functions.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
+    assert (torch_functions.HALF_MAX, torch_functions.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
 
 
 @pytest.mark.parametrize(

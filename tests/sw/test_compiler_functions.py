@@ -25,8 +25,8 @@ WIDTH = 64
 def functions():
     """Models of one function by name."""
     plain = [
-        "LeakyRelu", "HardSigmoid", "HardSwish", "Abs", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "Softplus", "Mish",
-        "Exp", "Sqrt", "Log", "Reciprocal",
+        "LeakyRelu", "HardSigmoid", "HardSwish", "Abs", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "Softplus", "Softsign",
+        "Mish", "Exp", "Sqrt", "Log", "Reciprocal",
     ]  # fmt: skip
     found = {op: unary(op, opset=18, shape=(1, WIDTH)) for op in plain}
     found["Celu"] = unary("Celu", opset=18, shape=(1, WIDTH), alpha=2.0)
@@ -99,7 +99,7 @@ def test_far_away_a_gate_is_zero_or_one():
 def test_what_becomes_of_a_function_is_the_same_function():
     """The nodes in its place, in double precision."""
     x = np.random.default_rng(3).normal(0, 3, (16, WIDTH))
-    for name in ("Tanh", "Erf", "Elu", "Celu", "Selu", "Softplus", "Mish", "Gelu", "Gelu of tanh"):
+    for name in ("Tanh", "Erf", "Elu", "Celu", "Selu", "Softplus", "Softsign", "Mish", "Gelu", "Gelu of tanh"):
         graph = import_model(FUNCTIONS[name])
         made = compile_graph(graph, ECP5_85F).graph
         assert len(made.nodes) > 1

@@ -19,7 +19,7 @@ from concord.spec.config import NpuConfig
 #: Functions of :mod:`concord.functions`.
 FUNCTIONS = (
     "leaky_relu", "hardsigmoid", "hardswish", "sigmoid", "tanh", "erf", "gelu", "gelu_tanh", "silu", "elu", "celu",
-    "softplus", "exp", "sqrt", "rsqrt", "log", "reciprocal",
+    "softplus", "softsign", "exp", "sqrt", "rsqrt", "log", "reciprocal",
 )  # fmt: skip
 #: Standard deviations of what they read.
 SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)

@@ -89,6 +89,7 @@ _RECORDS = (
         float64=lambda x: x / (1.0 + np.abs(x)),
         range=(-1, 1),
         rises=True,
+        alone=True,
         onnx="Softsign",
         recurrent="Softsign",
         slope=lambda y: (1 - abs(y)) ** 2,

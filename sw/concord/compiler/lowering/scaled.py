@@ -11,6 +11,7 @@ tanh, erf                    ``clip(x ratio(|x|), -1, 1)`` with a ratio from 1 t
 elu, celu                    ``max(x ratio(x), -alpha)``; elu with another slope at zero in two halves
 softplus                     ``max(x, 0) + softplus(-|x|)``
 exp                          ``exp(c) (1 + x - c)`` with a multiple c of 1/8 or 1/4 near x
+softsign                     ``x r`` with r from ``1 / (1 + |x|)`` by a table, and ``r = r (2 - (1 + |x|) r)`` twice
 tanh(softplus), of a Mish    the gate, from 0 to 1
 sqrt, rsqrt, log             without samples: the largest of several tables, each for some powers of two
 reciprocal                   the same with ``|x|``, then ``r = r (2 - |x| r)``, then ``x r r``
@@ -47,6 +48,9 @@ _ENOUGH = 0.004
 _VANISHED = -8.0
 #: Inputs of an exponential and log2 of multiples per unit, for table memories with at least so many entries.
 _EXPONENTIALS = ((1024, Span(-17.5, 11.125, (0.0, None), 3)), (0, Span(-12.0, 11.25, (0.0, None), 2)))
+
+#: What ``1 + |x|`` of a Softsign is limited to, which changes the result by less than one part in so many.
+_SOFTSIGNS = ((1024, Span(1.0, 512.0, scale=1)), (0, Span(1.0, 65.0, scale=1)))
 
 
 def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:
@@ -181,6 +185,21 @@ def _softplus(emit: Emit, x: str, config: NpuConfig) -> None:
     emit("Add", _table(emit, below, "softplus", Span(_VANISHED, 0.0, (0.0, None))), above)
 
 
+def _newton(emit: Emit, reciprocal: str, x: str) -> str:
+    """A reciprocal of x whose relative error is the square of that of the one that is given."""
+    rest = emit("Sub", emit("Mul", reciprocal, x), constant=np.asarray(2.0), reversed=True)
+    return emit("Mul", rest, reciprocal)
+
+
+def _softsign(emit: Emit, x: str, config: NpuConfig) -> None:
+    """Inputs are limited to what the table covers: behind that the result hardly changes."""
+    span = next(span for entries, span in _SOFTSIGNS if config.table_depth >= entries)
+    x = emit("Clip", x, min=2.0 - span.high, max=span.high - 2.0)
+    whole = _constant(emit, "Add", emit("Max", _constant(emit, "Mul", x, -1.0), x), 1.0)
+    found = _newton(emit, _newton(emit, _table(emit, whole, "reciprocal", span), whole), whole)
+    emit("Mul", found, x)
+
+
 def _exp(emit: Emit, x: str, config: NpuConfig) -> None:
     """Both tables have the same codes: one has the power of a multiple, the other one the multiple less one."""
     span = next(span for entries, span in _EXPONENTIALS if config.table_depth >= entries)
@@ -216,8 +235,7 @@ def _power(emit: Emit, x: str, name: str, domain: Domain, count: tuple[int, int]
         one = emit("Function", size, functions=((name, {}),), segment=segment)
         found = emit("Max", found, one) if found else one
     if name == "reciprocal":
-        rest = emit("Sub", emit("Mul", found, size), constant=np.asarray(2.0), reversed=True)
-        found = emit("Mul", rest, found)
+        found = _newton(emit, found, size)
         if domain[0] < 0:
             emit("Mul", emit("Mul", found, x), found)
 
@@ -237,5 +255,6 @@ RULES: dict[tuple[str, ...], Callable[..., None]] = {
     ("elu",): _elu,
     ("softplus",): _softplus,
     ("exp",): _exp,
+    ("softsign",): _softsign,
     ("softplus", "tanh"): _mish_gate,
 }
