@@ -82,8 +82,8 @@ def test_kinds():
     kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in Kind}
     means = {"AveragePool", "ReduceMean"}  # products with ones
     sums = {"MatMul", "ReduceSum", "Expand", "Apart"}  # products with ones, or with zeros and ones
-    assert kinds[Kind.QUANTISED] == {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
-    assert kinds[Kind.MOVING] == {
+    assert kinds[Kind.QUANTISED] >= {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
+    assert kinds[Kind.MOVING] >= {
         "Relu",
         "MaxPool",
         "ReduceMax",

@@ -207,6 +207,16 @@ def test_signs_that_depend_on_attributes(op, attrs, inputs, want):
     assert OPS[op].never_negative(Node(op, "node", ("a", "b")[: len(inputs)], ("y",), attrs), inputs) == want
 
 
+def test_signs_are_carried_through_a_network():
+    """A walk goes up only as far as a sign depends on it, and a network of many ways is walked once."""
+    nodes = [Node("Relu", "relu", ("x",), ("t0",))]
+    nodes += [Node("Add", f"add{k}", (f"t{k}", f"t{k}"), (f"t{k + 1}",)) for k in range(60)]
+    nodes += [Node("Concat", "both", ("t60", "x"), ("y",), {"axis": 1})]
+    graph = graph_of(nodes, x=(1, 3))
+    assert never_negative(graph, "t60") and not never_negative(graph, "y") and not never_negative(graph, "x")
+    assert never_negative(graph, "y", inputs=True) and never_negative(graph, "x", inputs=True)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
