@@ -112,7 +112,7 @@ class _Parts:
         """The function of the larger of x and the least number that the table has."""
         limited = self.add("Clip", f"{what} limited", x, min=2.0**-self.fineness, max=math.inf)
         table = TableSegment(1, int(_TOP[function] * (1 << self.fineness)), self.fineness)
-        return self.add("Function", what, limited, functions=((function, {}),), part=table)
+        return self.add("Function", what, limited, functions=((function, {}),), segment=table)
 
     def largest_is_one(self, x: str, least: float) -> tuple[str, str]:
         """Numbers times a factor that makes their largest magnitude about 1, or ``least`` if that is more; and it."""
