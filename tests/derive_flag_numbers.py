@@ -75,9 +75,12 @@ def _clamped(every):
     found = []
     for low, high, scale in _TABLES:
         codes = table.index(PATTERNS, low, high, scale)
-        for settled in ((0, 0), (0, 1), (1, 0)):
-            ends = {"low": -np.inf if settled[0] else float(low), "high": np.inf if settled[1] else float(high)}
-            found.append(({"factor": 2.0**scale, **ends}, (singles(PATTERNS),), table.clamped(codes, *settled)))
+        for constant_ends in ((0, 0), (0, 1), (1, 0)):
+            ends = {
+                "low": -np.inf if constant_ends[0] else float(low),
+                "high": np.inf if constant_ends[1] else float(high),
+            }
+            found.append(({"factor": 2.0**scale, **ends}, (singles(PATTERNS),), table.clamped(codes, *constant_ends)))
     return found
 
 

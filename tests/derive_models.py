@@ -8,7 +8,7 @@ import numpy as np
 
 from concord.derive import ir
 from concord.derive.checks import check
-from concord.derive.flags import every, raisable, settle
+from concord.derive.flags import every, raisable, with_flags
 from concord.golden import binary16
 from concord.graph.ir import Graph, Node
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
@@ -302,9 +302,9 @@ def limits():
         found.append(m.add(ir.Binary, (2,), operator=operator, a=found[-1], b=found[-1]))
     square = found[-2]
     entries = halves(m.rng, 8, corner=0.0)
-    for number, settled in enumerate([(False, False), (True, False), (False, True)]):
+    for number, constant_ends in enumerate([(False, False), (True, False), (False, True)]):
         m.layer = f"table {number}"
-        found.append(m.add(ir.Table, (2,), x=x, entries=entries, low=-4, high=3, scale=-9, settled=settled))
+        found.append(m.add(ir.Table, (2,), x=x, entries=entries, low=-4, high=3, scale=-9, constant_ends=constant_ends))
     m.layer = "infinite"
     found.append(m.add(ir.Table, (2,), x=square, entries=entries, low=-4, high=3, scale=-20))
     found.append(m.quantise(square, (2,)))
@@ -413,7 +413,7 @@ def flagged(model):
     """The model with all flags that its nodes could raise for any inputs."""
     body = ir.Body(tuple(map(_flagged, model.body)))
     places = dict.fromkeys(node.where for node in every(body) if node.may)
-    return settle(replace(model, body=body), places, {})
+    return with_flags(replace(model, body=body), places, {})
 
 
 def _flagged(node):

@@ -97,7 +97,7 @@ class TableBank(wiring.Component):
     nonfinite : Out(1)
         An argument was not finite; with ``o``.
     clamped : Out(1)
-        A code was beyond an end that is not settled; with ``o``.
+        A code was beyond an end that is not constant; with ``o``.
     tables : In(TableAccess)
         Accesses of the host. While ``sel`` is set the memory of lane 0 is read for it; a look-up in this lane is lost.
     """
@@ -135,13 +135,13 @@ class TableBank(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = stages(self.held)
-        scale, bounds, ends, settled = self._slots(m)
+        scale, bounds, ends, constant_ends = self._slots(m)
         clamped = []
         for p, x in enumerate(self.i):
             negative, fine = self._fine(m, p, x, scale)
             under, over, inside = self._codes(m, p, negative, fine, bounds)
             address = Mux(under, ends[0], Mux(over, ends[1], inside))
-            clamped += [under & ~settled[0], over & ~settled[1]]
+            clamped += [under & ~constant_ends[0], over & ~constant_ends[1]]
             if p == 0:
                 address = Mux(self.tables.sel, self.tables.addr, address)
             m.d.comb += self.o[p].eq(self._memory(m, p, address))
@@ -156,7 +156,7 @@ class TableBank(wiring.Component):
     def _slots(self, m):
         """Scale one cycle after the slot number, bounds three cycles after it.
 
-        The addresses of the bounds, and whether they are settled, follow four cycles after it.
+        The addresses of the bounds, and whether the ends are constant, follow four cycles after it.
         """
         fields = shape_of(self.config.table_slot)
         rows = [fields.from_bits(row) for row in self.slot_init]
@@ -182,8 +182,8 @@ class TableBank(wiring.Component):
         # Signs of sums with these say that a code is below the least one, or not above the greatest.
         bounds = [register(m, value, f"bound_{k}") for k, value in enumerate((-low, -high - 1, offset))]
         ends = [delay(m, (bound + offset)[:addresses], 2, f"end_{k}") for k, bound in enumerate((low, high))]
-        settled = [delay(m, views[1][f"settled_{end}"], 3, f"settled_{end}") for end in ("low", "high")]
-        return scale, bounds, ends, settled
+        constant_ends = [delay(m, views[1][f"settled_{end}"], 3, f"settled_{end}") for end in ("low", "high")]
+        return scale, bounds, ends, constant_ends
 
     def _fine(self, m, p, x, scale):
         """First and second cycle: sign of a number, and its magnitude times ``2**scale`` with some fraction bits."""

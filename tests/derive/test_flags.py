@@ -67,7 +67,7 @@ def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
 
 
 @pytest.mark.parametrize(
-    ("settled", "greatest", "raised"),
+    ("constant_ends", "greatest", "raised"),
     [
         ((False, True), 8.5, False),  # -8.5 rounds to -8, the first entry
         ((False, True), 8.75, True),
@@ -76,11 +76,11 @@ def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
         ((True, True), 60000.0, False),
     ],
 )
-def test_tables_that_may_be_left(settled, greatest, raised):
+def test_tables_that_may_be_left(constant_ends, greatest, raised):
     """Where the greatest input is beyond the last entry at an end that is open, not before."""
     m = Maker()
     entries = np.zeros(16, np.uint16)
-    m.add(ir.Table, (2,), x=m.input((2,)), entries=entries, low=-8, high=7, scale=0, settled=settled)
+    m.add(ir.Table, (2,), x=m.input((2,)), entries=entries, low=-8, high=7, scale=0, constant_ends=constant_ends)
     assert raisable(m.nodes[-1], [(greatest, -2)], (0.0, 0)) == ((Flag.TABLE_CLAMPED,) if raised else ())
 
 

@@ -25,8 +25,8 @@ def slots(rng, config):
         high = int(min(depth - 1, low + rng.integers(0, depth)))
         base = int(rng.integers(0, depth - (high - low)))
         scale = [-32, 31, 24, 3][k % 4] if k < 4 else int(rng.integers(-10, 12))
-        settled = {"settled_low": k & 1, "settled_high": k >> 1 & 1}
-        out.append({"low": low, "high": high, "offset": base - low, "scale": scale, **settled})
+        constant_ends = {"settled_low": k & 1, "settled_high": k >> 1 & 1}
+        out.append({"low": low, "high": high, "offset": base - low, "scale": scale, **constant_ends})
     out[-1] |= {"low": -depth // 2, "high": depth // 2 - 1, "offset": depth // 2, "scale": 5}
     return out
 
@@ -126,15 +126,22 @@ def near_the_ends(slot):
 
 
 @pytest.mark.parametrize("held", [False, True])
-@pytest.mark.parametrize("settled", [0, 1, 2, 3])
-def test_numbers_at_the_ends(settled, held):
+@pytest.mark.parametrize("constant_ends", [0, 1, 2, 3])
+def test_numbers_at_the_ends(constant_ends, held):
     """Where a code is the last one, where it is beyond it, and whether that is told; one lane, inputs held or not."""
-    slot = {"low": -20, "high": 11, "offset": 100, "scale": 3, "settled_low": settled & 1, "settled_high": settled >> 1}
+    slot = {
+        "low": -20,
+        "high": 11,
+        "offset": 100,
+        "scale": 3,
+        "settled_low": constant_ends & 1,
+        "settled_high": constant_ends >> 1,
+    }
     entries = np.random.default_rng(4).integers(0, 1 << 16, UP5K.table_depth, dtype=np.uint16)
     dut = TableBank(UP5K, entries.tolist(), [UP5K.table_slot.pack(**slot)], held=held)
     xs = near_the_ends(slot)[:: 4 if held else 1]
     want = table.lookup(xs, entries, slot)
-    assert set(want.clamped.tolist()) == ({False} if settled == 3 else {False, True})
+    assert set(want.clamped.tolist()) == ({False} if constant_ends == 3 else {False, True})
 
     async def bench(ctx):
         if not held:

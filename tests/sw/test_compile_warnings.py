@@ -116,5 +116,5 @@ def test_nothing_is_assumed_where_samples_or_functions_say_it(net, tmp_path):
     assert compiled.assumptions == ()
     w = np.eye(4, dtype=np.float32)
     proto = model([node("MatMul", ["x", "w"], ["a"]), node("Tanh", ["a"], ["y"])], {"x": (1, 4)}, constants={"w": w})
-    (tmp_path / "settled.onnx").write_bytes(proto.SerializeToString())
-    assert compile_graph(import_model(tmp_path / "settled.onnx"), TINY).assumptions == ()
+    (tmp_path / "constant.onnx").write_bytes(proto.SerializeToString())
+    assert compile_graph(import_model(tmp_path / "constant.onnx"), TINY).assumptions == ()

@@ -81,7 +81,7 @@ def test_small_tables(name):
 
 @pytest.mark.parametrize(("op", "attrs"), [("Elu", {"alpha": 2.5}), ("Celu", {"alpha": 0.3}), ("Selu", {})])
 def test_the_largest_numbers_and_slopes(op, attrs):
-    """Nothing overflows on the way, and what has settled is exact."""
+    """Nothing overflows on the way, and constant ends are exact."""
     proto = unary(op, opset=18, shape=(1, WIDTH), **attrs)
     graph, x = agrees(proto), np.resize([-65504.0, -9000, -100, -20, 100, 9000, 60000], (2, WIDTH))
     assert error(graph, compile_graph(graph, ECP5_85F), x) <= 2.0**-10

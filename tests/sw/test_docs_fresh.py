@@ -169,7 +169,7 @@ OLD_NAMES = {
         "Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
-    "sw/concord": "allot check_contents ContentError Sheet sheet tenant tenants",
+    "sw/concord": "allot check_contents ContentError settle settled settles Sheet sheet tenant tenants",
     "sw/concord/functions": "Part part parts",
 }
 

@@ -150,9 +150,9 @@ def test_conversion_needs_noise():
         quantize(x, TINY.act, stochastic, None, x, scale, Pool())
 
 
-def descriptor(low, high, offset, scale, settled=(0, 0)):
+def descriptor(low, high, offset, scale, constant_ends=(0, 0)):
     return dict(
-        zip((field.name for field in TINY.table_slot.fields), (low, high, offset, scale, *settled), strict=True)
+        zip((field.name for field in TINY.table_slot.fields), (low, high, offset, scale, *constant_ends), strict=True)
     )
 
 
@@ -176,14 +176,14 @@ def test_tables():
         look_up(decode(every), descriptor(0, 1, -1, 0), decode(entries), out, pool)
 
 
-@pytest.mark.parametrize("settled", [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_flags_of_tables(settled):
+@pytest.mark.parametrize("constant_ends", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_flags_of_tables(constant_ends):
     """Few numbers at a time, near the ends: half-way cases, both signs of zero, infinities and NaNs among them."""
     rng, pool, seen = np.random.default_rng(10), Pool(), set()
     entries = random_halves(rng, (64,), wild=False)
     special = binary16.encode([0.0, -0.0, np.inf, -np.inf, np.nan])
     for low, high, scale in [(-8, 7, 1), (0, 15, 0), (3, 40, -2), (-20, -5, 6)]:
-        slot = descriptor(low, high, -low, scale, settled)
+        slot = descriptor(low, high, -low, scale, constant_ends)
         near = np.ldexp(rng.integers(4 * low - 9, 4 * high + 10, (300, 1, 4, 1)) / 4, -scale)
         for numbers in binary16.encode(near):
             numbers = np.where(rng.random(numbers.shape) < 0.02, rng.choice(special, numbers.shape), numbers)
@@ -192,7 +192,7 @@ def test_flags_of_tables(settled):
                 flags = look_up(decode(numbers), slot, decode(entries), out, pool)
             assert flags == raised(table.lookup(numbers, entries, slot))
             seen.add(flags)
-    want = {0, 1 << Flag.NONFINITE} | ({1 << Flag.TABLE_CLAMPED} if settled != (1, 1) else set())
+    want = {0, 1 << Flag.NONFINITE} | ({1 << Flag.TABLE_CLAMPED} if constant_ends != (1, 1) else set())
     assert want <= seen
 
 

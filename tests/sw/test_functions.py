@@ -79,8 +79,8 @@ def test_what_is_special_at_zero(record):
 
 @RECORDS
 def test_functions_that_settle_have_tables_that_settle(record):
-    settled = standard_table(record.name, TINY).settled
-    assert settled == (True, True) or not record.settles
+    constant_ends = standard_table(record.name, TINY).constant_ends
+    assert constant_ends == (True, True) or not record.constant_ends
 
 
 @pytest.mark.parametrize("record", trainable(), ids=lambda record: record.name)

@@ -58,7 +58,7 @@ def test_lookup_adds_the_offset():
 
 @pytest.mark.parametrize("low", [0, 1])
 @pytest.mark.parametrize("high", [0, 1])
-def test_what_is_clamped_at_an_end_that_is_not_settled(low, high):
+def test_what_is_clamped_at_an_end_that_is_not_constant(low, high):
     slot = {"low": -8, "high": 7, "offset": 8, "scale": 1, "settled_low": low, "settled_high": high}
     x = binary16.encode([-np.inf, -9.0, -4.25, -4.3, -4.0, 0.0, 3.5, 3.74, 3.75, 99.0, np.inf, np.nan])
     got = lookup(x, np.zeros(16, dtype=np.uint16), slot)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from concord.functions import FUNCTIONS, function, intervals
-from concord.functions.interval_bounds import settle
+from concord.functions.interval_bounds import resolve
 from concord.functions.intervals import Interval, constant, exact
 
 SIZES = [0.0, 5e-324, 1e-300, 1e-9, 0.5, 1.0, 2.5, 3.0, 5.999, 6.0, 6.001, 12.5, 36.0, 59.9, 60.0, 60.1, 88.0, 500.0]
@@ -140,5 +140,5 @@ def test_only_what_differs_is_evaluated():
         seen.append(k)
         return 9
 
-    assert settle(np.array([1, 2, 3]), np.array([1, 5, 3]), evaluate).tolist() == [1, 9, 3]
+    assert resolve(np.array([1, 2, 3]), np.array([1, 5, 3]), evaluate).tolist() == [1, 9, 3]
     assert seen == [1]

@@ -68,7 +68,7 @@ def test_it_shares_a_table_with_what_follows(record):
 
 def test_tables(record):
     table = standard_table("cosh", TINY)
-    assert (table.low, table.high, table.scale, table.settled) == (-128, 127, 5, (False, False))
+    assert (table.low, table.high, table.scale, table.constant_ends) == (-128, 127, 5, (False, False))
     points = np.arange(-128, 128) / 32
     assert binary16.decode(np.array(table.entries, dtype=np.uint16)).tolist() == np.float16(np.cosh(points)).tolist()
 

@@ -71,7 +71,7 @@ def test_flags_from_python_are_those_of_the_last_run(folder):
 
 
 def test_an_image_without_layers_has_instructions_and_tables():
-    """Its exponential is settled below, its reciprocal nowhere."""
+    """Its exponential is constant below, its reciprocal nowhere."""
     image = softmax(TINY).image()
     records = [one for pc in chains(image) for one in raised(image, {pc: (Flag.TABLE_CLAMPED,)})]
     assert all(one.layer == "" and one.where.startswith(f"{one.address}: v_rd") for one in records)

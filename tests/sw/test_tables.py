@@ -251,17 +251,17 @@ def test_standard_ranges(name, entries, domain, want):
         ("log", None, (False, False)),
     ],
 )
-def test_which_ends_are_settled(name, domain, want, entries):
-    assert standard_table(name, LARGE, entries, domain).settled == want
+def test_which_ends_are_constant(name, domain, want, entries):
+    assert standard_table(name, LARGE, entries, domain).constant_ends == want
 
 
-def test_an_end_beyond_all_numbers_is_settled():
-    assert build_table("identity", TINY, low=-16, high=15, scale=-12).settled == (True, False)
-    assert build_table("identity", TINY, low=-15, high=16, scale=-12).settled == (False, True)
+def test_an_end_beyond_all_numbers_is_constant():
+    assert build_table("identity", TINY, low=-16, high=15, scale=-12).constant_ends == (True, False)
+    assert build_table("identity", TINY, low=-15, high=16, scale=-12).constant_ends == (False, True)
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
-def test_beyond_a_settled_end_a_table_errs_as_inside(name):
+def test_beyond_a_constant_end_a_table_errs_as_inside(name):
     """Against float64 functions: no more than half the greatest step between neighbours, for every binary16 number."""
     numbers = binary16.decode(ALL[binary16.is_finite(ALL)])
     for low, high in ((-8, 8), (-1, 3), (0, 20), (-30, -0.5), (-100, 0)):
@@ -273,7 +273,7 @@ def test_beyond_a_settled_end_a_table_errs_as_inside(name):
             if function(name).constant_below_zero:
                 values[numbers < 0] = np.nan
         for end, beyond, entry in zip(
-            table.settled, (codes < table.low, codes > table.high), entries[[0, -1]], strict=True
+            table.constant_ends, (codes < table.low, codes > table.high), entries[[0, -1]], strict=True
         ):
             worst = np.nan_to_num(np.abs(values[beyond] - entry), nan=np.inf).max(initial=0.0)
             steps = np.abs(np.diff(entries)).max(initial=0.0) / 2 + np.ptp(entries) * 2.0**-10
@@ -282,9 +282,12 @@ def test_beyond_a_settled_end_a_table_errs_as_inside(name):
 
 def test_ends_of_the_callers_function():
     limits = {"low": -8, "high": 7, "scale": 1}
-    assert build_table(function("sigmoid").curve(), TINY, **limits).settled == (False, False)
-    assert build_table(function("sigmoid").curve(), TINY, **limits, settled=(True, False)).settled == (True, False)
-    assert build_table("relu", TINY, **limits, settled=(False, True)).settled == (False, True)
+    assert build_table(function("sigmoid").curve(), TINY, **limits).constant_ends == (False, False)
+    assert build_table(function("sigmoid").curve(), TINY, **limits, constant_ends=(True, False)).constant_ends == (
+        True,
+        False,
+    )
+    assert build_table("relu", TINY, **limits, constant_ends=(False, True)).constant_ends == (False, True)
 
 
 def test_parameters_of_functions():
@@ -352,8 +355,8 @@ def test_equal_tables_are_stored_once():
     one = standard_table("sigmoid", TINY, 64)
     other_name = Table("gate", one.low, one.high, one.scale, one.entries)
     other_range = Table("shifted", one.low + 9, one.high + 9, one.scale - 1, one.entries)
-    loud = replace(one, settled=(False, False))
-    other_name, loud_too = (replace(table, settled=one.settled) for table in (other_name, other_range))
+    loud = replace(one, constant_ends=(False, False))
+    other_name, loud_too = (replace(table, constant_ends=one.constant_ends) for table in (other_name, other_range))
     assert [tables.add(t) for t in (one, other_name, other_range, one)] == [0, 0, 1, 0]
     assert [tables.add(t) for t in (loud, loud_too)] == [2, 3]
     assert tables.stored == 1 and tables.used == len(one.entries) == len(tables.memory())

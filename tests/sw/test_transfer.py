@@ -197,7 +197,7 @@ def test_composed_operators_in_a_table_of_the_npu():
     tanh = function("tanh").curve()
     codes = {"low": -8, "high": 7, "scale": 1}
     curve = lambda x: tanh(x) / 3 if x > 0 else 0  # noqa: E731
-    want = build_table(curve, TINY, **codes, name="tanh+mul+relu", settled=(True, True))
+    want = build_table(curve, TINY, **codes, name="tanh+mul+relu", constant_ends=(True, True))
     functions = ["tanh", ("mul", {"by": Fraction(1, 3)}), "relu"]
     assert transfer_table(TableIndex(-8, 7, 1), functions, Binary16()).npu_table() == want
 

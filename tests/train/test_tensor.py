@@ -23,7 +23,7 @@ from concord.train.tensor import (
     nearest_away,
     quantised,
     saturations,
-    settled,
+    to_format,
     top_of,
 )
 
@@ -226,9 +226,9 @@ def test_inputs_are_exact(bits):
 
 def test_intermediates_keep_what_fits_and_round_what_does_not():
     fmt = TrainingFormat(16)
-    kept = settled(np.array([32767.0, 3.0]), -7, 1 << 20, fmt)
+    kept = to_format(np.array([32767.0, 3.0]), -7, 1 << 20, fmt)
     assert (kept.exp, kept.peak, kept.mant.tolist()) == (-7, 32767, [32767.0, 3.0])
-    cut = settled(np.array([65535.0, 3.0]), -7, 1 << 20, fmt)
+    cut = to_format(np.array([65535.0, 3.0]), -7, 1 << 20, fmt)
     assert (cut.exp, cut.mant.tolist()) == (-6, [32767.0, 2.0])
 
 
@@ -288,9 +288,9 @@ def test_what_fits_is_not_counted_as_beyond():
             narrow(Tensor(values, exp, top_of(values) + 1000), TrainingFormat(8))
         assert counts.saturated == 0
         with saturations(inner):
-            settled(np.array([5.0]), 150, 5, TrainingFormat(8))
-        settled(np.array([5.0, 3.0, 0.0]), 150, 5, TrainingFormat(8))
-    settled(np.array([5.0]), 150, 5, TrainingFormat(8))
+            to_format(np.array([5.0]), 150, 5, TrainingFormat(8))
+        to_format(np.array([5.0, 3.0, 0.0]), 150, 5, TrainingFormat(8))
+    to_format(np.array([5.0]), 150, 5, TrainingFormat(8))
     assert (counts.saturated, inner.saturated) == (2, 1)
 
 

@@ -191,7 +191,7 @@ class ClassNodes:
             high=slot["high"],
             scale=slot["scale"],
             name=f"table_{number}",
-            settled=(bool(slot["settled_low"]), bool(slot["settled_high"])),
+            constant_ends=(bool(slot["settled_low"]), bool(slot["settled_high"])),
         )
         return self.builder.add(node, (limit, -BINARY16_FRAC))
 

@@ -159,7 +159,7 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
         case ir.Table():
             codes = table.index(x[0], node.low, node.high, node.scale)
             told(Flag.NONFINITE, codes.nonfinite)
-            told(Flag.TABLE_CLAMPED, table.clamped(codes, *node.settled))
+            told(Flag.TABLE_CLAMPED, table.clamped(codes, *node.constant_ends))
             return np.asarray(node.entries[codes.code - node.low])
     return move(node, x)
 

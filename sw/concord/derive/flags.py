@@ -40,7 +40,7 @@ def raisable(node: ir.Node, inputs: Sequence[Limit], output: Limit) -> tuple[Fla
             ((greatest, _),) = inputs
             found += [Flag.NONFINITE] if np.isinf(greatest) else []
             code = np.rint(np.ldexp(greatest, node.scale))
-            open_low, open_high = (not end for end in node.settled)
+            open_low, open_high = (not end for end in node.constant_ends)
             found += [Flag.TABLE_CLAMPED] if (open_low and -code < node.low) or (open_high and code > node.high) else []
         case ir.Quantise():
             ((greatest, _),) = inputs
@@ -55,7 +55,7 @@ def accumulator_limit(node: ir.Products) -> float:
     return float(2.0 ** (node.width - 1 - node.frac))
 
 
-def settle(model: ir.Model, places: Iterable[str], always: dict[str, int]) -> ir.Model:
+def with_flags(model: ir.Model, places: Iterable[str], always: dict[str, int]) -> ir.Model:
     """The model with flags: of these places, in their order, those that may raise any.
 
     ``always`` are flag words by place that are raised in every run.

@@ -383,7 +383,7 @@ class Table(Unary):
     high: int
     scale: int
     name: str = "table"
-    settled: tuple[bool, bool] = (True, True)
+    constant_ends: tuple[bool, bool] = (True, True)
 
 
 # Loops and the whole -------------------------------------------------------------------------------

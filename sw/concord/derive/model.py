@@ -18,7 +18,7 @@ from concord.derive.chains import ClassNodes
 from concord.derive.checks import check
 from concord.derive.classes import Class, Grouping, elements_of, group
 from concord.derive.clean import cleaned
-from concord.derive.flags import settle
+from concord.derive.flags import with_flags
 from concord.derive.flow import Flow, constant, symbolic_run
 from concord.derive.host_partition import operations
 from concord.derive.lanes import Analysis
@@ -142,7 +142,7 @@ class _Derivation:
             return _checked(model)[0]
         model, always = _checked(model)
         chains = sorted((one for one in builder.flow.instances if one.pc >= 0), key=lambda one: one.pc)
-        return settle(model, dict.fromkeys(one.where for one in chains), always)
+        return with_flags(model, dict.fromkeys(one.where for one in chains), always)
 
     def observed(self) -> Observed:
         """The model with its tensors as outputs."""

@@ -39,7 +39,7 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     allocator.wide("norm", 1, "reciprocal of their sum in every element")
     allocator.narrow("en", vectors, "exponentials")
     exponentials = build_table(
-        _exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp", settled=(True, False)
+        _exp, config, low=-(DEPTH << scale), high=0, scale=scale, name="exp", constant_ends=(True, False)
     )
     allocator.table("exp", exponentials)
     allocator.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))

@@ -81,8 +81,8 @@ def root(x: Interval) -> Interval:
     return Interval(np.where(x.high < 0, -np.inf, value.low), np.where(x.high < 0, np.inf, value.high))
 
 
-def settle(codes: Codes, others: Codes, evaluate: Callable[[int], int]) -> Codes:
-    """Codes of values of which bounds are known.
+def resolve(codes: Codes, others: Codes, evaluate: Callable[[int], int]) -> Codes:
+    """Resolve codes of values of which bounds are known.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def settle(codes: Codes, others: Codes, evaluate: Callable[[int], int]) -> Codes
     evaluate : callable
         Code of the k-th value, evaluated exactly; called only where the two differ.
     """
-    settled = codes.copy()
+    resolved = codes.copy()
     for k in np.flatnonzero(codes != others):
-        settled[k] = evaluate(int(k))
-    return settled
+        resolved[k] = evaluate(int(k))
+    return resolved

@@ -36,8 +36,8 @@ class Function:
         Parameters that must be greater than 0.
     domain : pair of floats
         Inputs that a table covers unless told otherwise: [low, high); (low, 0] if high is 0.
-    settles : bool
-        Whether the function stays what it is at the ends of ``domain``: no table has to cover more.
+    constant_ends : bool
+        Whether the function is constant beyond both ends of ``domain``: no table has to cover more.
     range : pair of floats
         Numbers that no value is below and no value is above.
     rises : bool
@@ -68,7 +68,7 @@ class Function:
     parameters: Mapping[str, float] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
     domain: tuple[float, float] = (-8.0, 8.0)
-    settles: bool = False
+    constant_ends: bool = False
     range: tuple[float, float] = (-math.inf, math.inf)
     rises: bool = False
     pole: bool = False

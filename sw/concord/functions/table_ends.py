@@ -1,17 +1,17 @@
 """Ends of tables: whether the entry of an end stands for all numbers beyond it.
 
-A table clamps. Where the function beyond an end stays what it is there, as a sigmoid does, nothing is lost; where it
-goes on, results are wrong, and the hardware says so with the flag ``TABLE_CLAMPED``. The descriptor of a table has a
+A table clamps. Where the function is constant beyond an end, as a sigmoid is, nothing is lost; where it is not, results
+are wrong, and the hardware says so with the flag ``TABLE_CLAMPED``. The descriptor of a table has a
 bit for each end that tells the two apart.
 
-An end is settled if the function, rounded to binary16, differs from the entry of the end by no more than the table errs
-inside anyway, for every binary16 number beyond the end. What it errs inside is the larger one of
+An end is constant if the function, rounded to binary16, differs from the entry of the end by no more than the table
+errs inside anyway, for every binary16 number beyond the end. What it errs inside is the larger one of
 
 * the mean over the table of half the step between neighbouring entries, and
 * 2**-10 of the range of its entries, which is what a unit in the last place of binary16 is of a number.
 
 What is divided by or multiplied with results of a function with a pole needs them to a relative accuracy that no
-absolute error stands for: such tables are settled only where the function equals the entry.
+absolute error stands for: such tables have constant ends only where the function equals the entry.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tolerance(entries: ArrayLike) -> float:
     return max(float(np.abs(np.diff(values)).mean()) / 2, float(np.ptp(values)) * 2.0 ** (1 - BINARY16_PRECISION))
 
 
-def settled_ends(
+def ends_are_constant(
     low: int, high: int, scale: int, entries: ArrayLike, values: tuple[Floats, Floats], *, pole: bool
 ) -> tuple[bool, bool]:
     """Whether the entries of the least and of the greatest code stand for all numbers beyond them.

@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.catalogue import function
 from concord.functions.exact import ExactFunction, Number
-from concord.functions.interval_bounds import Codes, settle
+from concord.functions.interval_bounds import Codes, resolve
 from concord.functions.intervals import Floats, exact
-from concord.functions.table_ends import everywhere, settled_ends
+from concord.functions.table_ends import ends_are_constant, everywhere
 from concord.golden import binary16
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
@@ -73,7 +73,7 @@ class Table:
         log2 of codes per unit of the input.
     entries : tuple of int
         binary16 patterns, of code ``low`` first.
-    settled : pair of bool
+    constant_ends : pair of bool
         Whether the first entry stands for all lower numbers, too, and the last one for all higher ones. Numbers beyond
         another end raise ``TABLE_CLAMPED``.
     """
@@ -83,7 +83,7 @@ class Table:
     high: int
     scale: int
     entries: tuple[int, ...]
-    settled: tuple[bool, bool] = (False, False)
+    constant_ends: tuple[bool, bool] = (False, False)
 
     def __post_init__(self) -> None:
         if len(self.entries) != self.high - self.low + 1:
@@ -95,7 +95,7 @@ class Table:
         """Look binary16 patterns up: results, and where they raise flags."""
         codes = index(bits, self.low, self.high, self.scale)
         entries = np.array(self.entries, dtype=np.uint16)[codes.code - self.low]
-        return Found(entries, codes.nonfinite, clamped(codes, *self.settled))
+        return Found(entries, codes.nonfinite, clamped(codes, *self.constant_ends))
 
 
 @lru_cache(maxsize=64)
@@ -111,7 +111,7 @@ def build_table(
     high: int,
     scale: int,
     name: str = "",
-    settled: tuple[bool, bool] | None = None,
+    constant_ends: tuple[bool, bool] | None = None,
     **parameters: Any,
 ) -> Table:
     """Compute a table.
@@ -127,9 +127,9 @@ def build_table(
         Range of codes, and log2 of codes per unit of the input.
     name : str
         For reports; the name of the function if left out.
-    settled : pair of bool
+    constant_ends : pair of bool
         Whether the first and the last entry stand for all numbers beyond them. Left out, it is computed for a function
-        by name as :mod:`concord.functions.table_ends` says, and no end of the caller's function is settled.
+        by name as :mod:`concord.functions.table_ends` says, and no end of the caller's function is constant.
     parameters
         Of a function given by name.
     """
@@ -153,13 +153,13 @@ def build_table(
     if isinstance(source, str):
         inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
         bounds = function(source).enclosure(**parameters)(inputs)
-        entries = settle(round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high), entry).tolist()
-        if settled is None:
+        entries = resolve(round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high), entry).tolist()
+        if constant_ends is None:
             values = _everywhere(source, tuple(sorted(parameters.items())))
-            settled = settled_ends(low, high, scale, entries, values, pole=function(source).pole)
+            constant_ends = ends_are_constant(low, high, scale, entries, values, pole=function(source).pole)
     else:
         entries = [entry(k) for k in range(count)]
-    return Table(label, low, high, scale, tuple(entries), settled or (False, False))
+    return Table(label, low, high, scale, tuple(entries), constant_ends or (False, False))
 
 
 def standard_table(
@@ -233,7 +233,7 @@ class TableSet:
 
     def add(self, table: Table) -> int:
         """Store a table and return its slot; ``ValueError`` if it does not fit, which leaves the set as it was."""
-        key = (table.low, table.high, table.scale, table.entries, table.settled)
+        key = (table.low, table.high, table.scale, table.entries, table.constant_ends)
         if key in self._slots:
             return self._slots[key]
         slots, depth = self.config.table_slots, self.config.table_depth
@@ -265,8 +265,8 @@ class TableSet:
                 "high": t.high,
                 "offset": self._bases[t.entries] - t.low,
                 "scale": t.scale,
-                "settled_low": int(t.settled[0]),
-                "settled_high": int(t.settled[1]),
+                "settled_low": int(t.constant_ends[0]),
+                "settled_high": int(t.constant_ends[1]),
             }
             for t in self.tables
         ]

@@ -243,7 +243,7 @@ class NpuConfig:
         """Descriptor of one table: ``entry = memory[base + clamp(rne(x * 2**scale), low, high) - low]``.
 
         ``offset`` is ``base - low``, so that the hardware adds once. A code that is clamped at an end that is not
-        settled raises ``TABLE_CLAMPED``.
+        constant raises ``TABLE_CLAMPED``.
         """
         bits = self.table_addr_bits + 1
         return Layout(

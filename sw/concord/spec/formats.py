@@ -69,7 +69,7 @@ class Flag(IntEnum):
     HALF_OVERFLOW = 1  #: a finite operation gave an infinity in binary16
     NONFINITE = 2  #: an infinity or NaN reached a converter or a table
     SATURATED = 3  #: a mantissa was saturated by a static exponent
-    TABLE_CLAMPED = 4  #: a table was given a number beyond an end where its function is not settled
+    TABLE_CLAMPED = 4  #: a table was given a number beyond an end where its function is not constant
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def _rint_blocks(blocks: Array, drop: Ints, least: int, top: int, limit: int) ->
     return out
 
 
-def settled(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
+def to_format(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
     """An intermediate: integers as they are if they fit the format, or else rounded."""
     if peak > fmt.q_max:
         peak = top_of(mant)
@@ -297,7 +297,7 @@ def added(tensors: Sequence[Tensor], fmt: TrainingFormat) -> Tensor:
     total = there[0][0]
     for part, _ in there[1:]:
         total = total + part
-    return settled(total, grid, peak, fmt)
+    return to_format(total, grid, peak, fmt)
 
 
 def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = None) -> Tensor:
@@ -305,7 +305,7 @@ def joined(tensors: Sequence[Tensor], fmt: TrainingFormat, along: int | None = N
     parts, grid, peak = _aligned(tensors, max)
     arrays = [t.mant if part is None else part for t, part in zip(tensors, parts, strict=True)]
     whole = np.stack(arrays, axis=1) if along is None else np.concatenate(arrays, axis=along)
-    return settled(whole, grid, peak, fmt)
+    return to_format(whole, grid, peak, fmt)
 
 
 def _aligned(tensors: Sequence[Tensor], bound: Callable[[Iterable[int]], int]) -> tuple[list[Array | None], int, int]:
@@ -344,7 +344,7 @@ def multiplied(tensor: Tensor, factor: Dyadic, fmt: TrainingFormat) -> Tensor:
     if factor.mant in (1, -1):
         return Tensor(tensor.mant * tensor.mant.dtype.type(factor.mant), tensor.exp + factor.exp, tensor.peak)
     product = tensor.mant.astype(carrier(peak)) * factor.mant
-    return settled(product, tensor.exp + factor.exp, peak, fmt)
+    return to_format(product, tensor.exp + factor.exp, peak, fmt)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.functions.interval_bounds import settle
+from concord.functions.interval_bounds import resolve
 from concord.functions.intervals import Floats
-from concord.functions.table_ends import everywhere, settled_ends
+from concord.functions.table_ends import ends_are_constant, everywhere
 from concord.functions.tables import Table
 from concord.transfer.operators import Chain, Given, Operator
 from concord.transfer.scheme import Binary16, Scheme, Target
@@ -71,18 +71,18 @@ class TransferTable:
     def npu_table(self, name: str = "") -> Table:
         """The same as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
 
-        Ends are settled as :mod:`concord.functions.table_ends` says; with an operator of the caller's none is.
+        Ends are constant as :mod:`concord.functions.table_ends` says; with an operator of the caller's none is.
         """
         if not isinstance(self.source, TableIndex) or not isinstance(self.target, Binary16):
             kinds = f"{type(self.source).__name__} to {type(self.target).__name__}"
             raise ValueError(f"a table of the NPU must be from TableIndex to Binary16, not from {kinds}")
         label = name or "+".join(operator.name for operator in self.operators) or "identity"
         codes = self.source.low, self.source.high, self.source.scale
-        settled, values = (False, False), _everywhere(self.operators)
+        constant_ends, values = (False, False), _everywhere(self.operators)
         if values is not None:
             pole = any(operator.pole for operator in self.operators)
-            settled = settled_ends(*codes, self.entries, values, pole=pole)
-        return Table(label, *codes, tuple(self.entries.tolist()), settled)
+            constant_ends = ends_are_constant(*codes, self.entries, values, pole=pole)
+        return Table(label, *codes, tuple(self.entries.tolist()), constant_ends)
 
 
 @lru_cache(maxsize=64)
@@ -124,4 +124,4 @@ def compute(source: Scheme, operators: Sequence[Operator], target: Target, *, al
     bounds = None if always_exact else chain.enclose(source.numbers())
     if bounds is None:
         return np.array([entry(k) for k in range(source.count)], dtype=np.int64)
-    return settle(*target.ends(bounds), entry)
+    return resolve(*target.ends(bounds), entry)

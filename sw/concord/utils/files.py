@@ -68,7 +68,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         try:
             with part.open("xb") as file:
                 yield file
-                settle(file)
+                sync(file)
             with suppress(FileNotFoundError):
                 part.chmod(stat.S_IMODE(path.stat().st_mode))
             os.replace(part, path)
@@ -76,7 +76,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 part.unlink()
             raise
-    settle_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
@@ -95,13 +95,13 @@ def part_name(path: Path) -> str:
     return f".{path.name[:200]}.{secrets.token_hex(4)}.part"
 
 
-def settle(file: BinaryIO) -> None:
+def sync(file: BinaryIO) -> None:
     """Wait until the contents of a file are on the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
-def settle_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where the system can do that."""
     try:
         handle = os.open(folder, os.O_RDONLY)

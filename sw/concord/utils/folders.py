@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from concord.utils.files import part_name, settle, settle_folder, told_as
+from concord.utils.files import part_name, sync, sync_folder, told_as
 
 MANIFEST = "manifest.json"
 #: Layout of the manifest.
@@ -95,15 +95,15 @@ class FolderKind:
                 self._take_place(part, target)
             finally:
                 self._remove(part)
-        settle_folder(target.parent)
+        sync_folder(target.parent)
 
     def seal(self, folder: Path) -> None:
         """Write the manifest of a folder, and wait until everything is on the disk."""
         hashes = {name: _hash((folder / name).read_bytes()) for name in self.files}
         with (folder / MANIFEST).open("wb") as file:
             file.write(self._manifest(hashes))
-            settle(file)
-        settle_folder(folder)
+            sync(file)
+        sync_folder(folder)
 
     def _manifest(self, hashes: Mapping[str, str]) -> bytes:
         """The text that binds files with these hashes; there is no other one for them."""

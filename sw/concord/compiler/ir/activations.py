@@ -21,7 +21,7 @@ _MARGIN = 0.125
 
 def depends(functions: Functions) -> bool:
     """Whether the inputs that a table has to cover depend on those there are."""
-    return not function(functions[0][0]).settles
+    return not function(functions[0][0]).constant_ends
 
 
 def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
@@ -135,17 +135,17 @@ def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
     operators = [(name, dict(parameters)) for name, parameters in functions]
     table = transfer_table(TableIndex(*codes_of(curve, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
-    settled = table.settled
+    constant_ends = table.constant_ends
     if isinstance(domain, TableSegment):
         if domain.least is not None:
             stored[domain.least] = round_to_binary16(LEAST)
         # Where another segment begins, that one counts.
-        settled = domain.start is not None or settled[0], domain.stop is not None or settled[1]
+        constant_ends = domain.start is not None or constant_ends[0], domain.stop is not None or constant_ends[1]
     elif isinstance(domain, Span):
         for index, value in zip((0, -1), domain.ends, strict=True):
             if value is not None:
                 stored[index] = round_to_binary16(value)
-        settled = True, True
+        constant_ends = True, True
     elif isinstance(domain, Proven):
-        settled = True, True
-    return replace(table, entries=tuple(stored), settled=settled)
+        constant_ends = True, True
+    return replace(table, entries=tuple(stored), constant_ends=constant_ends)

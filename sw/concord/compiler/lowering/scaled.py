@@ -119,7 +119,7 @@ def replaced(graph: Graph, formats: Formats) -> tuple[str, ...]:
 
 
 def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -> tuple[str, ...]:
-    """Functions of a network that settle on both sides, and err little enough as one table, which takes a chain less.
+    """Functions of a network with constant ends that err little enough as one table, which takes a chain less.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -
     found = []
     for node in graph.nodes:
         names = [name for name, _ in node.attrs["functions"]] if node.op == "Function" else []
-        if len(names) == 1 and function(names[0]).alone and function(names[0]).settles:
+        if len(names) == 1 and function(names[0]).alone and function(names[0]).constant_ends:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]
             codes = np.clip(np.rint(np.ldexp(np.clip(x, -BINARY16_MAX, BINARY16_MAX), scale)), low, high)

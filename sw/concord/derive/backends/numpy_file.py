@@ -264,7 +264,7 @@ class _Writer:
                 return self._binary(node)
             case ir.Table():
                 entries = self._shared(node.name, node.entries.view(np.float16))
-                ends = f", {tuple(not end for end in node.settled)}" if node.may else ""
+                ends = f", {tuple(not end for end in node.constant_ends)}" if node.may else ""
                 numbers = f"{node.low}, {node.high}, {node.scale}{ends}{_flags(node)}"
                 return f"table({self._name(node.x)}, {entries}, {numbers})"
             case ir.Quantise():

@@ -12,7 +12,7 @@ Saturated, SaturatedStochastic
     Numbers that a static exponent rounds to ``codes`` units or more, which no mantissa holds: to the nearest, or with
     noise.
 TableClamped
-    Numbers beyond the codes of a table; an end is infinite where the function is settled.
+    Numbers beyond the codes of a table; an end is infinite where the function is constant beyond it.
 """
 
 from __future__ import annotations

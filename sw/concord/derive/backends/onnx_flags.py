@@ -59,7 +59,7 @@ class Hits:
             case ((ir.Table() | ir.Quantise()), Flag.NONFINITE):
                 return w.call("NotFinite", inputs)
             case ir.Table(), Flag.TABLE_CLAMPED:
-                low, high = (np.inf if end else 0.0 for end in node.settled)
+                low, high = (np.inf if end else 0.0 for end in node.constant_ends)
                 factor = 2.0**node.scale
                 return w.call("TableClamped", inputs, factor=factor, low=node.low - low, high=node.high + high)
             case ir.Quantise(), Flag.SATURATED:

@@ -36,7 +36,7 @@ def not_finite(x: Tensor) -> Tensor:
 
 
 def table_clamped(x: Tensor, factor: float, low: float, high: float) -> Tensor:
-    """Numbers beyond the codes of a table; an end is infinite where the function is settled."""
+    """Numbers beyond the codes of a table; an end is infinite where the function is constant beyond it."""
     code = torch.round(finite(x) * factor)
     return (code < low) | (code > high)
 

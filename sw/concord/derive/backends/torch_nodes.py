@@ -113,8 +113,8 @@ class NodeLines:
                 return f"overflowed({', '.join([self.local(node.output), *operands])})"
             case ir.Table() if flag is Flag.TABLE_CLAMPED:
                 ends = [
-                    _number(np.inf * sign if settled else float(end))
-                    for sign, end, settled in zip((-1, 1), (node.low, node.high), node.settled, strict=True)
+                    _number(np.inf * sign if constant_ends else float(end))
+                    for sign, end, constant_ends in zip((-1, 1), (node.low, node.high), node.constant_ends, strict=True)
                 ]
                 return f"table_clamped({self.local(node.x)}, {2.0**node.scale!r}, {', '.join(ends)})"
             case ir.Quantise() if flag is Flag.SATURATED:

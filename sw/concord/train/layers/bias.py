@@ -9,7 +9,7 @@ from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
 from concord.train.layers.dense import with_bias
 from concord.train.parameters import Parameter
 from concord.train.products import total
-from concord.train.tensor import Tensor, settled
+from concord.train.tensor import Tensor, to_format
 
 
 class Bias(Layer):
@@ -45,5 +45,5 @@ class Bias(Layer):
         # A sample and an axis that b is broadcast along are summed over.
         axes = (0, *(axis for axis, size in enumerate(self.shape, 1) if size < g.mant.shape[axis]))
         mant, peak = total(g.mant, g.peak, axes)
-        change = settled(mant.reshape(self.constant.blocks.shape), g.exp, peak, way.formats.intermediate)
+        change = to_format(mant.reshape(self.constant.blocks.shape), g.exp, peak, way.formats.intermediate)
         return [None if self.first else g], {"constant": change}

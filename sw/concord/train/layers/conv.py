@@ -15,7 +15,7 @@ from concord.train.layers.windows import Geometry, head
 from concord.train.parameters import Parameter
 from concord.train.products import Outer, exact, total
 from concord.train.register import Products
-from concord.train.tensor import Array, Tensor, carrier, settled
+from concord.train.tensor import Array, Tensor, carrier, to_format
 
 
 def _at(tap: Sequence[int]) -> Any:
@@ -73,17 +73,17 @@ class Conv(Layer):
         if way.watch is not None:
             return [way.watch.half(mant, exp, bias)], (x, kept)
         if bias is None:
-            return [settled(mant, exp, peak, fmt)], (x, kept)
+            return [to_format(mant, exp, peak, fmt)], (x, kept)
         return [with_bias(mant, exp, peak, bias, fmt)], (x, kept)
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g, w, (x, kept) = only(grads), self.weight.tensor, memory
         fmt, last = way.formats.intermediate, self._last(g)
         mant, peak = (self._tap_changes if self._depthwise else self._window_changes)(last, g, x, kept)
-        changes = {"weight": settled(mant, g.exp + x.exp, peak, fmt)}
+        changes = {"weight": to_format(mant, g.exp + x.exp, peak, fmt)}
         if self.bias is not None:
             mant, peak = total(last.reshape(-1, last.shape[-1]), g.peak, (0,))
-            changes["bias"] = settled(mant, g.exp, peak, fmt)
+            changes["bias"] = to_format(mant, g.exp, peak, fmt)
         if self.first:
             return [None], changes
         short = way.gradient(g, self.axis)
@@ -91,7 +91,7 @@ class Conv(Layer):
         back, peak = (self._tap_back if self._depthwise else self._window_back)(self._last(short), short, w, spatial)
         inside = back if back.shape[1:-1] == tuple(spatial) else back[head(self.geometry.inside(spatial))]
         inner = np.moveaxis(inside, -1, 1)
-        return [settled(inner.reshape(x.mant.shape), short.exp + w.exp, peak, fmt)], changes
+        return [to_format(inner.reshape(x.mant.shape), short.exp + w.exp, peak, fmt)], changes
 
     # Dense and grouped: one matrix product per group, with the windows as rows ---------------------------
 

@@ -12,7 +12,7 @@ from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
 from concord.train.parameters import Parameter
 from concord.train.products import exact, total
 from concord.train.register import Products
-from concord.train.tensor import Array, Tensor, added, carrier, settled
+from concord.train.tensor import Array, Tensor, added, carrier, to_format
 
 
 def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingFormat) -> Tensor:
@@ -22,7 +22,7 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
     grid is that of :func:`concord.train.tensor.added`.
     """
     if not bias.peak:
-        return settled(mant, exp, peak, fmt)
+        return to_format(mant, exp, peak, fmt)
     left = bias.exp - exp
     if bias.peak.bit_length() + left > 46:
         whole = np.broadcast_to(bias.mant, mant.shape)
@@ -30,7 +30,7 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
     shifted = round_shift(bias.mant, -left)
     peak += int(np.abs(shifted).max())
     dtype = carrier(peak)
-    return settled(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)
+    return to_format(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)
 
 
 class Dense(Layer):
@@ -109,7 +109,7 @@ def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass, site: str, cha
         return way.watch.half(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
     mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp
     if bias is None:
-        return settled(mant, exp, peak, way.formats.intermediate)
+        return to_format(mant, exp, peak, way.formats.intermediate)
     return with_bias(mant, exp, peak, bias, way.formats.intermediate)
 
 
@@ -117,17 +117,17 @@ def weight_gradient(g: Tensor, x: Tensor, way: Pass) -> Tensor:
     """``g^T x`` over all rows: the gradient of the weights."""
     rows, read = g.mant.reshape(-1, g.mant.shape[-1]), x.mant.reshape(-1, x.mant.shape[-1])
     found, peak = exact(np.matmul, rows.T, g.peak, read, x.peak, len(rows))
-    return settled(found, g.exp + x.exp, peak, way.formats.intermediate)
+    return to_format(found, g.exp + x.exp, peak, way.formats.intermediate)
 
 
 def bias_gradient(g: Tensor, way: Pass) -> Tensor:
     """The sum over all rows."""
     mant, peak = total(g.mant.reshape(-1, g.mant.shape[-1]), g.peak, (0,))
-    return settled(mant, g.exp, peak, way.formats.intermediate)
+    return to_format(mant, g.exp, peak, way.formats.intermediate)
 
 
 def input_gradient(g: Tensor, w: Tensor, way: Pass) -> Tensor:
     """``g W``."""
     rows = g.mant.reshape(-1, g.mant.shape[-1])
     back, peak = exact(np.matmul, rows, g.peak, w.mant, w.peak, rows.shape[1])
-    return settled(back.reshape(*g.mant.shape[:-1], -1), g.exp + w.exp, peak, way.formats.intermediate)
+    return to_format(back.reshape(*g.mant.shape[:-1], -1), g.exp + w.exp, peak, way.formats.intermediate)

@@ -28,7 +28,7 @@ from concord.train.layers.dense import Dense, with_bias
 from concord.train.norm import ROOT_BITS, Norm, Number, Running, Statistics, on_one_grid
 from concord.train.parameters import Blocks, Parameter
 from concord.train.products import exact, total
-from concord.train.tensor import Array, Dyadic, Tensor, carrier, settled, top_of
+from concord.train.tensor import Array, Dyadic, Tensor, carrier, to_format, top_of
 
 #: Of what is centred, and of what is normalised.
 CENTRED = TrainingFormat(16)
@@ -166,12 +166,12 @@ class Normalised(Layer):
         kept: _Kept = memory
         whole, normal, fmt = only(grads), kept.normal, way.formats.intermediate
         mant, peak = total(self._rows(whole.mant), whole.peak, (0,))
-        changes = {"shift": settled(mant, whole.exp, peak, fmt)}
+        changes = {"shift": to_format(mant, whole.exp, peak, fmt)}
         g = way.gradient(whole, self.axis)
         rows = self._rows(g.mant).astype(np.float64)
         plain, _ = total(rows, g.peak, (0,))
         crossed, peak = total(rows * normal.mant, g.peak * normal.peak, (0,))
-        changes["scale"] = settled(crossed, g.exp + normal.exp, peak, fmt)
+        changes["scale"] = to_format(crossed, g.exp + normal.exp, peak, fmt)
         # g - mean(g) - x mean(g x), on a grid where g has at least 30 bits
         fine, count = max(0, _FINE - top_of(rows).bit_length()), len(rows)
         means = np.array([rounded_quotient(int(s) << fine, count) for s in plain.tolist()], np.float64)
@@ -183,7 +183,7 @@ class Normalised(Layer):
         inner = way.gradient(centred, self.axis)
         factors = on_one_grid(self.norm.factors(kept.roots), _FINE)
         mant, peak = exact(np.multiply, self._rows(inner.mant), inner.peak, factors.mant, factors.peak, 1)
-        back = settled(self._whole(mant, kept.shape), inner.exp + factors.exp, peak, fmt)
+        back = to_format(self._whole(mant, kept.shape), inner.exp + factors.exp, peak, fmt)
         self.product.first = self.first
         inputs, found = self.product.backward([back], kept.product, way)
         return inputs, changes | found

@@ -11,7 +11,7 @@ import numpy as np
 from concord.functions import function
 from concord.graph.ir import Node
 from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
-from concord.train.tensor import Array, Tensor, added, settled
+from concord.train.tensor import Array, Tensor, added, to_format
 
 #: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
 TABLE_POINT = 15
@@ -48,7 +48,7 @@ def looked_up(name: str, x: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
 def times(a: Tensor, b: Tensor, way: Pass) -> Tensor:
     """Products of elements, an intermediate."""
     dtype = np.float64 if a.peak * b.peak > 1 << 24 else np.float32
-    return settled(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, way.formats.intermediate)
+    return to_format(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, way.formats.intermediate)
 
 
 class Relu(Layer):

@@ -13,7 +13,7 @@ from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
 from concord.train.layers.windows import Geometry, room, tail
-from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, settled
+from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_format
 
 
 class MaxPool(Layer):
@@ -57,7 +57,7 @@ class MaxPool(Layer):
             else:
                 place += np.where(chosen == t, met, zero)
         inner = back[tail(self.geometry.inside(spatial))]
-        return [settled(inner, g.exp, peak, way.formats.intermediate)], {}
+        return [to_format(inner, g.exp, peak, way.formats.intermediate)], {}
 
 
 class AveragePool(Layer):
@@ -87,7 +87,7 @@ class AveragePool(Layer):
             sums += values
         bound = peak * factors.peak
         mant = sums.astype(carrier(bound)) * factors.mant.astype(carrier(bound))
-        return [settled(mant, x.exp + factors.exp, bound, way.formats.intermediate)], spatial
+        return [to_format(mant, x.exp + factors.exp, bound, way.formats.intermediate)], spatial
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
         g, factors = only(grads), self._factors(memory)
@@ -97,7 +97,7 @@ class AveragePool(Layer):
         for _, slices in self.geometry.taps(met.shape[met.ndim - self.geometry.rank :]):
             back[tail(slices)] += met
         inner = back[tail(self.geometry.inside(memory))]
-        return [settled(inner, g.exp + factors.exp, peak, way.formats.intermediate)], {}
+        return [to_format(inner, g.exp + factors.exp, peak, way.formats.intermediate)], {}
 
 
 class Mean(Layer):
