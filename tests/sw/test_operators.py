@@ -132,7 +132,7 @@ def test_weights(made):
 
 def test_rows_are_independent(made):
     node, shapes, record = made
-    if record.rows:
+    if record.batchable:
         many = [np.concatenate(list(x)) for x in data([shapes[name] for name in node.inputs])]
         single = [x[:, None] for x in many]
         together = evaluated(node, [x[None] for x in many])[0]
@@ -142,12 +142,12 @@ def test_rows_are_independent(made):
 def test_facts_that_no_result_shows():
     """They are about what the NPU does with an operator; a list of those that have them keeps changes from passing."""
     elementwise = {"Relu", "Clip", "Function", "Add", "Sub", "Mul", "Max", "Min"}
-    states = {op: record.states for op, record in OPS.items() if record.states}
+    states = {op: record.wide_inputs for op, record in OPS.items() if record.wide_inputs}
     assert states.items() >= {"LSTM": {2}, "GRU": {1}, "MatMul": {1}}.items() and "RNN" not in states
-    assert {op for op, record in OPS.items() if record.rows} >= {"Dense", *elementwise}
-    any_order = {op for op, record in OPS.items() if not record.own_order}
+    assert {op for op, record in OPS.items() if record.batchable} >= {"Dense", *elementwise}
+    any_order = {op for op, record in OPS.items() if not record.layout_sensitive}
     assert any_order >= {"Reshape", "Transpose", "Slice", "Softmax", "LogSoftmax", *elementwise}
-    assert {op for op, record in OPS.items() if record.maps} >= {"Conv", "MaxPool", "AveragePool"}
+    assert {op for op, record in OPS.items() if record.windowed} >= {"Conv", "MaxPool", "AveragePool"}
     assert {op for op, record in OPS.items() if record.recurrence} == set(CELLS)
     assert {op for op, record in OPS.items() if record.recurrence and record.recurrence.cell} == {"LSTM"}
 
@@ -157,7 +157,7 @@ def test_rising_and_signs(made):
     inputs = data([shapes[name] for name in node.inputs], count=40)
     higher = [x + step for x, step in zip(inputs, data([s.shape[1:] for s in inputs], 40, 6), strict=True)]
     low, high = [np.minimum(a, b) for a, b in zip(inputs, higher, strict=True)], list(map(np.maximum, inputs, higher))
-    if record.rising:
+    if record.rises:
         assert (evaluated(node, low)[0] <= evaluated(node, high)[0]).all()
     for known in (False, True):
         if record.never_negative(node, [known] * len(inputs)):
@@ -220,11 +220,11 @@ def test_signs_are_carried_through_a_network():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": Kind.QUANTISED}, "macs must be given for quantised operators"),
-        ({"kind": Kind.PRECISE, "macs": no_macs}, "macs must be given for quantised operators and no others"),
+        ({"kind": Kind.QUANTISED}, "macs must be a rule for a quantised operator, such as no_macs, not None"),
+        ({"kind": Kind.PRECISE, "macs": no_macs}, "macs must be None for a precise operator, not <function"),
         ({"kind": Kind.PRECISE, "view": True}, "view must be an operator that moves elements"),
         ({"kind": Kind.PRECISE, "weights": Weights(("w",), "b", 1)}, "weights must be those of a quantised"),
-        ({"kind": Kind.MOVING, "states": frozenset({1})}, "states must be inputs of a quantised operator"),
+        ({"kind": Kind.MOVING, "wide_inputs": frozenset({1})}, "wide_inputs must be inputs of a quantised operator"),
         ({"kind": Kind.QUANTISED, "macs": no_macs, "weights": Weights(("w",), "b", 1)}, "attributes, not b, w"),
     ],
 )
@@ -309,10 +309,12 @@ def test_the_overflow_analysis(made):
     assert kind_of(graph) == want.get(node.op, "dense")
 
 
-def test_the_share_of_the_host(made):
+def test_the_host_partition(made):
     node, shapes, record = made
     _, theirs = host_partition.split(graph_with(node, shapes))
-    assert (theirs is not None) == record.host and (record.host or node.op not in ("Softmax", "LogSoftmax"))
+    assert (theirs is not None) == record.host_partition and (
+        record.host_partition or node.op not in ("Softmax", "LogSoftmax")
+    )
     message = refusal(derived_host.operations, graph_with(node, shapes))
     assert message is None or message.startswith(f"operator {node.op}")
 
@@ -404,7 +406,7 @@ def test_a_made_up_function_is_refused_by_name_until_it_is_lowered(softshrink_ne
         export_onnx(graph)
     with pytest.raises(BatchError, match="batch must be 1 for a network with Softshrink3, not 2"):
         with_batch(graph, 2)
-    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, rows=True))
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, batchable=True))
     assert with_batch(graph, 2).shapes["y"] == (2, 6)
 
 
@@ -422,7 +424,7 @@ def test_a_made_up_function_is_compiled_calibrated_and_reported(softshrink_net, 
 def test_bounds_of_a_made_up_function(softshrink_net, monkeypatch):
     graph = softshrink_net
     assert bounds(graph, {"x": (-1.0, 1.0)})["y"].worst == (-np.inf, np.inf)
-    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, rising=True))
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, rises=True))
     weight, bias = graph.nodes[0].attrs["weight"], graph.nodes[0].attrs["bias"]
     most = (np.abs(weight).sum(axis=1) + bias).max()
     assert bounds(graph, {"x": (-1.0, 1.0)})["y"].worst[1] == pytest.approx(max(most - 3, 0))
@@ -441,7 +443,7 @@ def test_a_made_up_function_on_the_host(softshrink_net, monkeypatch):
         derived_host.operations(theirs)
     alone, behind = host_partition.split(softshrink_net)
     assert behind is None
-    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, host=True))
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, host_partition=True))
     alone, behind = host_partition.split(softshrink_net)
     assert [node.op for node in alone.nodes] == ["Dense"] and [node.op for node in behind.nodes] == ["Softshrink3"]
 

@@ -99,7 +99,7 @@ def kind_of(graph: Graph) -> str:
     recurrences = [record.recurrence for record in records.values() if record.recurrence is not None]
     if recurrences:
         return "lstm" if any(recurrence.cell for recurrence in recurrences) else "recurrent"
-    if any(record.maps and record.weights for record in records.values()):
+    if any(record.windowed and record.weights for record in records.values()):
         return "cnn"
     fixed = any(node.attrs.get("fixed") for node in graph.nodes)
     computed = any(records[node.op].weights is None and node_macs(graph, node) for node in graph.nodes)

@@ -216,7 +216,7 @@ def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
         found[name] = np.full(shape, inputs[name].low), np.full(shape, inputs[name].high)
     for node in graph.nodes:
         ends = [found[name] if name else None for name in node.inputs]
-        rule = _RULES.get(node.op, _rising if operator_of(node).rising else _unknown)
+        rule = _RULES.get(node.op, _rising if operator_of(node).rises else _unknown)
         for name, (low, high) in zip(node.outputs, rule(graph, node, ends), strict=True):
             if name:
                 found[name] = (

@@ -23,7 +23,7 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
             late.add(node.name)
     for node in graph.nodes:
         follows = any((p := graph.producer(name)) is not None and p.name in host for name in node.inputs if name)
-        if follows or (operator_of(node).host and node.name not in late):
+        if follows or (operator_of(node).host_partition and node.name not in late):
             host.add(node.name)
     if not host:
         return graph, None

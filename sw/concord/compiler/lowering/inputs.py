@@ -46,12 +46,12 @@ def first_order(graph: Graph, tensor: str) -> Ids:
     name = tensor
     while (node := next((n for n in graph.nodes if name in n.inputs), None)) is not None:
         output, record = node.outputs[0], operator_of(node)
-        if record.own_order or not output or np.prod(graph.shapes[output]) != ids.size:
+        if record.layout_sensitive or not output or np.prod(graph.shapes[output]) != ids.size:
             break
         if record.view:
             ids = moved(node, [ids])
         name = output
-    if node is not None and operator_of(node).maps:
+    if node is not None and operator_of(node).windowed:
         return as_map(ids)
     if node is not None and node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
         return as_map(ids.reshape(1, -1, *ids.shape[2:]))
@@ -72,7 +72,7 @@ def _weighs_last_axis(node: Node) -> bool:
 def _becomes_map(graph: Graph, tensor: str) -> bool:
     """Whether a convolution or pooling reads a tensor, alone or behind others, as an image or several of them."""
     while (node := next((n for n in graph.nodes if tensor in n.inputs), None)) is not None:
-        if operator_of(node).maps:
+        if operator_of(node).windowed:
             return True
         images, *rest = graph.shapes[tensor]
         merged = rest and graph.shapes[node.outputs[0]] == (1, images * rest[0], *rest[1:])

@@ -133,21 +133,21 @@ class Operator:
     view : bool
         Whether every element of the result is an element of an input, or padding. The compiler then looks its elements
         up where they are, and lowers nothing. Its kind is moving.
-    maps : bool
+    windowed : bool
         Whether it slides windows over the spatial axes of ``[1, channels, *spatial]``.
     recurrence : Recurrence or None
         How it goes through time; ``None`` if it has no steps that read what the ones before have computed.
-    states : frozenset of int
+    wide_inputs : frozenset of int
         Inputs of a quantised operator that element-wise operations read inside of it, and no product: they are wide.
-    rows : bool
+    batchable : bool
         Whether it treats the first axis of its tensors as independent rows, and its lowering takes any number of them,
         so that samples may lie side by side along it.
-    own_order : bool
-        Whether it prefers an order of its own for the elements of its input. The host writes an input of the network
-        in the order that the first such operator behind it prefers.
-    host : bool
-        Whether the host's share at the end of a network may begin with it. What follows it is then the host's, too.
-    rising : bool
+    layout_sensitive : bool
+        Whether it prefers a layout of its own for its input. The host writes an input of the network in the layout that
+        the first such operator behind it prefers.
+    host_partition : bool
+        Whether the host partition at the end of a network may begin with it. What follows it is then the host's, too.
+    rises : bool
         Whether no element of the result falls when an element of an input rises.
     identity : callable
         ``identity(node, shape of the first input, shape of the result)``: whether that node only passes its first
@@ -170,13 +170,13 @@ class Operator:
     macs: Macs | None = None
     weights: Weights | None = None
     view: bool = False
-    maps: bool = False
+    windowed: bool = False
     recurrence: Recurrence | None = None
-    states: frozenset[int] = frozenset()
-    rows: bool = False
-    own_order: bool = True
-    host: bool = False
-    rising: bool = False
+    wide_inputs: frozenset[int] = frozenset()
+    batchable: bool = False
+    layout_sensitive: bool = True
+    host_partition: bool = False
+    rises: bool = False
     identity: Identity = never_identity
     never_negative: SignRule = any_sign
 
@@ -187,16 +187,16 @@ class Operator:
 
     def __post_init__(self) -> None:
         quantised = self.kind is Kind.QUANTISED
-        if quantised != (self.macs is not None):
-            raise ValueError(
-                f"macs must be given for quantised operators and no others, not for {self.kind.value} ones"
-            )
+        if quantised and self.macs is None:
+            raise ValueError("macs must be a rule for a quantised operator, such as no_macs, not None")
+        if not quantised and self.macs is not None:
+            raise ValueError(f"macs must be None for a {self.kind.value} operator, not {self.macs!r}")
         if self.view and self.kind is not Kind.MOVING:
             raise ValueError(f"view must be an operator that moves elements, not a {self.kind.value} one")
         if self.weights is not None and not quantised:
             raise ValueError(f"weights must be those of a quantised operator, not of a {self.kind.value} one")
-        if self.states and not quantised:
-            raise ValueError(f"states must be inputs of a quantised operator, not of a {self.kind.value} one")
+        if self.wide_inputs and not quantised:
+            raise ValueError(f"wide_inputs must be inputs of a quantised operator, not of a {self.kind.value} one")
         if self.weights is not None:
             described = {name for names in self.attributes for name in names.split(", ")}
             if missing := sorted({*self.weights.names, self.weights.bias} - described):

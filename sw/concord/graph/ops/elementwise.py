@@ -164,18 +164,18 @@ def _product_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[
 
 
 #: Operators that compute every element of their result from the elements at its place.
-_each = partial(Operator, rows=True, own_order=False)
+_each = partial(Operator, batchable=True, layout_sensitive=False)
 
 ELEMENTWISE_OPS = {
     "Relu": _each(
-        Kind.MOVING, {}, _same_shape, _unary(lambda node, x: np.maximum(x, 0.0)), rising=True, never_negative=_positive
+        Kind.MOVING, {}, _same_shape, _unary(lambda node, x: np.maximum(x, 0.0)), rises=True, never_negative=_positive
     ),
     "Clip": _each(
         Kind.PRECISE,
         {"min": "float or -infinity", "max": "float or infinity; where it is below min, it is the result"},
         _same_shape,
         _unary(_clip),
-        rising=True,
+        rises=True,
         never_negative=_clip_sign,
     ),
     "Function": _each(
@@ -217,12 +217,17 @@ ELEMENTWISE_OPS = {
         {"axis": "not negative"},
         _same_shape,
         _unary(_softmax),
-        own_order=False,
-        host=True,
+        layout_sensitive=False,
+        host_partition=True,
         never_negative=_positive,
     ),
     "LogSoftmax": Operator(
-        Kind.PRECISE, {"axis": "not negative"}, _same_shape, _unary(_log_softmax), own_order=False, host=True
+        Kind.PRECISE,
+        {"axis": "not negative"},
+        _same_shape,
+        _unary(_log_softmax),
+        layout_sensitive=False,
+        host_partition=True,
     ),
     "Normalise": Operator(
         Kind.PRECISE,
@@ -251,7 +256,7 @@ ELEMENTWISE_OPS = {
         _reduced_shape,
         _reduction(np.mean),
         macs=no_macs,
-        rising=True,
+        rises=True,
         never_negative=keeps_sign,
     ),
     "ReduceSum": Operator(
@@ -260,11 +265,11 @@ ELEMENTWISE_OPS = {
         _reduced_shape,
         _reduction(np.sum),
         macs=_product_macs,
-        rising=True,
+        rises=True,
         never_negative=keeps_sign,
     ),
     "ReduceMax": Operator(
-        Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max), rising=True, never_negative=keeps_sign
+        Kind.MOVING, _REDUCTION | _MASKED, _reduced_shape, _reduction(np.max), rises=True, never_negative=keeps_sign
     ),
     "Expand": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
@@ -275,7 +280,7 @@ ELEMENTWISE_OPS = {
         _expand_shape,
         _expand,
         macs=no_macs,
-        rising=True,
+        rises=True,
         never_negative=keeps_sign,
     ),
     "Apart": Operator(
@@ -284,7 +289,7 @@ ELEMENTWISE_OPS = {
         _same_shape,
         _unary(lambda node, x: x),
         macs=no_macs,
-        rising=True,
+        rises=True,
         never_negative=keeps_sign,
     ),
 }

@@ -126,7 +126,7 @@ LINEAR_OPS = {
         _conv,
         macs=_weight_macs,
         weights=Weights(("weight",), "bias", inputs=1, outputs=1),
-        maps=True,
+        windowed=True,
     ),
     "Dense": Operator(
         Kind.QUANTISED,
@@ -139,7 +139,7 @@ LINEAR_OPS = {
         _dense,
         macs=_weight_macs,
         weights=Weights(("weight",), "bias", inputs=-1, outputs=-1),
-        rows=True,
+        batchable=True,
         never_negative=_fixed_sign,
     ),
     "MatMul": Operator(
@@ -148,7 +148,7 @@ LINEAR_OPS = {
         _matmul_shape,
         _matmul,
         macs=_matmul_macs,
-        states=frozenset({1}),  # that factor stays where it is
+        wide_inputs=frozenset({1}),  # that factor stays where it is
         never_negative=keeps_sign,
     ),
 }

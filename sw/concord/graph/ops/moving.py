@@ -125,14 +125,14 @@ _SLICE = {
     "axes": "not negative, each once",
     "starts, stops, steps": "one per axis: the indices range(start, stop, step); stop -1 is before the first",
 }
-_view = partial(Operator, Kind.MOVING, view=True, rising=True)
+_view = partial(Operator, Kind.MOVING, view=True, rises=True)
 
 MOVING_OPS = {
     "Reshape": _view(
         {"shape": "of the output, every size known"},
         _reshape_shape,
         _reshape,
-        own_order=False,
+        layout_sensitive=False,
         identity=_reshape_identity,
         never_negative=keeps_sign,
     ),
@@ -140,15 +140,17 @@ MOVING_OPS = {
         {"perm": "axis of the input for every axis"},
         _transpose_shape,
         _transpose,
-        own_order=False,
+        layout_sensitive=False,
         identity=_transpose_identity,
         never_negative=keeps_sign,
     ),
     "Concat": _view(
         {"axis": "not negative"}, _concat_shape, _concat, identity=_concat_identity, never_negative=keeps_sign
     ),
-    "Slice": _view(_SLICE, _slice_shape, _slice, own_order=False, identity=_slice_identity, never_negative=keeps_sign),
+    "Slice": _view(
+        _SLICE, _slice_shape, _slice, layout_sensitive=False, identity=_slice_identity, never_negative=keeps_sign
+    ),
     "Pad": _view(_PAD, _pad_shape, _pad, identity=_pad_identity, never_negative=_pad_sign),
     # What a Pad becomes where no view of its input will do: its elements are copied.
-    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad, rising=True, never_negative=_pad_sign),
+    "PadCopy": Operator(Kind.MOVING, _PAD, _pad_shape, _pad, rises=True, never_negative=_pad_sign),
 }

@@ -154,7 +154,7 @@ def _macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | 
 
 
 def _record(
-    attributes: dict[str, str], recurrence: Recurrence, begin: Begin, states: frozenset[int] = frozenset()
+    attributes: dict[str, str], recurrence: Recurrence, begin: Begin, wide_inputs: frozenset[int] = frozenset()
 ) -> Operator:
     return Operator(
         Kind.QUANTISED,
@@ -164,7 +164,7 @@ def _record(
         macs=_macs,
         weights=Weights(("W", "R"), "B", inputs=-1),
         recurrence=recurrence,
-        states=states,
+        wide_inputs=wide_inputs,
     )
 
 

@@ -79,7 +79,9 @@ def _average_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
 _POOL = {"kernel": "size of the window along every spatial axis", **WINDOW_ATTRIBUTES}
 
 WINDOW_OPS = {
-    "MaxPool": Operator(Kind.MOVING, _POOL, _pool_shape, _max_pool, maps=True, rising=True, never_negative=keeps_sign),
+    "MaxPool": Operator(
+        Kind.MOVING, _POOL, _pool_shape, _max_pool, windowed=True, rises=True, never_negative=keeps_sign
+    ),
     "AveragePool": Operator(
         Kind.QUANTISED,  # a depthwise product with ones
         _POOL
@@ -87,8 +89,8 @@ WINDOW_OPS = {
         _pool_shape,
         _average_pool,
         macs=no_macs,
-        maps=True,
-        rising=True,
+        windowed=True,
+        rises=True,
         never_negative=keeps_sign,
     ),
 }

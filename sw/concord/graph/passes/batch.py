@@ -20,7 +20,7 @@ def with_batch(graph: Graph, size: int) -> Graph:
     """
     if size < 1:
         raise ValueError(f"size must be at least 1, not {size!r}")
-    other = sorted({node.op for node in graph.nodes if not operator_of(node).rows})
+    other = sorted({node.op for node in graph.nodes if not operator_of(node).batchable})
     if other:
         raise BatchError(f"batch must be 1 for a network with {', '.join(other)}, not {size}")
     used = {name for node in graph.nodes for name in (*node.inputs, *node.outputs) if name}

@@ -213,7 +213,7 @@ def products(node: Node) -> list[Input]:
     record = operator_of(node)
     if record.kind is not Kind.QUANTISED:
         return []
-    return [(node.name, index) for index, name in enumerate(node.inputs) if name and index not in record.states]
+    return [(node.name, index) for index, name in enumerate(node.inputs) if name and index not in record.wide_inputs]
 
 
 def _tensors(graph: Graph) -> list[str]:
