@@ -1,15 +1,25 @@
 """The configuration: validation, derived numbers and identity."""
 
 import dataclasses
+import hashlib
 import re
 
 import pytest
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec import link
+from concord.spec.config import SPEC_VERSION, NpuConfig, clog2
+from concord.spec.feeder import FeedOp
+from concord.spec.fields import Layout
+from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.isa import INSTRUCTIONS, Mem, MvMode, Op, PipelineStage, Trap
 from concord.spec.link import TARGET
-from concord.spec.memmap import CORE_REGIONS, RegionId, regions
+from concord.spec.memmap import CORE_REGIONS, REGISTERS, Reg, RegionId, regions
 from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 
+#: Numbers that words and frames hold.
+NUMBERED = (
+    Op, Mem, MvMode, Trap, PipelineStage, Flag, ExponentMode, Rounding, FeedOp, Reg, RegionId, link.Kind, link.Status,
+)  # fmt: skip
 # A different, valid value for every parameter.
 CHANGES = {
     "name": "other", "native": 8, "lanes": 4, "mfu_lanes": 1, "engines": 2, "act_mant": 6, "wgt_mant": 4,
@@ -193,3 +203,25 @@ def test_other_mantissas(config):
 def test_mantissas_that_no_npu_has(mant):
     with pytest.raises(ValueError, match=rf"act_mant must be in 3\.\.12, .* not {mant}"):
         with_mantissas(TINY, mant)
+
+
+def digest_of_the_definitions():
+    """A hash of what programs, images and frames mean; texts for people are left out."""
+
+    def bits(layout):
+        return [(field.name, field.width, field.signed, field.count) for field in layout.fields]
+
+    formats = [(one.op.name, bits(one.fields), list(map(int, one.stages)), one.least, one.most) for one in INSTRUCTIONS]
+    memories = [(one.id.name, bits(one.word), one.readable, one.writable, one.live) for one in regions(TINY).values()]
+    registers = [(one.reg.name, bits(one.layout), one.writable) for one in REGISTERS]
+    frames = [(name, bits(one)) for name, one in sorted(vars(link).items()) if isinstance(one, Layout)]
+    numbers = [(kind.__name__, one.name, int(one)) for kind in NUMBERED for one in kind]
+    return hashlib.sha256(repr((formats, memories, registers, frames, numbers)).encode()).hexdigest()[:16]
+
+
+def test_other_definitions_have_another_version():
+    """The fingerprint covers the version, so that bitstreams and images of other definitions are refused.
+
+    Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here.
+    """
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (3, "66962d8046bc8e29")

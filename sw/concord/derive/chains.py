@@ -32,6 +32,8 @@ _OPERATORS = {
     Op.VV_MAX: ir.Operator.MAX,
     Op.VV_MIN: ir.Operator.MIN,
 }
+#: Nodes of instructions without an operand.
+_UNARY = {Op.V_RELU: ir.Relu}
 #: What comes out of an operator.
 _WORDS = {
     ir.Operator.ADD: "sum",
@@ -173,7 +175,8 @@ class ClassNodes:
             limit = _limit(operator, self.builder.limits[a], self.builder.limits[b])
             return self.builder.add(ir.Binary(output=output, **self.common, operator=operator, a=a, b=b), limit)
         if step.table is None:
-            return self._same(ir.Relu(output=self._new("relu", x.shape), **self.common, x=x), x)
+            kind = _UNARY[step.op]
+            return self._same(kind(output=self._new(kind.__name__.lower(), x.shape), **self.common, x=x), x)
         return self._table(step.table, x)
 
     def _table(self, number: int, x: ir.Value) -> ir.Value:

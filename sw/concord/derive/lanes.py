@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, Step, constant, pattern
-from concord.emulator.reference import BINARY
-from concord.golden import binary16, table
+from concord.golden import table
+from concord.golden.operations import BINARY, UNARY
 from concord.spec.formats import Rounding
 
 Ids = npt.NDArray[np.int64]
@@ -190,7 +190,7 @@ class Analysis:
             return known
         bits, found = pattern(known[there]), known.copy()
         if step.table is None:
-            found[there] = constant(binary16.relu(bits))
+            found[there] = constant(UNARY[step.op](bits))
         else:
             memories = self.flow.memories
             found[there] = constant(table.lookup(bits, memories.table, memories.slot(step.table)).entries)

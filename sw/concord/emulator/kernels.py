@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.emulator.reference import BINARY
 from concord.golden import binary16
+from concord.golden.operations import BINARY
 from concord.program import Quant
 from concord.spec.formats import (
     BINARY16_EXP_MIN,
@@ -164,6 +164,10 @@ _ARITHMETIC: dict[Op, Callable[[F32, F32, F32], Any]] = {
 }
 
 
+#: On keys, which order numbers as binary16 does.
+_ORDER: dict[Op, Any] = {Op.VV_MAX: np.maximum, Op.VV_MIN: np.minimum}
+
+
 def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
     """An operation with an operand; ``out`` must not overlap the others."""
     if op in _ARITHMETIC:
@@ -175,7 +179,7 @@ def binary(op: Op, x: F32, y: F32, out: F32, pool: Pool) -> int:
         a, b = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
         to_keys(x, a)
         to_keys(y, b)
-        (np.maximum if op is Op.VV_MAX else np.minimum)(a, b, out=a)
+        _ORDER[op](a, b, out=a)
         from_keys(a, out)
     return 0 if regular else _golden_binary(op, x, y, out)
 
@@ -211,6 +215,10 @@ def relu(x: F32, out: F32) -> int:
     if np.isnan(out.max()):
         out[np.isnan(out)] = DECODED[BINARY16_NAN]
     return 0
+
+
+#: Operations without an operand: values, result -> flags.
+UNARY: dict[Op, Callable[[F32, F32], int]] = {Op.V_RELU: relu}
 
 
 def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> int:

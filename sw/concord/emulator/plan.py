@@ -187,7 +187,7 @@ class Pass:
             elif step.table is not None:
                 flags |= kernels.look_up(x, slots[step.table], table, out, pool)
             else:
-                flags |= kernels.relu(x, out)
+                flags |= kernels.UNARY[step.op](x, out)
             x = out
         if not any(x is buffer for buffer in buffers):  # still in the memory that is about to be written
             buffers[0][...] = x

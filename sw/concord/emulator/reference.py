@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from concord.emulator.memories import Memories
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
+from concord.golden.operations import BINARY, UNARY
 from concord.program import Chain, MfuStep, trace
 from concord.program.chains import Index
 from concord.spec.formats import BINARY16_INF, Flag, Rounding
@@ -22,14 +23,6 @@ Bits = NDArray[np.uint16]
 
 #: binary16 pattern of -inf, where maxima start.
 LOWEST = 0x8000 | BINARY16_INF
-BINARY = {
-    Op.VV_MUL: binary16.mul,
-    Op.VV_ADD: binary16.add,
-    Op.VV_SUB: binary16.sub,
-    Op.VV_RSUB: binary16.rsub,
-    Op.VV_MAX: binary16.maximum,
-    Op.VV_MIN: binary16.minimum,
-}
 
 
 class ReferenceMachine:
@@ -175,8 +168,9 @@ class ReferenceMachine:
             if step.op not in (Op.VV_MAX, Op.VV_MIN):
                 self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, x, other))
             return result
-        if step.table is None:
-            return binary16.relu(x)
+        if step.op is not Op.V_TBL:
+            return UNARY[step.op](x)
+        assert step.table is not None
         found = table.lookup(x, self.memories.table, self.memories.slot(step.table))
         self._flag(chain, Flag.NONFINITE, found.nonfinite)
         self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)

@@ -8,7 +8,7 @@ by step: the norm of the weights, times the range of what they meet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,10 @@ _EXACT_BITS = 52
 #: Room for the rounding of sums that are not exact in float64.
 _ROOM = 1.0 + 2.0**-40
 _CHUNK = 1 << 18
+#: Bounds of what instructions without an operand compute.
+_UNARY: dict[Op, Callable[[Ends], Ends]] = {
+    Op.V_RELU: lambda x: (np.maximum(x[0], 0.0), np.maximum(x[1], 0.0)),
+}
 
 
 class Extremes:
@@ -169,7 +173,7 @@ class Bounds:
         if slot is not None:
             return self._table(slot, x)
         if y is None:
-            return np.maximum(x[0], 0.0), np.maximum(x[1], 0.0)
+            return _UNARY[op](x)
         if op is Op.VV_MUL:
             corners = np.stack([a * b for a in x for b in y])
             ends = corners.min(axis=0), corners.max(axis=0)
@@ -178,8 +182,10 @@ class Bounds:
             ends = pick(x[0], y[0]), pick(x[1], y[1])
         elif op is Op.VV_ADD:
             ends = x[0] + y[0], x[1] + y[1]
-        else:
+        elif op in (Op.VV_SUB, Op.VV_RSUB):
             ends = (x[0] - y[1], x[1] - y[0]) if op is Op.VV_SUB else (y[0] - x[1], y[1] - x[0])
+        else:
+            raise KeyError(op)
         nowhere = np.isnan(ends[0]) | np.isnan(ends[1])
         low, high = (binary16.decode(binary16.encode(end)) for end in ends)
         return np.where(nowhere, -np.inf, low), np.where(nowhere, np.inf, high)
