@@ -109,7 +109,7 @@ def test_what_becomes_of_a_function_is_the_same_function():
 
 def test_those_that_cover_all_inputs_stay_alone():
     single = {name for names in RULES if len(names) == 1 for name in names}
-    assert single == {name for name, record in CATALOGUE.items() if record.alone} and joining.GATE in RULES
+    assert single == {name for name, record in CATALOGUE.items() if record.decomposed} and joining.GATE in RULES
 
 
 def test_a_table_that_is_good_enough_for_the_samples_saves_a_chain():

@@ -169,8 +169,11 @@ OLD_NAMES = {
         "Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
-    "sw/concord": "allot check_contents ContentError settle settled settles Sheet sheet tenant tenants",
-    "sw/concord/functions": "Part part parts",
+    "sw/concord": (
+        "allot check_contents ContentError enclosure Enclosure enclosures ENCLOSURES settle settled settles Sheet sheet "
+        "tenant tenants"
+    ),
+    "sw/concord/functions": "alone enclose Part part parts",
 }
 
 

@@ -41,7 +41,7 @@ POINTS = np.concatenate(
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values_are_those_of_exact_arithmetic(name, parameters):
     own = parameters.get(name, {})
-    exact = function(name).curve(**own)
+    exact = function(name).exact_with(**own)
     want = np.array([float(exact(Fraction(x))) for x in POINTS])
     got = function(name).values(POINTS, **own)
     assert got.shape == POINTS.shape
@@ -70,7 +70,7 @@ def test_values_are_in_the_range_and_rise_where_it_says_so(record):
 
 @RECORDS
 def test_what_is_special_at_zero(record):
-    exact = record.curve()
+    exact = record.exact_with()
     assert record.pole == (exact(Fraction(0)) in (math.inf, -math.inf))
     if record.constant_below_zero:
         assert exact(Fraction(-1, 1 << 30)) == exact(Fraction(-65504)) == exact(Fraction(0))
@@ -85,7 +85,7 @@ def test_functions_that_settle_have_tables_that_settle(record):
 
 @pytest.mark.parametrize("record", trainable(), ids=lambda record: record.name)
 def test_slopes_are_derivatives(record):
-    exact, step = record.curve(), Fraction(1, 10**12)
+    exact, step = record.exact_with(), Fraction(1, 10**12)
     for x in (Fraction(n, 7) for n in range(-30, 31)):
         rise = Fraction(exact(x + step)) - Fraction(exact(x - step))
         assert float(record.slope(Fraction(exact(x)))) == pytest.approx(float(rise / (2 * step)), abs=1e-10)

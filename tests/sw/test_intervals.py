@@ -34,7 +34,7 @@ def contains(bounds, value, k=()):
 def test_bounds_contain_the_function(name):
     rng = np.random.default_rng(7)
     x = np.concatenate([POINTS, rng.normal(0, 1, 60), rng.normal(0, 30, 60), rng.normal(0, 1e-4, 20)])
-    bounds, curve = function(name).enclosure()(exact(x)), function(name).curve()
+    bounds, curve = function(name).bounds_with()(exact(x)), function(name).exact_with()
     for k, point in enumerate(x):
         assert contains(bounds, curve(Fraction(point)), k), f"{name}({point})"
 
@@ -44,7 +44,7 @@ def test_bounds_of_intervals_contain_the_function_in_between(name):
     rng = np.random.default_rng(8)
     ends = np.sort(rng.normal(0, 4, (60, 2)), axis=1)
     ends[::3] /= 1000
-    bounds, curve = function(name).enclosure()(Interval(ends[:, 0], ends[:, 1])), function(name).curve()
+    bounds, curve = function(name).bounds_with()(Interval(ends[:, 0], ends[:, 1])), function(name).exact_with()
     for k, (low, high) in enumerate(ends):
         for part in (0, Fraction(1, 3), Fraction(4, 5), 1):
             x = Fraction(low) + part * (Fraction(high) - Fraction(low))
@@ -55,7 +55,7 @@ def test_bounds_of_intervals_contain_the_function_in_between(name):
 def test_bounds_are_tight(name):
     """Else the exact path would be taken often."""
     x = np.linspace(0.01, 20, 500) * np.where(function(name).constant_below_zero, 1, np.tile([1, -1], 250))
-    bounds = function(name).enclosure()(exact(x))
+    bounds = function(name).bounds_with()(exact(x))
     width = (bounds.high - bounds.low) / np.maximum(np.abs(bounds.high), 1)
     assert np.all(width < 2.0**-38)
 
@@ -74,7 +74,7 @@ def test_bounds_are_tight(name):
 def test_parameters_reach_the_bounds(name, parameters):
     x = np.linspace(-5, 5, 101)
     record = function(name)
-    bounds, curve = record.enclosure(**parameters)(exact(x)), record.curve(**parameters)
+    bounds, curve = record.bounds_with(**parameters)(exact(x)), record.exact_with(**parameters)
     assert all(contains(bounds, curve(Fraction(point)), k) for k, point in enumerate(x))
 
 
@@ -88,7 +88,7 @@ def test_the_derived_error_bounds_hold():
             want = Decimal(point).exp()
             assert abs(Decimal(got) - want) < want * Decimal(2) ** -50
         x = np.concatenate([rng.uniform(0, 6, 200), rng.uniform(0, 1e-3, 50), [6.0, 5e-300]])
-        erf = function("erf").curve()
+        erf = function("erf").exact_with()
         for point, got in zip(x, intervals._erf_of(x), strict=True):
             want = Decimal(erf(Fraction(point)))
             assert abs(Decimal(got) - want) < want * Decimal(2) ** -43
@@ -99,7 +99,7 @@ def test_a_wrong_logarithm_of_the_platform_does_not_matter(error, monkeypatch):
     """The guess only makes bounds wider, never wrong."""
     log, x = np.log, np.array([1e-5, 0.3, 1.0, 7.0, 1e9])
     monkeypatch.setattr(np, "log", lambda value: log(value) + error)
-    bounds, curve = intervals.log(exact(x)), function("log").curve()
+    bounds, curve = intervals.log(exact(x)), function("log").exact_with()
     assert all(contains(bounds, curve(Fraction(point)), k) for k, point in enumerate(x))
 
 

@@ -190,7 +190,7 @@ def test_contents_never_change():
 def test_bounds_decide_as_exact_evaluation_does(name, scale):
     """A function by name goes through bounds in float64, the same function as a callable does not."""
     limits = {"low": -40, "high": 40, "scale": scale, "name": name}
-    assert build_table(name, TINY, **limits).entries == build_table(function(name).curve(), TINY, **limits).entries
+    assert build_table(name, TINY, **limits).entries == build_table(function(name).exact_with(), TINY, **limits).entries
 
 
 def test_inputs_far_outside_are_bounded_in_time():
@@ -282,8 +282,8 @@ def test_beyond_a_constant_end_a_table_errs_as_inside(name):
 
 def test_ends_of_the_callers_function():
     limits = {"low": -8, "high": 7, "scale": 1}
-    assert build_table(function("sigmoid").curve(), TINY, **limits).constant_ends == (False, False)
-    assert build_table(function("sigmoid").curve(), TINY, **limits, constant_ends=(True, False)).constant_ends == (
+    assert build_table(function("sigmoid").exact_with(), TINY, **limits).constant_ends == (False, False)
+    assert build_table(function("sigmoid").exact_with(), TINY, **limits, constant_ends=(True, False)).constant_ends == (
         True,
         False,
     )
@@ -291,15 +291,15 @@ def test_ends_of_the_callers_function():
 
 
 def test_parameters_of_functions():
-    assert function("leaky_relu").curve(alpha=0.5)(Fraction(-3)) == Fraction(-3, 2)
+    assert function("leaky_relu").exact_with(alpha=0.5)(Fraction(-3)) == Fraction(-3, 2)
     assert standard_table("elu", TINY, alpha=2.0).entries[0] == binary16.encode(2 * np.expm1(-8.0))
-    assert function("hardsigmoid").curve(alpha=0.25, beta=0.0)(Fraction(2)) == Fraction(1, 2)
+    assert function("hardsigmoid").exact_with(alpha=0.25, beta=0.0)(Fraction(2)) == Fraction(1, 2)
     with pytest.raises(TypeError, match=r"parameters of sigmoid must be of \[\], not \['alpha'\]"):
-        function("sigmoid").curve(alpha=1.0)
+        function("sigmoid").exact_with(alpha=1.0)
 
 
 def test_any_function_is_rounded_once():
-    sigmoid = function("sigmoid").curve()
+    sigmoid = function("sigmoid").exact_with()
     table = build_table(lambda x: sigmoid(x * 3), TINY, low=-8, high=7, scale=1, name="scaled")
     want = [naive.nearest(1 / (1 + exp(-3 * x))) for x in inputs(table)]
     assert list(table.entries) == want and table.name == "scaled"

@@ -19,7 +19,7 @@ DEPTH = 16
 
 def _exp(x: Fraction) -> Number:
     """exp(x), but 0 where it does not count."""
-    return function("exp").curve()(x) if x > -DEPTH else Fraction(0)
+    return function("exp").exact_with()(x) if x > -DEPTH else Fraction(0)
 
 
 def softmax(config: NpuConfig, *, classes: int = 10) -> Example:

@@ -22,7 +22,7 @@ from concord.functions.catalogue import function as function
 from concord.functions.catalogue import trainable as trainable
 from concord.functions.exact import ExactFunction as ExactFunction
 from concord.functions.exact import Number as Number
-from concord.functions.interval_bounds import Enclosure as Enclosure
+from concord.functions.interval_bounds import IntervalBounds as IntervalBounds
 from concord.functions.record import Function as Function
 from concord.functions.segmented import TableSegment as TableSegment
 from concord.functions.tables import Table as Table

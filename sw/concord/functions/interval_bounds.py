@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from concord.functions.exact import SOFTPLUS_LIMIT
 from concord.functions.intervals import PI, Interval, choose, clip, constant, erf, exp, log, sqrt
 
-Enclosure = Callable[[Interval], Interval]
+IntervalBounds = Callable[[Interval], Interval]
 Codes = NDArray[np.int64]
 
 ONE, TWO, HALF = constant(1), constant(2), constant(0.5)
@@ -63,7 +63,7 @@ def celu(x: Interval, alpha: Interval) -> Interval:
     return choose(x, alpha * (exp(x / alpha) - ONE), x)
 
 
-def where_positive(curve: Enclosure, pole: float) -> Enclosure:
+def where_positive(curve: IntervalBounds, pole: float) -> IntervalBounds:
     """The value of the pole at 0; anything where x is negative, as there is no such number, or may be zero."""
 
     def bounds(x: Interval) -> Interval:

@@ -10,7 +10,7 @@ from typing import Any
 
 from concord.functions.exact import ExactFunction, Number
 from concord.functions.float64 import Floats
-from concord.functions.interval_bounds import Enclosure
+from concord.functions.interval_bounds import IntervalBounds
 from concord.functions.intervals import Interval, constant
 
 
@@ -49,7 +49,7 @@ class Function:
     octaves : int
         For a function that is steep near zero: how many powers of two below the greatest input it must be right for
         where no samples tell. 0 for other functions.
-    alone : bool
+    decomposed : bool
         Whether the compiler computes it in steps that are right for inputs of every size
         (:data:`concord.compiler.lowering.scaled.RULES`). Such a function is not joined with others into one table.
     onnx : str
@@ -74,7 +74,7 @@ class Function:
     pole: bool = False
     constant_below_zero: bool = False
     octaves: int = 0
-    alone: bool = False
+    decomposed: bool = False
     onnx: str = ""
     recurrent: str = ""
     slope: Callable[[Fraction], Fraction] | None = None
@@ -93,13 +93,13 @@ class Function:
         """Whether no value is below zero."""
         return self.range[0] >= 0
 
-    def curve(self, **parameters: float | Fraction) -> ExactFunction:
+    def exact_with(self, **parameters: float | Fraction) -> ExactFunction:
         """The exact function for these parameters; ``TypeError`` if one is unknown."""
         numbers = {name: Fraction(value) for name, value in self._complete(parameters).items()}
         return lambda x: self.exact(x, **numbers)
 
-    def enclosure(self, **parameters: float | Fraction) -> Enclosure:
-        """Bounds on :meth:`curve` for the same parameters."""
+    def bounds_with(self, **parameters: float | Fraction) -> IntervalBounds:
+        """Bounds on :meth:`exact_with` for the same parameters."""
         numbers = {name: constant(value) for name, value in self._complete(parameters).items()}
         return lambda x: self.bounds(x, **numbers)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.functions.interval_bounds import Enclosure
+from concord.functions.interval_bounds import IntervalBounds
 from concord.functions.intervals import Floats, exact
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX, BINARY16_MAX_BITS, BINARY16_PRECISION
@@ -30,9 +30,9 @@ NUMBERS: Floats = binary16.decode(
 )
 
 
-def everywhere(enclose: Enclosure) -> tuple[Floats, Floats]:
+def everywhere(bounds_of: IntervalBounds) -> tuple[Floats, Floats]:
     """Bounds on a function at all :data:`NUMBERS`, rounded to finite binary16 numbers; two arrays."""
-    bounds = enclose(exact(NUMBERS))
+    bounds = bounds_of(exact(NUMBERS))
     low, high = (
         binary16.decode(binary16.encode(np.clip(end, -BINARY16_MAX, BINARY16_MAX))) for end in (bounds.low, bounds.high)
     )

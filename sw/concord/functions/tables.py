@@ -100,7 +100,7 @@ class Table:
 
 @lru_cache(maxsize=64)
 def _everywhere(name: str, parameters: tuple[tuple[str, Any], ...]) -> tuple[Floats, Floats]:
-    return everywhere(function(name).enclosure(**dict(parameters)))
+    return everywhere(function(name).bounds_with(**dict(parameters)))
 
 
 def build_table(
@@ -133,7 +133,7 @@ def build_table(
     parameters
         Of a function given by name.
     """
-    curve = function(source).curve(**parameters) if isinstance(source, str) else source
+    curve = function(source).exact_with(**parameters) if isinstance(source, str) else source
     label = name or (source if isinstance(source, str) else getattr(source, "__name__", "custom"))
     depth = config.table_depth
     if not -depth <= low <= high < depth:
@@ -152,7 +152,7 @@ def build_table(
     count = high - low + 1
     if isinstance(source, str):
         inputs = exact(np.ldexp(np.arange(low, high + 1, dtype=np.float64), -scale))
-        bounds = function(source).enclosure(**parameters)(inputs)
+        bounds = function(source).bounds_with(**parameters)(inputs)
         entries = resolve(round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high), entry).tolist()
         if constant_ends is None:
             values = _everywhere(source, tuple(sorted(parameters.items())))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from concord.functions import FUNCTIONS, Enclosure, ExactFunction, Number, function
+from concord.functions import FUNCTIONS, ExactFunction, IntervalBounds, Number, function
 from concord.functions.intervals import Interval, clip, constant
 from concord.transfer.scheme import require_finite
 
@@ -18,7 +18,7 @@ Parameters = Mapping[str, float | Fraction]
 Given = str | tuple[str, Parameters] | ExactFunction
 
 
-def _clip_bounds(low: Fraction, high: Fraction) -> Enclosure:
+def _clip_bounds(low: Fraction, high: Fraction) -> IntervalBounds:
     """The bounds may lie between two float64 numbers."""
     bottom, top = constant(low), constant(high)
     return lambda x: Interval(
@@ -26,25 +26,25 @@ def _clip_bounds(low: Fraction, high: Fraction) -> Enclosure:
     )
 
 
-def _clip(min: float | Fraction, max: float | Fraction) -> tuple[ExactFunction, Enclosure]:
+def _clip(min: float | Fraction, max: float | Fraction) -> tuple[ExactFunction, IntervalBounds]:
     low, high = Fraction(min), Fraction(max)
     if low > high:
         raise ValueError(f"min of clip must be at most max={max}, not {min}")
     return lambda x: sorted((low, x, high))[1], _clip_bounds(low, high)
 
 
-def _multiply(by: float | Fraction) -> tuple[ExactFunction, Enclosure]:
+def _multiply(by: float | Fraction) -> tuple[ExactFunction, IntervalBounds]:
     factor = Fraction(by)
     return lambda x: x * factor, lambda x: x * constant(factor)
 
 
-def _add(to: float | Fraction) -> tuple[ExactFunction, Enclosure]:
+def _add(to: float | Fraction) -> tuple[ExactFunction, IntervalBounds]:
     term = Fraction(to)
     return lambda x: x + term, lambda x: x + constant(term)
 
 
 #: Operators with constants, beside the functions of :mod:`concord.functions`: makers of a function and its bounds.
-CONSTANT_OPERATORS: dict[str, Callable[..., tuple[ExactFunction, Enclosure]]] = {
+CONSTANT_OPERATORS: dict[str, Callable[..., tuple[ExactFunction, IntervalBounds]]] = {
     "mul": _multiply,
     "add": _add,
     "clip": _clip,
@@ -96,15 +96,15 @@ class Operator:
         if self.name not in FUNCTIONS:
             names = sorted([*FUNCTIONS, *CONSTANT_OPERATORS])
             raise ValueError(f"operator must be one of {names} or a callable, not {self.name!r}")
-        return function(self.name).curve(**arguments)
+        return function(self.name).exact_with(**arguments)
 
-    def bounds(self) -> Enclosure | None:
+    def bounds(self) -> IntervalBounds | None:
         """Bounds in float64, if the function is one by name."""
         if self.custom:
             return None
         if self.name in CONSTANT_OPERATORS:
             return CONSTANT_OPERATORS[self.name](**dict(self.parameters))[1]
-        return function(self.name).enclosure(**dict(self.parameters))
+        return function(self.name).bounds_with(**dict(self.parameters))
 
     @property
     def pole(self) -> bool:
@@ -138,7 +138,7 @@ class Chain:
                 raise ValueError(f"{operator.name} must give a number, not NaN (for the input {x})")
         return value
 
-    def enclose(self, x: Interval) -> Interval | None:
+    def bounds_of(self, x: Interval) -> Interval | None:
         """Bounds on the values for inputs in the bounds ``x``; None if an operator is the caller's."""
         for operator in self.operators:
             bounds = operator.bounds()

@@ -90,7 +90,7 @@ def _everywhere(operators: tuple[Operator, ...]) -> tuple[Floats, Floats] | None
     """Bounds on what operators make of all binary16 numbers; None if one is the caller's."""
     if any(operator.custom for operator in operators):
         return None
-    return everywhere(lambda x: Chain(operators).enclose(x) or x)
+    return everywhere(lambda x: Chain(operators).bounds_of(x) or x)
 
 
 def transfer_table(
@@ -121,7 +121,7 @@ def compute(source: Scheme, operators: Sequence[Operator], target: Target, *, al
     def entry(k: int) -> int:
         return target.quantize(chain(source.dequantize(source.low + k)))
 
-    bounds = None if always_exact else chain.enclose(source.numbers())
+    bounds = None if always_exact else chain.bounds_of(source.numbers())
     if bounds is None:
         return np.array([entry(k) for k in range(source.count)], dtype=np.int64)
     return resolve(*target.ends(bounds), entry)

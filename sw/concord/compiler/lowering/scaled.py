@@ -134,7 +134,7 @@ def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -
     found = []
     for node in graph.nodes:
         names = [name for name, _ in node.attrs["functions"]] if node.op == "Function" else []
-        if len(names) == 1 and function(names[0]).alone and function(names[0]).constant_ends:
+        if len(names) == 1 and function(names[0]).decomposed and function(names[0]).constant_ends:
             low, high, scale = standard_range(names[0], config, config.table_depth // max(tables, 2))
             x = values[node.inputs[0]]
             codes = np.clip(np.rint(np.ldexp(np.clip(x, -BINARY16_MAX, BINARY16_MAX), scale)), low, high)

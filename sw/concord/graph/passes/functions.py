@@ -5,12 +5,13 @@ from __future__ import annotations
 from concord.functions import function
 from concord.graph.ir import Graph
 
-#: Functions, one after the other, that the compiler makes one table of, although each is alone: the gate of a Mish.
+#: Functions, one after the other, that the compiler makes one table of, although each is decomposed otherwise: the gate
+#: of a Mish.
 GATE = ("softplus", "tanh")
 
 
 def run(graph: Graph) -> None:
-    """A Function that is the only reader of another one takes it over, unless one of them is better alone.
+    """A Function that is the only reader of another one takes it over, unless one of them is decomposed.
 
     What follows a function with a pole has no number at zero to go on with.
     """
@@ -22,7 +23,7 @@ def run(graph: Graph) -> None:
         if between in graph.outputs or between in graph.quantization or len(graph.consumers(between)) > 1:
             continue
         names = tuple(name for name, _ in (*before.attrs["functions"], *node.attrs["functions"]))
-        if (names != GATE and any(function(name).alone for name in names)) or function(names[0]).pole:
+        if (names != GATE and any(function(name).decomposed for name in names)) or function(names[0]).pole:
             continue
         joined = node.replace(inputs=before.inputs).with_attrs(
             functions=(*before.attrs["functions"], *node.attrs["functions"])

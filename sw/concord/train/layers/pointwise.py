@@ -26,7 +26,7 @@ def table(name: str, exp: int, q_max: int) -> tuple[Array, Array]:
     """
     record, top = function(name), (1 << TABLE_POINT) - 1
     assert record.slope is not None
-    evaluate = record.curve()
+    evaluate = record.exact_with()
     values: list[int] = []
     slopes: list[int] = []
     for code in range(-q_max, q_max + 1):
