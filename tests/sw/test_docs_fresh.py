@@ -170,8 +170,8 @@ OLD_NAMES = {
     ),
     "sw/concord/report": "bands",
     "sw/concord": (
-        "allot check_contents ContentError enclosure Enclosure enclosures ENCLOSURES settle settled settles Sheet sheet "
-        "tenant tenants"
+        "allot check_contents ContentError enclosure Enclosure enclosures ENCLOSURES settle settled settles Sheet "
+        "sheet tenant tenants"
     ),
     "sw/concord/functions": "alone enclose Part part parts",
 }
