@@ -13,7 +13,7 @@ from concord.derive.backends.torch_file import write_torch
 from concord.derive.flags import by_layer
 from concord.derive.model import derive_package
 from concord.host import connect
-from concord.program.flags import raised
+from concord.program.flags import diagnose_flags
 from concord.spec.presets import TINY
 from derived_twins import NO_TORCH, same, twin
 
@@ -76,7 +76,7 @@ def emulated_flags(image, inputs, group=1):
             device.load(image)  # clears the flags, and what the sample before has left
             with np.errstate(all="ignore"):
                 device.run({name: values[k : k + 1] for name, values in inputs.items()})
-            for one in raised(image, device.flags()):
+            for one in diagnose_flags(image, device.flags()):
                 mine = found.setdefault(one.where, {}).setdefault(one.flag, set())  # several chains of one layer
                 mine |= set(range(group * k, group * (k + 1)))
     return {where: {flag: sorted(mine) for flag, mine in names.items()} for where, names in found.items()}

@@ -69,17 +69,20 @@ def clamping(graph, x):
 def test_flags_on_the_samples_are_in_the_result(net):
     calibration, candidate = clamping(import_model(net), samples(1))
     found = judged(candidate, calibration).compiled
-    assert {(one.layer, one.flag) for one in found.raised} >= {("first", "TABLE_CLAMPED"), ("first", "SATURATED")}
-    assert {one.advice for one in found.raised if one.address is not None} == {
+    assert {(one.layer, one.flag) for one in found.flag_diagnostics} >= {
+        ("first", "TABLE_CLAMPED"),
+        ("first", "SATURATED"),
+    }
+    assert {one.advice for one in found.flag_diagnostics if one.address is not None} == {
         "no other formats that were tried leave less error"
     }
     assert any("TABLE_CLAMPED" in line for line in found.warnings)
-    assert choose_formats(calibration.graph, TINY, {"x": samples(1)}).chosen.compiled.raised == ()
+    assert choose_formats(calibration.graph, TINY, {"x": samples(1)}).chosen.compiled.flag_diagnostics == ()
 
 
 def test_a_useless_result_is_told(net):
     calibration, candidate = clamping(import_model(net), samples(1))
-    last = judged(replace(candidate, error=0.75), calibration).compiled.raised[-1]
+    last = judged(replace(candidate, error=0.75), calibration).compiled.flag_diagnostics[-1]
     assert (last.layer, last.flag) == ("result", "ERROR") and "by 75 % on the samples" in last.meaning
 
 

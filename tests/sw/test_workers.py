@@ -106,7 +106,7 @@ def test_calibration_chooses_what_one_process_chooses(workers, calibrated):
     graph, inputs, want = calibrated
     found = choose_formats(graph, ROOMY, inputs, engine=workers)
     assert evidence(found) == evidence(want) and found.held == want.held
-    assert found.chosen.compiled.raised == want.chosen.compiled.raised
+    assert found.chosen.compiled.flag_diagnostics == want.chosen.compiled.flag_diagnostics
     narrower = [choose_accumulator(graph, want.chosen.compiled, None, inputs, 1, one) for one in (None, workers)]
     assert narrower[0].lines == narrower[1].lines and narrower[0].samples == 40
     images = [one.compiled.image for one in narrower]

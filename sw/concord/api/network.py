@@ -20,7 +20,7 @@ from concord.host.rates import Rates, rates
 from concord.image import Image
 from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
 from concord.networks.samples import inputs_of
-from concord.program.flags import Raised, not_finite
+from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.config import NpuConfig
 
 
@@ -31,7 +31,7 @@ class FlagWarning(UserWarning):
 class FlagError(RuntimeError):
     """The same as an error; ``flags`` has the records."""
 
-    def __init__(self, flags: list[Raised]):
+    def __init__(self, flags: list[FlagDiagnostic]):
         self.flags = flags
         super().__init__(_text(flags))
 
@@ -199,6 +199,6 @@ def connect(target: str, network: Network | Image | NpuConfig | None = None, **o
     return device
 
 
-def _text(flags: list[Raised]) -> str:
+def _text(flags: list[FlagDiagnostic]) -> str:
     lines = dict.fromkeys(f"{one.text}; what helps: {one.advice}" for one in flags)
     return "\n  ".join(["flags were raised, results may be wrong:", *lines])

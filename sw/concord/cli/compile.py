@@ -172,8 +172,8 @@ def compile_model(
         click.echo(f"not exact: {one.text}")
     if compiled.assumptions:
         wide_console().print(assumption_table(compiled.assumptions))
-    if compiled.raised:
-        wide_console().print(flag_table(compiled.raised, "Flags on the calibration data"))
+    if compiled.flag_diagnostics:
+        wide_console().print(flag_table(compiled.flag_diagnostics, "Flags on the calibration data"))
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     row_tiling = f", {compiled.row_tiling.text}" if compiled.row_tiling else ""
     if options.accumulator_bits() is None and evidence_path(model).exists():

@@ -43,7 +43,7 @@ from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.networks.folder import load_image, load_package
 from concord.program.assembler import assemble, disassemble
-from concord.program.flags import flag_table, not_finite, raised
+from concord.program.flags import diagnose_flags, flag_table, not_finite
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 from concord.utils.files import check_place, replacing, write_text
@@ -169,7 +169,7 @@ def run(
             if isinstance(device, LinkedDevice):
                 click.echo(f"inputs travelled {device.way}")
             flags = device.flags()
-        records = raised(loaded, flags)
+        records = diagnose_flags(loaded, flags)
     if package is not None:
         results = package.finish(given, results)
     records += not_finite(results)

@@ -22,7 +22,7 @@ from concord.image import Image
 from concord.image.feeder_scripts import few_of
 from concord.pipeline.manager import State
 from concord.program.allocator import Allocation
-from concord.program.flags import Raised
+from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.limits import PROGRAM_DEPTH_MAX
@@ -59,7 +59,7 @@ class Compiled:
         Starts of the layers in row tiles, for every part of the program that other row tiles enter.
     assumptions : tuple of Assumed
         What was taken for granted of inputs and tables, because no samples say it.
-    raised : tuple of Raised
+    flag_diagnostics : tuple of FlagDiagnostic
         Flags that the samples raised for which formats were chosen.
     strategies : tuple of Considered
         The ways to compile it, in the order in which they were tried, with what has become of each.
@@ -76,13 +76,13 @@ class Compiled:
     row_tiling: RowTiling | None = None
     tile_starts: tuple[tuple[int, ...], ...] = ()
     assumptions: tuple[Assumed, ...] = ()
-    raised: tuple[Raised, ...] = ()
+    flag_diagnostics: tuple[FlagDiagnostic, ...] = ()
     strategies: tuple[Considered, ...] = ()
 
     @property
     def warnings(self) -> list[str]:
         """What a user should know before trusting the results, a line each."""
-        return [one.text for group in (self.inexact, self.assumptions, self.raised) for one in group]
+        return [one.text for group in (self.inexact, self.assumptions, self.flag_diagnostics) for one in group]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def with_narrow(graph: Graph, compiled: Compiled, names: Sequence[str]) -> Compi
     """
     formats, batch = compiled.package.formats, compiled.package.arrangement.batch
     made = compile_graph(graph, compiled.image.config, replace(formats, narrow=tuple(names)), batch=batch)
-    return replace(made, assumptions=compiled.assumptions, raised=compiled.raised)
+    return replace(made, assumptions=compiled.assumptions, flag_diagnostics=compiled.flag_diagnostics)
 
 
 def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compiled:

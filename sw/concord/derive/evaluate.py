@@ -29,11 +29,11 @@ _OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
 }
 
 
-def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], raised: Words | None = None) -> dict[str, ir.Floats]:
+def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, ir.Floats]:
     """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
 
-    The flag words of a model with flags are added to ``raised``; samples that a run computes together have the same.
-    ``ValueError`` if there is no sample.
+    The flag words of a model with flags are added to ``flag_words``; samples that a run computes together have the
+    same. ``ValueError`` if there is no sample.
     """
     given = {name: np.asarray(values, dtype=np.float64) for name, values in inputs.items()}
     batch = len(next(iter(given.values())))
@@ -44,8 +44,8 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], raised: Words | No
         values[value] = grouped(given[model.names[value.name]], model.group).reshape(-1, *value.shape)
     words = no_words(model.flags, -(-batch // model.group)) if model.flags is not None else None
     evaluate(model.body, values, words)
-    if raised is not None and words is not None:
-        raised.update({place: np.repeat(mine, model.group)[:batch] for place, mine in words.items()})
+    if flag_words is not None and words is not None:
+        flag_words.update({place: np.repeat(mine, model.group)[:batch] for place, mine in words.items()})
     found = {}
     for value in model.outputs:
         shape = value.shape[1:] if model.group > 1 else value.shape

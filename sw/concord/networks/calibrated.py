@@ -11,12 +11,14 @@ from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
 from concord.graph.ir import Floats, Graph
 from concord.host.shared import emulator
-from concord.program.flags import Raised
+from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
 
 
-def observe(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> tuple[dict[str, Floats], list[Raised]]:
+def observe(
+    compiled: Compiled, inputs: Inputs, engine: Engine | None = None
+) -> tuple[dict[str, Floats], list[FlagDiagnostic]]:
     """Results of a batch on the emulator, and the flags that it raises; the workers of an engine share it."""
     with emulator(compiled.image.config, engine) as device:
         device.load(compiled.image)

@@ -195,7 +195,7 @@ def _again(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
     """The same network with the same formats for another configuration."""
     package = compiled.package
     made = compile_graph(graph, config, package.formats, batch=package.arrangement.batch)
-    return replace(made, assumptions=compiled.assumptions, raised=compiled.raised)
+    return replace(made, assumptions=compiled.assumptions, flag_diagnostics=compiled.flag_diagnostics)
 
 
 def ranges_of(graph: Graph, compiled: Compiled) -> Ranges:

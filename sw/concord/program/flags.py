@@ -46,7 +46,7 @@ _TEXTS = {
 
 
 @dataclass(frozen=True)
-class Raised:
+class FlagDiagnostic:
     """A flag that a chain raised.
 
     Parameters
@@ -81,7 +81,7 @@ class Raised:
         return f"{self.where}: {self.flag}, {self.meaning}"
 
 
-def raised(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[Raised]:
+def diagnose_flags(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[FlagDiagnostic]:
     """What flags of a device mean, in the order of the program.
 
     Parameters
@@ -98,11 +98,11 @@ def raised(image: Image, flags: Mapping[int, Iterable[Flag]]) -> list[Raised]:
             meaning, advice = _TEXTS[flag]
             if flag is Flag.TABLE_CLAMPED:
                 meaning = "values were cut off: " + "; ".join(_tables_of(image, address))
-            found.append(Raised(layer, address, instruction, flag.name, meaning, advice))
+            found.append(FlagDiagnostic(layer, address, instruction, flag.name, meaning, advice))
     return found
 
 
-def not_finite(outputs: Mapping[str, ArrayLike]) -> list[Raised]:
+def not_finite(outputs: Mapping[str, ArrayLike]) -> list[FlagDiagnostic]:
     """Results with infinities or NaNs, ``[samples, ...]`` by name: constants can make them without any flag."""
     found = []
     for name, values in outputs.items():
@@ -111,12 +111,12 @@ def not_finite(outputs: Mapping[str, ArrayLike]) -> list[Raised]:
         if bad:
             meaning = f"{bad} of {len(array)} samples have an infinity or NaN in the result"
             advice = f"inputs and constants below {BINARY16_MAX:g}"
-            found.append(Raised(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
+            found.append(FlagDiagnostic(f"result {name}", None, "", "NOT_FINITE", meaning, advice))
     return found
 
 
 def where_of(image: Image, address: int) -> str:
-    """What flags of the chain at an address belong to, as :attr:`Raised.where`."""
+    """What flags of the chain at an address belong to, as :attr:`FlagDiagnostic.where`."""
     return _where(layer_of(image, address), address, describe(image.program[address]))
 
 
@@ -160,7 +160,7 @@ def _tables(program: Sequence[int], address: int) -> list[int]:
     return list(slots)
 
 
-def flag_table(records: Sequence[Raised], title: str = "Flags that were raised") -> Table:
+def flag_table(records: Sequence[FlagDiagnostic], title: str = "Flags that were raised") -> Table:
     """Records for a terminal: a row for each layer and meaning."""
     shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold red", padding=(0, 1, 0, 0))
     for column in ("layer", "flag", "what happened", "what helps"):

@@ -18,11 +18,11 @@ from concord.derive.ir import Model
 from concord.derive.model import Observed, derive_image, derive_package, observe
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
-from concord.program.flags import raised
+from concord.program.flags import diagnose_flags
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import Recorder, Written, different, of_twin, written
 from concord.prove.steps import text_of
-from concord.prove.twins import Kind, Raised, Step
+from concord.prove.twins import Kind, SamplesByFlag, Step
 from concord.spec.formats import Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]
@@ -104,7 +104,7 @@ def emulate(subject: Subject, inputs: Inputs) -> Emulated:
         else:
             results = {name: np.asarray(x, np.float64) for name, x in found.items()}
         values = recorder.values()
-        flags = frozenset((one.where, one.flag) for one in raised(subject.image, device.flags()))
+        flags = frozenset((one.where, one.flag) for one in diagnose_flags(subject.image, device.flags()))
     return Emulated(results, values, flags)
 
 
@@ -225,7 +225,7 @@ class Derived:
                     RESULTS, name, tuple(element), first_sample + sample, _text(values[at]), _text(given[at])
                 )
 
-    def _flags(self, found: Raised, want: frozenset[tuple[str, str]], first_sample: int) -> None:
+    def _flags(self, found: SamplesByFlag, want: frozenset[tuple[str, str]], first_sample: int) -> None:
         """Sticky flags of the batch; each flag of each layer is a value."""
         mine = {(place, flag) for place, names in found.items() for flag in names}
         places = {where for where, _ in want | mine} | {name for name in self.places.layers if name}

@@ -21,8 +21,8 @@ from concord.derive.modules import module_of
 #: Inputs by name -> outputs by name.
 Step = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
 #: The same, and by place and flag the samples that raised it.
-Raised = Mapping[str, Mapping[str, list[int]]]
-FlaggedStep = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], Raised]]
+SamplesByFlag = Mapping[str, Mapping[str, list[int]]]
+FlaggedStep = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], SamplesByFlag]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _onnx(path: Path, flags: bool) -> FlaggedStep:
     names = [output.name for output in session.get_outputs()]
     facts = json.loads(session.get_modelmeta().custom_metadata_map.get("flags", "null"))
 
-    def step(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], Raised]:
+    def step(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], SamplesByFlag]:
         found = dict(zip(names, session.run(None, dict(inputs)), strict=True))
         if facts is None or facts["output"] not in found:
             return found, {}

@@ -25,7 +25,7 @@ from concord.functions.float64 import sigmoid
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
-from concord.program.flags import Raised
+from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 
@@ -34,7 +34,7 @@ Classes = npt.NDArray[np.int64]
 #: Computes the outputs of a compiled network.
 Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
 #: Computes them and tells the flags that are raised.
-Observer = Callable[[Compiled, Inputs], tuple[dict[str, Floats], list[Raised]]]
+Observer = Callable[[Compiled, Inputs], tuple[dict[str, Floats], list[FlagDiagnostic]]]
 
 
 class Follow(Flag):

@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.compiler.calibration.calibration import Calibration, Candidate
 from concord.graph.ir import Floats
-from concord.program.flags import Raised
+from concord.program.flags import FlagDiagnostic
 from concord.spec.formats import Flag
 
 #: Flags that a choice of formats takes into account, with what there is to say about them on the samples themselves.
@@ -50,12 +50,12 @@ def judged(candidate: Candidate, calibration: Calibration) -> Candidate:
     if candidate.error > _USELESS:
         meaning = f"differs from floating point by {100 * candidate.error:.0f} % on the samples"
         records.append(
-            Raised("result", None, "", "ERROR", meaning, "wider mantissas: --mantissa M, or another --preset")
+            FlagDiagnostic("result", None, "", "ERROR", meaning, "wider mantissas: --mantissa M, or another --preset")
         )
-    return replace(candidate, compiled=replace(compiled, raised=tuple(map(_on_samples, records))))
+    return replace(candidate, compiled=replace(compiled, flag_diagnostics=tuple(map(_on_samples, records))))
 
 
-def _on_samples(record: Raised) -> Raised:
+def _on_samples(record: FlagDiagnostic) -> FlagDiagnostic:
     """The advice to take samples that cover such values is of no use where they do."""
     return replace(record, advice=_CHOSEN) if record.flag in _WEIGHED else record
 

@@ -14,7 +14,7 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.graph import execute
 from concord.graph.ir import Floats, Graph
 from concord.image import Image
-from concord.program.flags import Raised, raised
+from concord.program.flags import FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 
@@ -91,6 +91,6 @@ class Package:
         device.clear_flags()
         return self.finish(inputs, device.run(self.arrangement.pack(inputs)))
 
-    def flags(self, device: Device) -> list[Raised]:
+    def flags(self, device: Device) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""
-        return raised(self.image, device.flags())
+        return diagnose_flags(self.image, device.flags())

@@ -7,7 +7,7 @@ from commands import run
 from concord.examples.softmax import softmax
 from concord.host import connect
 from concord.networks.folder import load_package
-from concord.program.flags import not_finite, raised
+from concord.program.flags import diagnose_flags, not_finite
 from concord.spec.formats import Flag
 from concord.spec.isa import Op, decode
 from concord.spec.presets import TINY
@@ -73,7 +73,7 @@ def test_flags_from_python_are_those_of_the_last_run(folder):
 def test_an_image_without_layers_has_instructions_and_tables():
     """Its exponential is constant below, its reciprocal nowhere."""
     image = softmax(TINY).image()
-    records = [one for pc in chains(image) for one in raised(image, {pc: (Flag.TABLE_CLAMPED,)})]
+    records = [one for pc in chains(image) for one in diagnose_flags(image, {pc: (Flag.TABLE_CLAMPED,)})]
     assert all(one.layer == "" and one.where.startswith(f"{one.address}: v_rd") for one in records)
     assert [one.meaning for one in records if "table" in one.meaning] == [
         "values were cut off: the table of exp covers -16 to 0, the function goes on above",
@@ -91,7 +91,7 @@ def test_the_command_shows_instructions_of_an_image(tmp_path):
 @pytest.mark.parametrize("flag", list(Flag))
 def test_every_flag_has_words(folder, flag):
     net = load_package(folder / "net")
-    (one,) = raised(net.image, {chains(net.image)[0]: (flag,)})
+    (one,) = diagnose_flags(net.image, {chains(net.image)[0]: (flag,)})
     assert one.flag == flag.name and one.meaning and one.advice and one.layer == "first"
     assert flag.name in one.text and "first" in one.text
 
