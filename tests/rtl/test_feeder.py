@@ -168,14 +168,14 @@ def test_layout_run_and_results(seed, monkeypatch):
         model.write(RegionId.CODES, addr, word)
     for addr, word in enumerate(whole.route.script):
         model.write(RegionId.SCRIPT, addr, word)
-    assert len(whole.data) == samples * whole.route.coming and whole.route.results == (14, 17)[seed % 3 == 0]
+    assert len(whole.data) == samples * whole.route.sample_bytes and whole.route.result_bytes == (14, 17)[seed % 3 == 0]
     for byte in whole.data:
         assert model.room > 0
         model.write(RegionId.INBOX, 0, byte)
         while len(model.outbox) - len(results) >= 4:
             results += model.read(len(results) % 64, 4)
     results += model.read(len(results) % 64, len(model.outbox) - len(results))
-    assert len(results) == samples * whole.route.results and want.starts == [5] * samples
+    assert len(results) == samples * whole.route.result_bytes and want.starts == [5] * samples
     for feed, port in zip(feeds, ports[0], strict=True):  # what the host would have written
         words = port.encode(batch[feed.port][-1], CONFIG)
         assert [want.memory[port.region][port.address + k] for k in range(len(words))] == words

@@ -55,7 +55,7 @@ def test_narrow_results(device, name):
         want = compiled.run(emulator, given)
     device.load(compiled.image)
     got = compiled.run(device, given)
-    assert device.way.startswith("raw: ")
+    assert device.input_route.startswith("raw: ")
     for output, values in want.items():
         np.testing.assert_array_equal(got[output], values)
 
@@ -101,8 +101,8 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
     paced.load(compiled.image)
     image = compiled.image
     few = tuple(graph.inputs) if kind == "codes" else ()
-    way = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, FED)
-    count = REQUESTS * way.chunk // way.coming
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, FED)
+    count = REQUESTS * found.chunk // found.sample_bytes
     run_paced(paced, compiled, graph, kind, count)  # with the code book of all numbers
     line.byte_cycles = BYTE_CYCLES
     one = run_paced(paced, compiled, graph, kind, count)
@@ -114,6 +114,6 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
                 np.testing.assert_array_equal(results[output], values)
     taken, sent = (two[k] - one[k] for k in (2, 3))
     assert sent * BYTE_CYCLES >= least * taken
-    found = fed_traffic(image, way, [cycles(image.program, FED)], BYTE_CYCLES)
+    found = fed_traffic(image, found, [cycles(image.program, FED)], BYTE_CYCLES)
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)

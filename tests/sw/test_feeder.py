@@ -112,7 +112,7 @@ def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
     vectors = half.package.arrangement.outputs[graph.outputs[0]] // CONFIG.native
     device = LinkedDevice(Link(ModelTransport(FedModel(CONFIG))), CONFIG)
     got = results(narrow, device, given)
-    assert device.way.startswith("raw: ") or name == "row tiles"
+    assert device.input_route.startswith("raw: ") or name == "row tiles"
     for output, values in results(narrow, connect("emulator", CONFIG), given).items():
         np.testing.assert_array_equal(got[output], values)
         flat, exact = values.reshape(len(values), -1), whole[output].reshape(len(values), -1)

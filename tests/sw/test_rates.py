@@ -57,7 +57,7 @@ def test_rates_of_a_board():
     image = replace(image, config=ECP5_85F.replace(inbox=0))
     one, two = rates(image), rates(image, 2)
     line, board = traffic(image), BOARD_SPECS["ulx3s-85f"]
-    assert one.way == "laid out by the host: ecp5-85f has no inbox"
+    assert one.input_route == "laid out by the host: ecp5-85f has no inbox"
     assert (one.sent, one.received, one.clock_hz, one.baud) == (line.sent, line.received, board.clock_hz, board.baud)
     assert one.cycles == cycles(image.program, ECP5_85F) and not one.measured
     assert one.limit == "link" and one.per_second * 2 == pytest.approx(two.per_second)

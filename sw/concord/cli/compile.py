@@ -181,4 +181,4 @@ def compile_model(
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
     found = rates(compiled.image, batch)
     click.echo(found.text)
-    click.echo(f"inputs travel {found.way}")
+    click.echo(f"inputs travel {found.input_route}")

@@ -68,7 +68,7 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         try:
             found = rates(loaded, package.arrangement.batch if package is not None else 1)
             console.print(_rates(found))
-            console.print(f"  inputs travel {found.way}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  inputs travel {found.input_route}", highlight=False, markup=False, soft_wrap=True)
         except ValueError as error:  # a program written by hand that goes on and on
             console.print(f"no rate: {error}", highlight=False, markup=False, soft_wrap=True)
     if "memory" in parts:

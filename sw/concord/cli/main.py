@@ -167,7 +167,7 @@ def run(
             device.load(loaded)
             results = run_batch(device, batch, Console(stderr=True))
             if isinstance(device, LinkedDevice):
-                click.echo(f"inputs travelled {device.way}")
+                click.echo(f"inputs travelled {device.input_route}")
             flags = device.flags()
         records = diagnose_flags(loaded, flags)
     if package is not None:

@@ -19,7 +19,7 @@ from concord.compiler.pipeline.column import ONE_PIECE
 from concord.compiler.pipeline.strategies import Considered, Search
 from concord.graph.ir import Floats, Graph
 from concord.image import Image
-from concord.image.feeder_scripts import few_of
+from concord.image.feeder_scripts import codable_inputs
 from concord.pipeline.manager import State
 from concord.program.allocator import Allocation
 from concord.program.flags import FlagDiagnostic
@@ -182,8 +182,8 @@ def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compil
     image, package = compiled.image, compiled.package
     ports = package.arrangement.pack(inputs)
     raws = {feed.port: image.feeding.raw(feed, ports[feed.port], image.config.native) for feed in image.feeding.feeds}
-    few = few_of({name: raw for name, raw in raws.items() if raw is not None})
-    image = replace(image, feeding=replace(image.feeding, few=few))
+    codable = codable_inputs({name: raw for name, raw in raws.items() if raw is not None})
+    image = replace(image, feeding=replace(image.feeding, few=codable))
     return replace(compiled, package=replace(package, image=image))
 
 

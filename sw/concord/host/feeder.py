@@ -15,7 +15,7 @@ from concord.host.device import Outputs
 from concord.host.errors import BusyError, DeviceError, RunTimeout
 from concord.host.link import Link
 from concord.image import Image
-from concord.image.feeder_scripts import Route, Stream, half_outbox
+from concord.image.feeder_scripts import Route, Stream, outbox_chunk
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import Region, RegionId
@@ -93,36 +93,37 @@ class FeederClient:
         bytes travel, they only go out when results tell that there is room, so that nothing is sent in vain.
         """
         link, route, config = self.device.link, found.route, self.device.config
-        inbox, most, batch = self.device.regions[RegionId.INBOX], half_outbox(config), found.data
+        inbox, most, batch = self.device.regions[RegionId.INBOX], outbox_chunk(config), found.data
         results = bytearray()
         sent = due = 0  # bytes that were sent, and results that should be there
         patient = False
         while sent < len(batch):
             part = batch[sent : sent + route.chunk]
-            whole = sent // route.coming  # samples that were sent
-            ready = whole * route.results - len(results)
+            whole = sent // route.sample_bytes  # samples that were sent
+            ready = whole * route.result_bytes - len(results)
             if due - len(results) >= most:
-                self._fetch(results, most, route.results, timeout)
+                self._fetch(results, most, route.result_bytes, timeout)
                 continue
             if patient and ready:
-                samples = -(-(sent + len(part) - (config.inbox - 1)) // route.coming)  # that must have been laid out
-                missing = min(samples, whole) * route.results - len(results)
+                # Samples that must have been laid out.
+                samples = -(-(sent + len(part) - (config.inbox - 1)) // route.sample_bytes)
+                missing = min(samples, whole) * route.result_bytes - len(results)
                 if missing > 0:
-                    self._fetch(results, min(most, missing), route.results, timeout)
+                    self._fetch(results, min(most, missing), route.result_bytes, timeout)
                     continue
             try:
                 link.write(inbox, 0, part, self.device.progress)
             except BusyError:  # it still computes, or has no room for more results
                 patient = True
                 if ready:
-                    self._fetch(results, min(most, ready, route.results), route.results, timeout)
+                    self._fetch(results, min(most, ready, route.result_bytes), route.result_bytes, timeout)
                 else:
                     self.device.wait(timeout)
                 continue
-            due = whole * route.results
+            due = whole * route.result_bytes
             sent += len(part)
-        while len(results) < size * route.results:
-            self._fetch(results, min(most, size * route.results - len(results)), route.results, timeout)
+        while len(results) < size * route.result_bytes:
+            self._fetch(results, min(most, size * route.result_bytes - len(results)), route.result_bytes, timeout)
         return bytes(results)
 
     def _results(self, count: int, timeout: float | None) -> bytes:
@@ -159,11 +160,11 @@ def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
     config, size = image.config, len(sent)
     found = {port.name: np.zeros((size, port.vectors(config), config.native), np.uint16) for port in image.outputs}
     at = 0
-    for send in (send for phase in route.sends for send in phase):
-        count = send.count * send.size
-        block = np.ascontiguousarray(sent[:, at : at + count]).reshape(size, send.count, -1)
-        vectors = slice(send.first, send.first + send.count)
-        found[send.port.name][:, vectors, : send.lanes] = _patterns(block, send.port, config)
+    for output in (output for phase in route.output_transfers for output in phase):
+        count = output.count * output.size
+        block = np.ascontiguousarray(sent[:, at : at + count]).reshape(size, output.count, -1)
+        vectors = slice(output.first, output.first + output.count)
+        found[output.port.name][:, vectors, : output.lanes] = _patterns(block, output.port, config)
         at += count
     return {
         port.name: binary16.decode(found[port.name].reshape(size, *port.shape)).astype(port.dtype)

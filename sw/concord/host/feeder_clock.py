@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.image import Phase
-from concord.image.feeder_scripts import Fill, Format, Route, Rows
+from concord.image.feeder_scripts import InputTransfer, LinkFormat, Route, Rows
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import OUTBOX_SHARE
 from concord.spec.memmap import RegionId
@@ -52,8 +52,12 @@ class FeederClock:
 
     def __init__(self, route: Route, schedule: Sequence[Phase], cycles: Sequence[int], config: NpuConfig):
         self._route, self._cycles, self._config = route, cycles, config
-        self._rows = [(fill, rows, _steps(fill, rows)) for fill in route.fills for rows in fill.rows(schedule)]
-        self._sends = route.sends
+        self._rows = [
+            (transfer, rows, _steps(transfer, rows))
+            for transfer in route.input_transfers
+            for rows in transfer.rows(schedule)
+        ]
+        self._output_transfers = route.output_transfers
         self.came = self.released = self.produced = self.taken = 0
         self._time = 0.0
         self._work = self._run()
@@ -85,7 +89,7 @@ class FeederClock:
         while True:
             yield Need(coming=base + 1)
             for phase, cycles in enumerate(self._cycles):
-                for fill, rows, steps in self._rows:
+                for transfer, rows, steps in self._rows:
                     if rows.phase != phase:
                         continue
                     yield FILLING
@@ -93,33 +97,33 @@ class FeederClock:
                         self.released = max(self.released, base + free)
                         yield Need(coming=base + needed)
                         yield spent
-                    base += (rows.end - rows.top) * fill.line
+                    base += (rows.end - rows.top) * transfer.line
                     yield Need(coming=base)
                     self.released = base
                 yield RUNNING + cycles
-                for send in self._sends[phase]:
-                    for _ in range(send.count):
-                        yield Need(results=send.size)
-                        yield FETCHING + send.size
-                        self.produced += send.size
+                for output in self._output_transfers[phase]:
+                    for _ in range(output.count):
+                        yield Need(results=output.size)
+                        yield FETCHING + output.size
+                        self.produced += output.size
 
 
-def _steps(fill: Fill, rows: Rows) -> list[tuple[int, int, int]]:
+def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     """Bytes that must have come, cycles, and bytes that are not needed any more, for all windows in order.
 
     Windows of one tap are taken vector by vector, since their bytes are let go one by one.
     """
-    feed, native = fill.feed, fill.config.native
+    feed, native = transfer.feed, transfer.config.native
     (height, width, channels), (kh, kw) = feed.image, feed.kernel
     height -= rows.top
     tiles = -(-feed.lanes // native)
-    element = ELEMENT if fill.size == 1 else LONG_ELEMENT
-    vector = VECTOR + (EXPONENT if fill.kind is Format.BLOCKS else 0)
-    if fill.kind is not Format.BLOCKS and fill.port.region is RegionId.NARROW:
+    element = ELEMENT if transfer.size == 1 else LONG_ELEMENT
+    vector = VECTOR + (EXPONENT if transfer.kind is LinkFormat.BLOCKS else 0)
+    if transfer.kind is not LinkFormat.BLOCKS and transfer.port.region is RegionId.NARROW:
         vector += native + CONVERTED
     if feed.single:
         lanes = [min(native, channels - tile * native) for tile in range(tiles)]
-        sizes = [count * fill.size + (fill.kind is Format.BLOCKS) for count in lanes]
+        sizes = [count * transfer.size + (transfer.kind is LinkFormat.BLOCKS) for count in lanes]
         spent = [count * element + (native - count) * PADDING + vector for count in lanes]
         ends = np.cumsum(sizes * (rows.count * feed.windows[1])).tolist()
         return list(zip(ends, spent * (rows.count * feed.windows[1]), [0, *ends[:-1]], strict=True))
@@ -130,7 +134,7 @@ def _steps(fill: Fill, rows: Rows) -> list[tuple[int, int, int]]:
     outside, padding = feed.lanes - inside, tiles * native - feed.lanes
     cycles = WINDOW + inside * element + outside * OUTSIDE + padding * PADDING + tiles * vector
     bottom, right = np.clip(ys.max(1), -1, height - 1), np.clip(xs.max(1), -1, width - 1)
-    needed = np.maximum(bottom[:, None] * fill.line + (right + 1) * fill.pixel, 0)
-    free = np.maximum(y0 + np.arange(rows.count) * feed.stride[0], 0) * fill.line
+    needed = np.maximum(bottom[:, None] * transfer.line + (right + 1) * transfer.pixel, 0)
+    free = np.maximum(y0 + np.arange(rows.count) * feed.stride[0], 0) * transfer.line
     every = np.repeat(free, feed.windows[1])
     return list(zip(needed.ravel().tolist(), cycles.ravel().tolist(), every.tolist(), strict=True))

@@ -44,7 +44,7 @@ class LinkedDevice(Device):
         #: Told the bytes of each frame written, for a progress bar.
         self.progress: Callable[[int], None] | None = None
         #: Why the host laid out the inputs of the last batch, or how they went to the feeder.
-        self.way = ""
+        self.input_route = ""
 
     def close(self) -> None:
         self.link.close()
@@ -76,14 +76,14 @@ class LinkedDevice(Device):
     def _stream(self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], fed: int) -> Stream | None:
         """Raw inputs of the samples that go through the feeder, or ``None``."""
         if not fed:
-            self.way = "laid out by the host: a sample in several phases goes alone"
+            self.input_route = "laid out by the host: a sample in several phases goes alone"
             return None
         try:
             found = stream(image.feeding, schedule, (image.inputs, image.outputs), batch, self.config)
         except FeedError as reason:
-            self.way = f"laid out by the host: {reason}"
+            self.input_route = f"laid out by the host: {reason}"
             return None
-        self.way = f"raw: {found.route.text}"
+        self.input_route = f"raw: {found.route.text}"
         return found
 
     def _start(self, pc: int) -> None:

@@ -36,7 +36,7 @@ class Rates:
         Samples of a run.
     clock_hz, baud : int
         Of the board: cycles, and bits on the line, per second.
-    way : str
+    input_route : str
         How inputs travel: raw, or laid out by the host, and why.
     period : float or None
         Cycles from a run to the next one, where they overlap with transfers.
@@ -52,7 +52,7 @@ class Rates:
     batch: int
     clock_hz: int
     baud: int
-    way: str = ""
+    input_route: str = ""
     period: float | None = None
     latency: float | None = None
 
@@ -138,11 +138,11 @@ def rates(image: Image, batch: int = 1, measured: int | None = None) -> Rates:
     phases = [round(part * count / max(sum(estimated), 1)) for part in estimated]
     fixed = count, measured is not None, batch, config.clock_hz, baud
     try:
-        way = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
+        found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
     except FeedError as reason:
         return Rates(line.sent, line.received, line.requests, *fixed, f"laid out by the host: {reason}")
-    fed = fed_traffic(image, way, phases, BYTE_BITS * config.clock_hz / baud)
+    fed = fed_traffic(image, found, phases, BYTE_BITS * config.clock_hz / baud)
     alone = fed.latency
     if len(phases) > 1:  # one alone does without the feeder
         alone = (line.sent + line.received) * BYTE_BITS / baud * config.clock_hz + count
-    return Rates(fed.sent, fed.received, fed.requests, *fixed, f"raw: {way.text}", fed.cycles, alone)
+    return Rates(fed.sent, fed.received, fed.requests, *fixed, f"raw: {found.text}", fed.cycles, alone)

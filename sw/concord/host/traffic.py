@@ -161,7 +161,7 @@ def fed_traffic(image: Image, route: Route, cycles: Sequence[int], byte_cycles: 
     byte_cycles : float
         Clock cycles of a byte on the line.
     """
-    few = max(_SAMPLES, _INBOXES * image.config.inbox // route.coming)
+    few = max(_SAMPLES, _INBOXES * image.config.inbox // route.sample_bytes)
     one, some, more = (_batch(image, route, cycles, byte_cycles, size) for size in (1, few, 2 * few))
     sent, received, requests, now = ((b - a) / few for a, b in zip(some, more, strict=True))
     return Traffic(sent, received, requests, max(now, (sent + received) * byte_cycles), one[3])
@@ -174,5 +174,5 @@ def _batch(
     clock = FeederClock(route, image.schedule(), cycles, image.config)
     link = _FedLink(image.config, clock, byte_cycles)
     client = FeederClient(LinkedDevice(link, image.config))
-    client.exchange(Stream(route, bytes(size * route.coming), ()), size, None)
+    client.exchange(Stream(route, bytes(size * route.sample_bytes), ()), size, None)
     return link.sent, link.received, link.requests, link.now

@@ -30,7 +30,7 @@ class FeedError(ValueError):
     """Why the host has to lay out inputs."""
 
 
-class Format(Enum):
+class LinkFormat(Enum):
     """What an element is on the link."""
 
     CODED = "a byte for an element, one of at most 256 values"
@@ -60,7 +60,7 @@ class Rows:
     end: int
 
 
-class Fill:
+class InputTransfer:
     """One input in one format.
 
     Parameters
@@ -69,7 +69,7 @@ class Fill:
         Its layout.
     port : Port
         Where it goes.
-    kind : Format
+    kind : LinkFormat
         What its elements are.
     config : NpuConfig
         Of the device.
@@ -80,14 +80,14 @@ class Fill:
         If it cannot have this format.
     """
 
-    def __init__(self, feed: Feed, port: Port, kind: Format, config: NpuConfig):
-        found = feed.in_vectors(config.native) if kind is Format.BLOCKS else feed
-        if found is None or (kind is Format.BLOCKS and port.region is not RegionId.NARROW):
+    def __init__(self, feed: Feed, port: Port, kind: LinkFormat, config: NpuConfig):
+        found = feed.in_vectors(config.native) if kind is LinkFormat.BLOCKS else feed
+        if found is None or (kind is LinkFormat.BLOCKS and port.region is not RegionId.NARROW):
             raise FeedError(f"elements of {feed.port!r} have no exponent of their own")
         self.feed, self.port, self.kind, self.config = found, port, kind, config
-        self.size = {Format.CODED: 1, Format.BLOCKS: config.mantissa_bytes, Format.BINARY16: 2}[kind]
+        self.size = {LinkFormat.CODED: 1, LinkFormat.BLOCKS: config.mantissa_bytes, LinkFormat.BINARY16: 2}[kind]
         channels = found.image[2]
-        self.headers = -(-channels // config.native) if kind is Format.BLOCKS else 0
+        self.headers = -(-channels // config.native) if kind is LinkFormat.BLOCKS else 0
         #: Bytes of a position, and of a line.
         self.pixel = channels * self.size + self.headers
         self.line = found.image[1] * self.pixel
@@ -150,15 +150,15 @@ class Fill:
         return {
             "wide": self.port.region is RegionId.WIDE,
             "double": self.size == 2,
-            "coded": self.kind is Format.CODED,
-            "blocks": self.kind is Format.BLOCKS,
+            "coded": self.kind is LinkFormat.CODED,
+            "blocks": self.kind is LinkFormat.BLOCKS,
         }
 
     def encode(self, raw: NDArray[np.uint16], codes: NDArray[np.uint16]) -> Bytes:
         """Bytes ``[batch, total]`` of elements ``[batch, elements]``."""
-        if self.kind is Format.CODED:
+        if self.kind is LinkFormat.CODED:
             return np.searchsorted(codes, raw).astype(np.uint8)
-        if self.kind is Format.BINARY16:
+        if self.kind is LinkFormat.BINARY16:
             return raw.astype("<u2").view(np.uint8).reshape(len(raw), -1)
         native, lanes = self.config.native, self.feed.image[2]
         tiles, size = self.headers, self.size
@@ -174,7 +174,7 @@ class Fill:
 
 
 @dataclass(frozen=True)
-class Send:
+class OutputTransfer:
     """Vectors of an output that are sent alike.
 
     Parameters
@@ -212,31 +212,33 @@ class Route:
     ----------
     script : tuple of int
         Words that carry out one sample.
-    fills : tuple of Fill
+    input_transfers : tuple of InputTransfer
         Inputs, in the order of the ports.
     chunk : int
         Most bytes that are sent at a time.
-    coming : int
+    sample_bytes : int
         Bytes of a sample.
-    sends : tuple of tuple of Send
+    output_transfers : tuple of tuple of OutputTransfer
         By phase: what a sample gives back.
     """
 
     script: tuple[int, ...]
-    fills: tuple[Fill, ...]
+    input_transfers: tuple[InputTransfer, ...]
     chunk: int
-    coming: int
-    sends: tuple[tuple[Send, ...], ...]
+    sample_bytes: int
+    output_transfers: tuple[tuple[OutputTransfer, ...], ...]
 
     @property
-    def results(self) -> int:
+    def result_bytes(self) -> int:
         """Bytes that a sample gives back."""
-        return sum(send.count * send.size for phase in self.sends for send in phase)
+        return sum(output.count * output.size for phase in self.output_transfers for output in phase)
 
     @property
     def text(self) -> str:
         """What travels, in words."""
-        return ", ".join(f"{fill.port.name}: {fill.total} bytes, {fill.kind.value}" for fill in self.fills)
+        return ", ".join(
+            f"{transfer.port.name}: {transfer.total} bytes, {transfer.kind.value}" for transfer in self.input_transfers
+        )
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,9 @@ class Stream:
     codes: tuple[int, ...]
 
 
-def route(feeding: Feeding, schedule: Sequence[Phase], ports: Ports, few: Collection[str], config: NpuConfig) -> Route:
+def route(
+    feeding: Feeding, schedule: Sequence[Phase], ports: Ports, codable: Collection[str], config: NpuConfig
+) -> Route:
     """How samples of an image go through the feeder.
 
     Parameters
@@ -269,7 +273,7 @@ def route(feeding: Feeding, schedule: Sequence[Phase], ports: Ports, few: Collec
         Of the image.
     ports : pair
         Its inputs and outputs.
-    few : collection of str
+    codable : collection of str
         Inputs whose elements have, all together, at most 256 values.
     config : NpuConfig
         Of the device.
@@ -288,37 +292,39 @@ def route(feeding: Feeding, schedule: Sequence[Phase], ports: Ports, few: Collec
         raise FeedError(f"the image does not say how {', '.join(missing)} is laid out on the device")
     if len(schedule) > 1 and len(inputs) > 1:
         raise FeedError("several inputs come in several phases")
-    fills = tuple(_narrowest(feeds[port.name], port, port.name in few, config) for port in inputs)
+    input_transfers = tuple(_narrowest(feeds[port.name], port, port.name in codable, config) for port in inputs)
     words: dict[int, list[int]] = {}
-    for fill in fills:
-        for rows in fill.rows(schedule):
-            words.setdefault(rows.phase, []).extend(fill.words(rows))
+    for transfer in input_transfers:
+        for rows in transfer.rows(schedule):
+            words.setdefault(rows.phase, []).extend(transfer.words(rows))
     for exact in (True, False):
-        sends = tuple(tuple(_sends(feeding, phase, outputs, exact, config)) for phase in schedule)
-        script = _script(schedule, sends, words)
+        output_transfers = tuple(tuple(_output_transfers(feeding, phase, outputs, exact, config)) for phase in schedule)
+        script = _script(schedule, output_transfers, words)
         if len(script) <= SCRIPT_DEPTH:
             break
     else:
         raise FeedError(f"its script has {len(script)} words, and there is room for {SCRIPT_DEPTH}")
-    room = config.inbox - 1 - max(fill.span() for fill in fills)
+    room = config.inbox - 1 - max(transfer.span() for transfer in input_transfers)
     chunk = min(room, config.max_payload - TARGET.nbytes)
     if chunk < min(_LEAST_CHUNK, config.inbox // 2):
         raise FeedError(f"windows reach over {config.inbox - 1 - room} bytes, and the inbox has {config.inbox}")
-    return Route(script, fills, chunk, sum(fill.total for fill in fills), sends)
+    return Route(script, input_transfers, chunk, sum(transfer.total for transfer in input_transfers), output_transfers)
 
 
-def _narrowest(feed: Feed, port: Port, few: bool, config: NpuConfig) -> Fill:
+def _narrowest(feed: Feed, port: Port, codable: bool, config: NpuConfig) -> InputTransfer:
     """The format with the fewest bytes."""
     found = []
-    for kind in (Format.BINARY16, Format.BLOCKS, *([Format.CODED] if few else [])):
+    for kind in (LinkFormat.BINARY16, LinkFormat.BLOCKS, *([LinkFormat.CODED] if codable else [])):
         try:
-            found.append(Fill(feed, port, kind, config))
+            found.append(InputTransfer(feed, port, kind, config))
         except FeedError:
             continue
-    return min(found, key=lambda fill: fill.total)
+    return min(found, key=lambda transfer: transfer.total)
 
 
-def _sends(feeding: Feeding, phase: Phase, outputs: Sequence[Port], exact: bool, config: NpuConfig) -> Iterator[Send]:
+def _output_transfers(
+    feeding: Feeding, phase: Phase, outputs: Sequence[Port], exact: bool, config: NpuConfig
+) -> Iterator[OutputTransfer]:
     """Outputs of a phase: vectors with as many elements together, or all of an output alike."""
     places = {port.name: port for port in outputs}
     for part in phase.outputs:
@@ -329,18 +335,22 @@ def _sends(feeding: Feeding, phase: Phase, outputs: Sequence[Port], exact: bool,
         for count, same in groupby(mine) if exact else [(max(mine), iter(mine))]:
             vectors = len(list(same))
             size = 2 * count if port.region is RegionId.WIDE else 1 + count * config.mantissa_bytes
-            yield Send(port, part.first + at, vectors, part.address + at, count, size)
+            yield OutputTransfer(port, part.first + at, vectors, part.address + at, count, size)
             at += vectors
 
 
 def _script(
-    schedule: Sequence[Phase], sends: Sequence[Sequence[Send]], words: Mapping[int, list[int]]
+    schedule: Sequence[Phase], output_transfers: Sequence[Sequence[OutputTransfer]], words: Mapping[int, list[int]]
 ) -> tuple[int, ...]:
     """Words for all phases; :class:`FeedError` if something is too large for them."""
     script = []
     try:
         for k, phase in enumerate(schedule):
-            script += [*words.get(k, []), feed_word(FeedOp.RUN, pc=phase.pc), *(send.word for send in sends[k])]
+            script += [
+                *words.get(k, []),
+                feed_word(FeedOp.RUN, pc=phase.pc),
+                *(output.word for output in output_transfers[k]),
+            ]
     except ValueError as error:
         raise FeedError(f"outputs are too large for a script: {error}") from error
     return tuple(_shorter([*script, feed_word(FeedOp.END)]))
@@ -386,14 +396,16 @@ def stream(
         if raw is None:
             raise FeedError(f"an element of {feed.port!r} is in several windows, and is not the same in all of them")
         raws[feed.port] = raw
-    codes, few = _code_book(raws)
-    found = route(feeding, schedule, ports, few, config)
-    whole = np.concatenate([fill.encode(raws[fill.port.name], codes) for fill in found.fills], axis=1)
-    used = any(fill.kind is Format.CODED for fill in found.fills)
+    codes, codable = _code_book(raws)
+    found = route(feeding, schedule, ports, codable, config)
+    whole = np.concatenate(
+        [transfer.encode(raws[transfer.port.name], codes) for transfer in found.input_transfers], axis=1
+    )
+    used = any(transfer.kind is LinkFormat.CODED for transfer in found.input_transfers)
     return Stream(found, whole.tobytes(), tuple(int(code) for code in codes) if used else ())
 
 
-def few_of(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[str, ...]:
+def codable_inputs(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[str, ...]:
     """Inputs whose elements have, all together, at most 256 values."""
     return _code_book(raws)[1]
 
@@ -401,15 +413,15 @@ def few_of(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[str, ...]:
 def _code_book(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[NDArray[np.uint16], tuple[str, ...]]:
     """Values that elements have, and the inputs to which the elements belong."""
     codes: NDArray[np.uint16] = np.zeros(0, np.uint16)
-    few: list[str] = []
+    codable: list[str] = []
     for name, raw in raws.items():
         both = np.union1d(codes, np.unique(raw))
         if len(both) <= CODES_DEPTH:
             codes = both
-            few.append(name)
-    return codes, tuple(few)
+            codable.append(name)
+    return codes, tuple(codable)
 
 
-def half_outbox(config: NpuConfig) -> int:
+def outbox_chunk(config: NpuConfig) -> int:
     """Results that are read at a time: while they can still be asked for again, as many can be made."""
     return config.inbox // OUTBOX_SHARE // 2

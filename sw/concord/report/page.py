@@ -108,7 +108,7 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     sizes = f"{rates.bytes_in:,.0f} bytes in, {rates.bytes_out:,.0f} out"
     times = f"{1e3 * rates.link_seconds:.3g} ms on the link, {1e3 * rates.compute_seconds:.3g} ms to compute"
     alone = f"{1e3 * rates.latency_seconds:.3g} ms for one run alone"
-    note = f"{rates.at}, limited by the {rates.limit}: {sizes}, {times}, {alone}; inputs travel {rates.way}"
+    note = f"{rates.at}, limited by the {rates.limit}: {sizes}, {times}, {alone}; inputs travel {rates.input_route}"
     figures.append((f"{rates.per_second:,.{rates.per_second < 100:d}f}", "samples/s", note))
     figures.append((f"{'' if rates.measured else '≈ '}{number(rates.cycles)}", "cycles per run", found))
     use = work.macs / (max(rates.cycles, 1) * analysis.macs_per_cycle)
