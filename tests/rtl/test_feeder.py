@@ -10,7 +10,7 @@ from concord.golden.feeder import Feeder as Model
 from concord.image import feeder_scripts
 from concord.image.feeder_layout import Feed, Feeding
 from concord.image.feeder_scripts import stream
-from concord.image.phases import Part, Phase
+from concord.image.phases import Phase, PortRange
 from concord.image.ports import Port
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord.spec.presets import TINY
@@ -144,9 +144,9 @@ def image_of(rng, feeds):
         address = narrow if region is RegionId.NARROW else wide
         narrow, wide = (narrow + vectors, wide) if region is RegionId.NARROW else (narrow, wide + vectors)
         ports.append(Port(feed.port, region, address, (vectors, CONFIG.native)))
-        parts.append(Part(feed.port, 0, vectors, address))
+        parts.append(PortRange(feed.port, 0, vectors, address))
     outputs = [Port("y", RegionId.WIDE, 200, (2, 4)), Port("z", RegionId.NARROW, RESULT, (1, 4))]
-    out = Part("y", 0, 2, 200), Part("z", 0, 1, RESULT)
+    out = PortRange("y", 0, 2, 200), PortRange("z", 0, 1, RESULT)
     return (ports, outputs), [Phase(5, tuple(parts), out)]
 
 

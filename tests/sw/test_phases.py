@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.host import TrapError, connect
-from concord.image import Image, ImageError, Part, Phase, Port
+from concord.image import Image, ImageError, Phase, Port, PortRange
 from concord.program import Span, verify_phases
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
@@ -31,9 +31,13 @@ IMAGE = Image(
     inputs=(Port("x", RegionId.WIDE, 0, (3, 4)), Port("late", RegionId.WIDE, 1, (2,))),
     outputs=(Port("sums", RegionId.WIDE, 8, (3, 4)), Port("kept", RegionId.NARROW, 3, (3, 4), "float64")),
     phases=(
-        Phase(0, (Part("x", 0, 1, 0),), (Part("sums", 0, 1, 8),)),
-        Phase(5, (Part("x", 1, 1, 0),), (Part("sums", 1, 1, 8),)),
-        Phase(4, (Part("x", 2, 1, 0), Part("late", 0, 1, 1)), (Part("sums", 2, 1, 8), Part("kept", 0, 3, 3))),
+        Phase(0, (PortRange("x", 0, 1, 0),), (PortRange("sums", 0, 1, 8),)),
+        Phase(5, (PortRange("x", 1, 1, 0),), (PortRange("sums", 1, 1, 8),)),
+        Phase(
+            4,
+            (PortRange("x", 2, 1, 0), PortRange("late", 0, 1, 1)),
+            (PortRange("sums", 2, 1, 8), PortRange("kept", 0, 3, 3)),
+        ),
     ),
 )
 
@@ -90,10 +94,10 @@ def test_lanes_begin_every_sample_with_the_contents_of_the_memories(workers):
     from concord.host.emulated import EmulatedDevice
 
     text = "v_rd wide, 0\nvv_add 5\nv_wr wide, 6\nhalt\nv_rd wide, 0\nv_wr wide, 5\nhalt"
-    port, part = Port("x", RegionId.WIDE, 0, (4,)), Part("x", 0, 1, 0)
+    port, part = Port("x", RegionId.WIDE, 0, (4,)), PortRange("x", 0, 1, 0)
     image = Image(
         TINY, tuple(assemble(text)), inputs=(port,), outputs=(Port("y", RegionId.WIDE, 6, (4,)),),
-        phases=(Phase(0, (part,)), Phase(4, (), (Part("y", 0, 1, 6),))),
+        phases=(Phase(0, (part,)), Phase(4, (), (PortRange("y", 0, 1, 6),))),
     )  # fmt: skip
     x = np.arange(28.0).reshape(7, 4)
     with EmulatedDevice(TINY) as device:
@@ -123,7 +127,11 @@ def test_files_hold_the_phases(tmp_path):
     assert Image.load(tmp_path / "image") == IMAGE
     assert IMAGE.schedule() == IMAGE.phases
     assert replace(IMAGE, phases=()).schedule(3) == (
-        Phase(3, (Part("x", 0, 3, 0), Part("late", 0, 1, 1)), (Part("sums", 0, 3, 8), Part("kept", 0, 3, 3))),
+        Phase(
+            3,
+            (PortRange("x", 0, 3, 0), PortRange("late", 0, 1, 1)),
+            (PortRange("sums", 0, 3, 8), PortRange("kept", 0, 3, 3)),
+        ),
     )
     with pytest.raises(ValueError, match="pc must be 0 for an image in phases, not 4"):
         IMAGE.schedule(4)
@@ -133,10 +141,10 @@ def test_files_hold_the_phases(tmp_path):
     ("phase", "message"),
     [
         (Phase(128), r"phases must begin in 0\.\.127, not at 128"),
-        (Phase(0, (Part("sums", 0, 1, 0),)), r"parts that are written must be of \['late', 'x'\], not of 'sums'"),
-        (Phase(0, (), (Part("x", 0, 1, 0),)), r"parts that are read must be of \['kept', 'sums'\], not of 'x'"),
-        (Phase(0, (Part("x", 0, 1, 64),)), r"x must lie in 0\.\.63, not 64\.\.64"),
-        (Phase(0, (Part("x", 2, 2, 0),)), r"a part of x must lie in 0\.\.2, not 2\.\.3"),
+        (Phase(0, (PortRange("sums", 0, 1, 0),)), r"parts that are written must be of \['late', 'x'\], not of 'sums'"),
+        (Phase(0, (), (PortRange("x", 0, 1, 0),)), r"parts that are read must be of \['kept', 'sums'\], not of 'x'"),
+        (Phase(0, (PortRange("x", 0, 1, 64),)), r"x must lie in 0\.\.63, not 64\.\.64"),
+        (Phase(0, (PortRange("x", 2, 2, 0),)), r"a part of x must lie in 0\.\.2, not 2\.\.3"),
     ],
 )
 def test_phases_that_are_refused(phase, message):

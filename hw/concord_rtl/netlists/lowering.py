@@ -8,7 +8,7 @@ from concord_rtl.netlists.circuit import ONE, ZERO, Circuit, Clock
 from concord_rtl.netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of, text_of
 
 
-class Part:
+class CellLowering:
     """A cell that is being turned into parts of a circuit.
 
     Everything about it must be asked for: a parameter or a connected input that was not is an error, so that nothing is
@@ -108,7 +108,7 @@ class Part:
             raise self.refuse(f"input {more[0]} is not simulated")
 
 
-Rule = Callable[[Part], None]
+Rule = Callable[[CellLowering], None]
 #: The clock at an output of a cell.
 Passing = Callable[["Lowering", Cell], Clock]
 
@@ -157,7 +157,7 @@ class Lowering:
         for cell in netlist.cells.values():
             if cell.kind not in rules:
                 raise NetlistError(f"{cell.name}: cells of kind {cell.kind} are not simulated")
-            part = Part(self, cell)
+            part = CellLowering(self, cell)
             rules[cell.kind](part)
             part.finish()
         for net, user in self._users.items():

@@ -18,7 +18,7 @@ from concord.spec.formats import BINARY16_FRAC
 
 Ids = npt.NDArray[np.int64]
 #: A value of a class: of the operation or of its conversion.
-Part = tuple[Class, bool]
+ClassValue = tuple[Class, bool]
 #: No first element is known: nothing reads it.
 _UNKNOWN = -(1 << 40)
 
@@ -27,7 +27,7 @@ _UNKNOWN = -(1 << 40)
 class _State:
     """A value of a class that the next iteration reads, and the elements that the first one reads in its place."""
 
-    part: Part
+    part: ClassValue
     first: Ids
     param: ir.Value
 
@@ -56,7 +56,7 @@ class LoopBuilder:
         self.places = Places(group.classes, builder.elements, builder.flow)
         self.scanned: list[ir.Scanned] = []
         self.states: list[_State] = []
-        self.values: dict[Part, ir.Value] = {}
+        self.values: dict[ClassValue, ir.Value] = {}
 
     def build(self) -> None:
         """Append the loop, if anything of it is needed."""
@@ -132,7 +132,7 @@ class LoopBuilder:
                 start += value.size
         return self.builder.gather(sources, index, np.zeros(codes.shape, np.int64), one.one.layer, "source")
 
-    def _parts(self, codes: Ids, mine: npt.NDArray[np.bool_]) -> list[tuple[Part, npt.NDArray[np.bool_], Ids]]:
+    def _parts(self, codes: Ids, mine: npt.NDArray[np.bool_]) -> list[tuple[ClassValue, npt.NDArray[np.bool_], Ids]]:
         """By class that the chosen elements are of: which ones, and where in its value."""
         found = []
         bases = np.array([base for base, _, _ in self.places.bases])
@@ -145,7 +145,7 @@ class LoopBuilder:
             found.append(((one, narrow), some, tensor.index(position, lane)))
         return found
 
-    def _state(self, part: Part, at: Ids, eids: Ids) -> _State:
+    def _state(self, part: ClassValue, at: Ids, eids: Ids) -> _State:
         for state in self.states:
             if state.part == part and state.fits(at, eids):
                 state.first[at] = eids
@@ -158,7 +158,7 @@ class LoopBuilder:
         self.builder.limits[param] = self._limit(part)
         return state
 
-    def _limit(self, part: Part) -> Limit:
+    def _limit(self, part: ClassValue) -> Limit:
         """Of a state, before it is known how it is computed."""
         if part[1]:
             form = self.builder.flow.config.act
@@ -189,7 +189,7 @@ class LoopBuilder:
         initial = self.builder.read(first.reshape(state.param.shape), state.part[0].one.layer, "start")
         return ir.Carried(initial, state.param, self.values[state.part])
 
-    def _stacked(self, part: Part) -> ir.Stacked:
+    def _stacked(self, part: ClassValue) -> ir.Stacked:
         one, narrow = part
         value = self.values[part]
         output = ir.Value(self.builder.names.new(one.one.layer, "steps"), (self.count, *value.shape))

@@ -15,7 +15,7 @@ from concord.emulator.lanes import VECTORS, Lanes
 from concord.emulator.memories import Memories
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
-from concord.emulator.plan import Access, Part, parts
+from concord.emulator.plan import Access, ChainSlice, chain_slices
 from concord.emulator.product import Weights, fetch
 from concord.emulator.run import Run, report
 from concord.emulator.workers import available, chunk, share
@@ -32,7 +32,7 @@ LANES = 512
 #: Values of an average step of a program from which on threads help: with less, they wait for the interpreter lock.
 _SHARED_VALUES = 1 << 16
 #: Called with a piece of a chain, the memories it works on, and how many of their lanes hold samples.
-Watch = Callable[[Part, Lanes, int], None]
+Watch = Callable[[ChainSlice, Lanes, int], None]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Plan:
 
     trace: Trace
     run: Run
-    steps: tuple[tuple[Part, NDArray[np.uint16] | None], ...]
+    steps: tuple[tuple[ChainSlice, NDArray[np.uint16] | None], ...]
 
 
 class Emulator:
@@ -247,11 +247,11 @@ class Emulator:
     def _make_plan(self, size: int, pc: int) -> _Plan:
         run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
-        known: dict[Chain, list[Part]] = {}
-        steps: list[tuple[Part, NDArray[np.uint16] | None]] = []
+        known: dict[Chain, list[ChainSlice]] = {}
+        steps: list[tuple[ChainSlice, NDArray[np.uint16] | None]] = []
         for chain in run.chains:
             if chain not in known:
-                known[chain] = parts(self._access(chain), self._fetch(chain), size)
+                known[chain] = chain_slices(self._access(chain), self._fetch(chain), size)
             taken = None
             if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(chain.vectors, self.config.native)

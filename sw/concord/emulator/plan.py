@@ -214,7 +214,7 @@ class Pass:
         return flags
 
 
-class Part:
+class ChainSlice:
     """A segment of a chain, or some positions of one.
 
     Parameters
@@ -299,7 +299,7 @@ class Part:
         out[...] = kernels.decode(best)
 
 
-def parts(access: Access, weights: Weights | None, batch: int) -> list[Part]:
+def chain_slices(access: Access, weights: Weights | None, batch: int) -> list[ChainSlice]:
     """A chain cut into pieces that can be executed at once, by ``batch`` lanes."""
     chain, vector = access.chain, access.config.native * batch
     found = []
@@ -310,6 +310,6 @@ def parts(access: Access, weights: Weights | None, batch: int) -> list[Part]:
         step = max(1, _PART_VALUES // per_position)
         for first in range(segment.positions.start, segment.positions.stop, step):
             some = slice(first, min(first + step, segment.positions.stop))
-            found.append(Part(access, some, segment, weights))
+            found.append(ChainSlice(access, some, segment, weights))
     found[-1].last = True
     return found

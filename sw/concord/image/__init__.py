@@ -3,16 +3,16 @@
 from concord.image.container import ImageError
 from concord.image.image import LOADABLE, Image, Segment, hex_files
 from concord.image.packing import pack_depthwise, pack_matrix, pack_vectors
-from concord.image.phases import Part, Phase
+from concord.image.phases import Phase, PortRange
 from concord.image.ports import Port
 
 __all__ = [
     "LOADABLE",
     "Image",
     "ImageError",
-    "Part",
     "Phase",
     "Port",
+    "PortRange",
     "Segment",
     "hex_files",
     "pack_depthwise",

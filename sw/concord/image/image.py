@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from concord.image.container import ImageError, read_file, write_file
 from concord.image.feeder_layout import Feeding
-from concord.image.phases import Part, Phase, whole
+from concord.image.phases import Phase, PortRange, full_ranges
 from concord.image.ports import Port
 from concord.image.validation import WordError, check_words
 from concord.image.words import to_bytes, to_integers
@@ -120,7 +120,9 @@ class Image:
         """
         if self.phases and pc:
             raise ValueError(f"pc must be 0 for an image in phases, not {pc!r}")
-        return self.phases or (Phase(pc, whole(self.inputs, self.config), whole(self.outputs, self.config)),)
+        return self.phases or (
+            Phase(pc, full_ranges(self.inputs, self.config), full_ranges(self.outputs, self.config)),
+        )
 
     def check(self, config: NpuConfig | None = None) -> None:
         """Raise :class:`ImageError` unless everything fits its own configuration, and that is ``config`` (if given).
@@ -158,7 +160,7 @@ class Image:
         except ValueError as error:
             raise ImageError(str(error)) from error
 
-    def _check_parts(self, ports: tuple[Port, ...], parts: list[Part], done: str) -> None:
+    def _check_parts(self, ports: tuple[Port, ...], parts: list[PortRange], done: str) -> None:
         """Whether parts lie inside their memories and cover the ports."""
         named = {port.name: port for port in ports}
         left = {port.name: set(range(port.vectors(self.config))) for port in ports}
@@ -272,7 +274,7 @@ def _port(fields: dict[str, Any]) -> Port:
 
 
 def _phase(fields: dict[str, Any]) -> Phase:
-    return Phase(fields["pc"], *(tuple(Part(**part) for part in fields[key]) for key in ("inputs", "outputs")))
+    return Phase(fields["pc"], *(tuple(PortRange(**part) for part in fields[key]) for key in ("inputs", "outputs")))
 
 
 def hex_files(image: Image, config: NpuConfig | None = None, *, banks: bool = True) -> dict[str, str]:

@@ -13,7 +13,7 @@ from concord.spec.config import NpuConfig
 
 
 @dataclass(frozen=True)
-class Part:
+class PortRange:
     """Consecutive native vectors of a port, and where they lie in a phase.
 
     Parameters
@@ -40,15 +40,15 @@ class Phase:
     ----------
     pc : int
         Address of the first instruction.
-    inputs, outputs : tuple of Part
+    inputs, outputs : tuple of PortRange
         What the host writes before it, and reads behind it.
     """
 
     pc: int
-    inputs: tuple[Part, ...] = ()
-    outputs: tuple[Part, ...] = ()
+    inputs: tuple[PortRange, ...] = ()
+    outputs: tuple[PortRange, ...] = ()
 
 
-def whole(ports: Sequence[Port], config: NpuConfig) -> tuple[Part, ...]:
+def full_ranges(ports: Sequence[Port], config: NpuConfig) -> tuple[PortRange, ...]:
     """All of every port, in the place that it names."""
-    return tuple(Part(port.name, 0, port.vectors(config), port.address) for port in ports)
+    return tuple(PortRange(port.name, 0, port.vectors(config), port.address) for port in ports)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator.lanes import Lanes
-from concord.emulator.plan import Part
+from concord.emulator.plan import ChainSlice
 from concord.emulator.product import Product, Weights
 from concord.overflow.histogram import Histogram, Scratch, Tally
 from concord.overflow.pairs import Pairs, countable
@@ -88,7 +88,7 @@ class Watcher:
         self._pairs: dict[tuple[str, int, int], Pairs] = {}
         self._found: dict[str, Observed] = {}
 
-    def __call__(self, part: Part, lanes: Lanes, count: int) -> None:
+    def __call__(self, part: ChainSlice, lanes: Lanes, count: int) -> None:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
         if part.product is None:
             return

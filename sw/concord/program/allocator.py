@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.functions.tables import Table, TableSet, standard_table
-from concord.image import Image, Part, Phase, Port, Segment
+from concord.image import Image, Phase, Port, PortRange, Segment
 from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_vectors
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
@@ -262,6 +262,6 @@ class Allocator:
         return f" ({listed}{more})" if listed else ""
 
 
-def _spans(parts: Iterable[Part], ports: Iterable[Port]) -> list[Span]:
+def _spans(parts: Iterable[PortRange], ports: Iterable[Port]) -> list[Span]:
     regions = {port.name: port.region for port in ports}
     return [Span(regions[part.port], part.address, part.count) for part in parts]

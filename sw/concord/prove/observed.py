@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from concord.derive.flow import Store
 from concord.derive.model import MISSING, Observed
 from concord.emulator.lanes import Lanes
-from concord.emulator.plan import Part
+from concord.emulator.plan import ChainSlice
 from concord.golden import binary16
 from concord.spec.isa import Mem
 
@@ -78,7 +78,7 @@ class Recorder:
         self._values: list[NDArray[np.float32]] = []
         self._runs: list[NDArray[np.float32]] = []
 
-    def __call__(self, part: Part, lanes: Lanes, count: int) -> None:
+    def __call__(self, part: ChainSlice, lanes: Lanes, count: int) -> None:
         """Note what the chain of a piece has written, if it is the last one."""
         if not part.last:
             return

@@ -40,7 +40,7 @@ COUNTED = (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS)
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerElements:
     """Elements of a tensor that a layer computes.
 
     Parameters
@@ -85,7 +85,7 @@ class Result:
         return self.values.get(Mem.WIDE, next(iter(self.values.values())))
 
 
-def parts(lowered: Lowered, layer: AnyLayer) -> list[Part]:
+def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
     """What a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first.
 
     A chain that only copies elements of a tensor computes these once more.
@@ -93,7 +93,7 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[Part]:
     if layer.name in lowered.copied:
         return [_copied(lowered, layer)]
     if isinstance(layer, Layer):
-        return [Part(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
+        return [LayerElements(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
     found = []
     nodes = [node for node in lowered.graph.nodes if node.op in CELLS and node.inputs[0] == layer.source_tensor]
     names = [name for node in nodes for name in node.outputs]
@@ -106,7 +106,7 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[Part]:
             vectors = np.array(sorted(mine))
             elements[~np.isin(elements // storage.native, vectors)] = PAD
             if (elements != PAD).any():
-                found.append(Part(name, storage.root, elements))
+                found.append(LayerElements(name, storage.root, elements))
     return found
 
 
@@ -115,7 +115,7 @@ def _computed(lowered: Lowered, tensor: str) -> Ids:
     return lowered.gathered.get(tensor, lowered.views[tensor])
 
 
-def _copied(lowered: Lowered, layer: AnyLayer) -> Part:
+def _copied(lowered: Lowered, layer: AnyLayer) -> LayerElements:
     """The elements that a layer copies, of the tensor that has them."""
     source = lowered.copied[layer.name]
     for tensor, ids in _held(lowered):
@@ -124,7 +124,7 @@ def _copied(lowered: Lowered, layer: AnyLayer) -> Part:
             order = np.argsort(source)
             moved = np.full(ids.shape, PAD)
             moved[mine] = layer.ids[order[np.searchsorted(source, ids[mine], sorter=order)]]
-            return Part(tensor, layer.target.root, _elements(moved, [layer.target]))
+            return LayerElements(tensor, layer.target.root, _elements(moved, [layer.target]))
     raise AssertionError(f"{layer.name} copies what no layer computes")
 
 
@@ -175,28 +175,28 @@ def halt() -> int:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class ProgramPrefix:
     """The program as far as a layer.
 
     Parameters
     ----------
     image : Image
         Stops behind the layer, and has an output for every copy of what the layer computes.
-    parts : list of Part
+    parts : list of LayerElements
         What the layer computes.
     batch : int
         Samples per run.
     """
 
     image: Image
-    parts: list[Part]
+    parts: list[LayerElements]
     batch: int
 
     def results(self, outputs: Outputs, samples: int) -> list[Result]:
         """By part, what became of ``samples`` samples, from the outputs of the image."""
         return [self._result(k, part, outputs, samples) for k, part in enumerate(self.parts)]
 
-    def _result(self, k: int, part: Part, outputs: Outputs, samples: int) -> Result:
+    def _result(self, k: int, part: LayerElements, outputs: Outputs, samples: int) -> Result:
         used = part.elements.reshape(self.batch, -1) != PAD
         wanted = part.elements[part.elements != PAD]
         values, blocks = {}, None
@@ -212,7 +212,7 @@ class Prefix:
         return Result(part.tensor, used[0], values, blocks)
 
 
-def prefixes(compiled: Compiled) -> Iterator[Prefix]:
+def prefixes(compiled: Compiled) -> Iterator[ProgramPrefix]:
     """The program up to every layer; of a network in row tiles, the program for the largest memories that are possible.
 
     Raises
@@ -225,12 +225,12 @@ def prefixes(compiled: Compiled) -> Iterator[Prefix]:
     for layer, (end,) in zip(compiled.lowered.layers, ends(compiled), strict=True):
         wanted = parts(compiled.lowered, layer)
         outputs = tuple(port for k, part in enumerate(wanted) for port in _copies(compiled, k, part))
-        yield Prefix(
+        yield ProgramPrefix(
             replace(image, program=(*image.program[:end], halt()), outputs=outputs, feeding=Feeding()), wanted, batch
         )
 
 
-def _copies(compiled: Compiled, k: int, part: Part) -> Iterator[Port]:
+def _copies(compiled: Compiled, k: int, part: LayerElements) -> Iterator[Port]:
     """An output for every copy of a part."""
     for mem in Mem:
         copy = compiled.plan.copy(part.root, mem)

@@ -11,19 +11,19 @@ from functools import lru_cache
 from concord_rtl.families.ecp5.gates_ram import block_ram, contents, contents_text, data_pin, set_contents
 from concord_rtl.families.family import GateModels
 from concord_rtl.netlists.circuit import ONE, ZERO, Clock
-from concord_rtl.netlists.lowering import Lowering, Part, Rule, table_of
+from concord_rtl.netlists.lowering import CellLowering, Lowering, Rule, table_of
 from concord_rtl.netlists.netlist import Bit, Cell, Netlist, bits_of
 
 MULTIPLIER_BITS = 18
 
 
-def _lut4(part: Part) -> None:
+def _lut4(part: CellLowering) -> None:
     pins = [part.pin(port, ONE) for port in "ABCD"]
     part.circuit.function(part.out("Z"), part.number("INIT"), pins)
 
 
 def _mux(low: str, high: str, select: str) -> Rule:
-    def rule(part: Part) -> None:
+    def rule(part: CellLowering) -> None:
         pins = [part.pin(low), part.pin(high), part.pin(select)]
         part.circuit.computed(lambda a, b, s: b if s else a, pins, part.out("Z"))
 
@@ -50,13 +50,13 @@ def _carry_tables(init: int, injected: bool) -> tuple[int, int]:
     return table_of(total, 5), table_of(carry_out, 5)
 
 
-def _half(part: Part, pins: list[int], carry: int, init: int, inject: str, total: int, carry_out: int) -> None:
+def _half(part: CellLowering, pins: list[int], carry: int, init: int, inject: str, total: int, carry_out: int) -> None:
     tables = _carry_tables(init, inject == "YES")
     for out, table in zip((total, carry_out), tables, strict=True):
         part.circuit.function(out, table, [*pins, carry])
 
 
-def _ccu2c(part: Part) -> None:
+def _ccu2c(part: CellLowering) -> None:
     between = part.circuit.net()
     carries = [part.pin("CIN"), between, part.out("COUT")]
     for k in range(2):
@@ -65,7 +65,7 @@ def _ccu2c(part: Part) -> None:
         _half(part, pins, carries[k], part.number(f"INIT{k}"), inject, part.out(f"S{k}"), carries[k + 1])
 
 
-def _flip_flop(part: Part) -> None:
+def _flip_flop(part: CellLowering) -> None:
     part.text("CLKMUX", "CLK")
     part.text("LSRMUX", "LSR")
     part.text("LSRMODE", "LSR")
@@ -88,7 +88,7 @@ def _flip_flop(part: Part) -> None:
     )
 
 
-def _small_ram(part: Part) -> None:
+def _small_ram(part: CellLowering) -> None:
     part.text("WCKMUX", "WCK")
     init = part.number("INITVAL")
     memory = part.circuit.memory([init >> 4 * k & 15 for k in range(16)])
@@ -101,7 +101,7 @@ def _small_ram(part: Part) -> None:
 # Multiplier ------------------------------------------------------------------------------------------------
 
 
-def _staged(part: Part, stage: str, nets: list[int], outs: list[int] | None = None) -> list[int]:
+def _staged(part: CellLowering, stage: str, nets: list[int], outs: list[int] | None = None) -> list[int]:
     """Nets behind a register stage of a multiplier; ``outs`` if given."""
     choice = part.text(f"REG_{stage}_CLK", "NONE", "CLK0")
     enable, reset = part.text(f"REG_{stage}_CE", "CE0"), part.text(f"REG_{stage}_RST", "RST0")
@@ -113,7 +113,7 @@ def _staged(part: Part, stage: str, nets: list[int], outs: list[int] | None = No
     return behind
 
 
-def _multiplier(part: Part) -> None:
+def _multiplier(part: CellLowering) -> None:
     part.ignore("GSR", "RESETMODE", *(f"CLK{k}_DIV" for k in range(4)))
     part.ignore(*(f"{port}{k}" for port in ("CLK", "CE", "RST") for k in range(4)))  # those chosen are asked for
     part.text("MULT_BYPASS", "DISABLED")
@@ -141,7 +141,7 @@ def _multiplier(part: Part) -> None:
 # Pads and clocks -------------------------------------------------------------------------------------------
 
 
-def _pad(part: Part) -> None:
+def _pad(part: CellLowering) -> None:
     if part.text("DIR", "INPUT", "OUTPUT") == "OUTPUT":
         data = part.pin(part.text("DATAMUX_OREG", "I", "IOLDO"))
         off = part.pin(part.text("TRIMUX_TSREG", "T", "IOLTO"))
@@ -152,7 +152,7 @@ def _pad(part: Part) -> None:
         part.circuit.computed(bool, [part.pin("B")], part.out("O"))
 
 
-def _pad_registers(part: Part) -> None:
+def _pad_registers(part: CellLowering) -> None:
     """The registers of a pad for output and its enable."""
     part.text("MODE", "IREG_OREG")
     for name in ("MIDDRX.MODE", "MODDRX.MODE", "MTDDRX.MODE", "IDDRXN.MODE", "ODDRXN.MODE", "IOLTOMUX"):
@@ -175,7 +175,7 @@ def _pad_registers(part: Part) -> None:
 # Cells of slices, as nextpnr packs them --------------------------------------------------------------------
 
 
-def _comb(part: Part) -> None:
+def _comb(part: CellLowering) -> None:
     """One table of a slice: a function, half of a carry cell, or a bit of a small memory; and a multiplexer."""
     mode = part.text("MODE", "LOGIC", "CCU2", "DPRAM", "RAMW_BLOCK")
     part.ignore("WCKMUX", "CCU2_INJECT1", "WREMUX")
@@ -198,7 +198,7 @@ def _comb(part: Part) -> None:
     part.ignore("M", "OFX")
 
 
-def _bit_of_small_ram(part: Part, init: int, pins: list[int], out: int) -> None:
+def _bit_of_small_ram(part: CellLowering, init: int, pins: list[int], out: int) -> None:
     part.text("WCKMUX", "WCK")
     part.text("WREMUX", "WRE")
     memory = part.circuit.memory([init >> k & 1 for k in range(16)])
@@ -208,7 +208,7 @@ def _bit_of_small_ram(part: Part, init: int, pins: list[int], out: int) -> None:
     part.circuit.write(part.clock("WCK"), memory, part.pin("WRE"), written, [part.pin("WD")])
 
 
-def _small_ram_inputs(part: Part) -> None:
+def _small_ram_inputs(part: CellLowering) -> None:
     """What is written to a small memory passes through the tables of the next slice."""
     ways = {"WADO0": "D0", "WADO1": "B0", "WADO2": "C0", "WADO3": "A0", "WDO0": "C1", "WDO1": "A1", "WDO2": "D1"}
     for out, port in (ways | {"WDO3": "B1"}).items():
@@ -230,13 +230,13 @@ def constants(netlist: Netlist) -> dict[Bit, int]:
 # Clocks ----------------------------------------------------------------------------------------------------
 
 
-def _pll(part: Part) -> None:
+def _pll(part: CellLowering) -> None:
     """Its frequencies are none of the netlist's business: an output is a clock, and it has locked."""
     part.ignore(*part.cell.parameters, *part.cell.pins)
     part.circuit.computed(lambda: True, [], part.out("LOCK"))
 
 
-def _gate(part: Part) -> None:
+def _gate(part: CellLowering) -> None:
     part.ignore("CLKI", "CE")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord_rtl.netlists.circuit import ONE, ZERO, Clock
-from concord_rtl.netlists.lowering import Part
+from concord_rtl.netlists.lowering import CellLowering
 from concord_rtl.netlists.netlist import Cell, Netlist, bits_of
 
 #: Bytes of nine bits in a block RAM.
@@ -61,7 +61,7 @@ def contents_text(netlist: Netlist) -> str:
     return "\n".join(lines)
 
 
-def _control(part: Part, port: str) -> int:
+def _control(part: CellLowering, port: str) -> int:
     """A control input of a block RAM: where it is not connected the multiplexer makes a constant of a one."""
     choice = part.text(f"{port}MUX", port, "INV")
     if part.connected(port) and choice == "INV":
@@ -69,12 +69,12 @@ def _control(part: Part, port: str) -> int:
     return part.pin(port, ZERO if choice == "INV" else ONE)
 
 
-def data_pin(part: Part, port: str) -> int:
+def data_pin(part: CellLowering, port: str) -> int:
     """A data input of a block: where it is not connected its multiplexer is the constant."""
     return part.pin(port, ONE if part.text(f"{port}MUX", "0", "1", port) == "1" else ZERO)
 
 
-def block_ram(part: Part) -> None:
+def block_ram(part: CellLowering) -> None:
     """Port A writes; a port reads where something is connected; words of 36 bits have their lower half at port A."""
     width = part.number("DATA_WIDTH_A", 18)
     if part.number("DATA_WIDTH_B", 18) != width or width not in (1, 2, 4, 9, 18, 36):
@@ -94,7 +94,7 @@ def block_ram(part: Part) -> None:
 class _Side:
     """One port of a block RAM."""
 
-    def __init__(self, part: Part, name: str):
+    def __init__(self, part: CellLowering, name: str):
         self.part = part
         self.name = name
         part.text(f"CSDECODE_{name}", "0b000")
@@ -149,7 +149,7 @@ def _below(width: int) -> int:
     return (width - width // 9).bit_length() - 1
 
 
-def _store(part: Part, width: int, side: _Side, data: list[int]) -> list[int]:
+def _store(part: CellLowering, width: int, side: _Side, data: list[int]) -> list[int]:
     """Memories for the bytes of a word, with their writes; in wide words the lowest bits of the address enable them."""
     count, size = max(1, width // 9), min(width, 9)
     contents, memories = initial_bytes(part.cell), []

@@ -12,28 +12,28 @@ import numpy as np
 
 from concord_rtl.families.family import GateModels
 from concord_rtl.netlists.circuit import ONE, ZERO, Clock
-from concord_rtl.netlists.lowering import Lowering, Part, Rule
+from concord_rtl.netlists.lowering import CellLowering, Lowering, Rule
 from concord_rtl.netlists.netlist import Bit, Cell, Netlist, NetlistError, bits_of
 
 RAM_ROWS, RAM_BITS = 256, 16
 SPRAM_WORDS = 16384
 
 
-def _ins(part: Part, port: str, count: int, default: int = ZERO) -> list[int]:
+def _ins(part: CellLowering, port: str, count: int, default: int = ZERO) -> list[int]:
     """Nets of an input of several bits."""
     if port in part.cell.pins:
         return part.pins(port, default)
     return [part.pin(f"{port}_{k}", default) for k in range(count)]
 
 
-def _outs(part: Part, port: str, count: int) -> list[int]:
+def _outs(part: CellLowering, port: str, count: int) -> list[int]:
     """Nets of an output of several bits."""
     if port in part.cell.pins:
         return part.outs(port)
     return [part.out(f"{port}_{k}") for k in range(count)]
 
 
-def _lut4(part: Part) -> None:
+def _lut4(part: CellLowering) -> None:
     pins = [part.pin(f"I{k}") for k in range(4)]
     part.circuit.function(part.out("O"), part.number("LUT_INIT"), pins)
 
@@ -42,14 +42,14 @@ def _majority(a: int, b: int, c: int) -> bool:
     return a + b + c >= 2
 
 
-def _carry(part: Part) -> None:
+def _carry(part: CellLowering) -> None:
     part.circuit.computed(_majority, [part.pin("I0"), part.pin("I1"), part.pin("CI")], part.out("CO"))
 
 
 def _flip_flop(enabled: bool, reset: str, value: int) -> Rule:
     """A rule for one kind; set and reset wait for the enable, too, and all start with zero."""
 
-    def rule(part: Part) -> None:
+    def rule(part: CellLowering) -> None:
         enable = part.pin("E", ONE) if enabled else ONE
         into = part.all_of([enable, part.pin(reset)]) if reset else ZERO
         part.circuit.register(
@@ -59,7 +59,7 @@ def _flip_flop(enabled: bool, reset: str, value: int) -> Rule:
     return rule
 
 
-def _logic_cell(part: Part) -> None:
+def _logic_cell(part: CellLowering) -> None:
     """A table, half of an adder and a register."""
     if part.number("ASYNC_SR") or part.number("NEG_CLK"):
         raise part.refuse("ASYNC_SR and NEG_CLK must be 0")
@@ -132,7 +132,7 @@ def contents_text(netlist: Netlist) -> str:
     return "\n".join(lines)
 
 
-def _block_ram(part: Part) -> None:
+def _block_ram(part: CellLowering) -> None:
     """Narrow words have their bits 2, 4 or 8 apart, and the upper bits of the address choose among those between."""
     mode = part.number("READ_MODE")
     if part.number("WRITE_MODE") != mode or part.number("NEG_CLK_R") or part.number("NEG_CLK_W"):
@@ -155,7 +155,7 @@ def _block_ram(part: Part) -> None:
             circuit.write(part.clock("WCLK"), memory, enable, to, [data[pin]])
 
 
-def _large_ram(part: Part) -> None:
+def _large_ram(part: CellLowering) -> None:
     """16,384 words of 16 bits, written by four; a write leaves the output undefined: here the word before."""
     for port, value in (("STANDBY", ZERO), ("SLEEP", ZERO), ("POWEROFF", ONE)):
         part.constant(port, value, default=value)
@@ -175,7 +175,7 @@ def _large_ram(part: Part) -> None:
 # Multiplier ---------------------------------------------------------------------------------------------------
 
 
-def _multiplier(part: Part) -> None:
+def _multiplier(part: CellLowering) -> None:
     """The product of 16 by 16 bits, with its registers."""
     circuit = part.circuit
     if part.number("TOPOUTPUT_SELECT") != 3 or part.number("BOTOUTPUT_SELECT") != 3:
@@ -218,7 +218,7 @@ def _multiplier(part: Part) -> None:
 # Pads and clocks ----------------------------------------------------------------------------------------------
 
 
-def _pad(part: Part) -> None:
+def _pad(part: CellLowering) -> None:
     """An input as it is, or an output with a register for value and enable; one that is not driven is pulled up."""
     kind = part.number("PIN_TYPE")
     part.ignore("IO_STANDARD", "PULLUP", "CLOCK_ENABLE", "INPUT_CLK", "OUTPUT_CLK", "PACKAGE_PIN")
@@ -239,13 +239,13 @@ def _pad(part: Part) -> None:
     part.circuit.computed(lambda data, on: data or not on, [data, on], part.out("PACKAGE_PIN"))
 
 
-def _pll(part: Part) -> None:
+def _pll(part: CellLowering) -> None:
     """Its frequency is none of the netlist's business: its output is the clock, and it has locked."""
     part.ignore(*part.cell.parameters, *part.cell.pins)
     part.circuit.computed(lambda: True, [], part.out("LOCK"))
 
 
-def _buffer(part: Part) -> None:
+def _buffer(part: CellLowering) -> None:
     """A clock, or anything else that many cells share."""
     port = "USER_SIGNAL_TO_GLOBAL_BUFFER"
     if _is_of_pll(part.cell):

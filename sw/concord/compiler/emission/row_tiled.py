@@ -14,8 +14,8 @@ from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.copies import peak, place_within
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, prefixes, row_vectors
-from concord.image import Part, Phase
-from concord.image.phases import whole
+from concord.image import Phase, PortRange
+from concord.image.phases import full_ranges
 from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
@@ -96,10 +96,12 @@ class RowTiled:
         for tile, pc in enumerate(entries):
             rows = self.tiling.tiles[tile][source]
             (port,) = (port for port in allocator.inputs if port.name == name)
-            own = Part(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
+            own = PortRange(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
             others = [] if tile else [port for port in allocator.inputs if port.name != name]
             outputs = allocator.outputs if tile + 1 == len(entries) else []
-            allocator.phases.append(Phase(pc, (own, *whole(others, self.config)), whole(outputs, self.config)))
+            allocator.phases.append(
+                Phase(pc, (own, *full_ranges(others, self.config)), full_ranges(outputs, self.config))
+            )
 
     # Instructions ----------------------------------------------------------------------------------
 
