@@ -14,7 +14,6 @@ import numpy.typing as npt
 from concord import host
 from concord.api.compiling import Compilation
 from concord.compiler.emission.package import Package
-from concord.graph.ir import Floats
 from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
@@ -22,6 +21,7 @@ from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_pack
 from concord.networks.samples import inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 
 class FlagWarning(UserWarning):
@@ -113,7 +113,7 @@ class Network:
         on: str | Device = "emulator",
         *,
         strict: bool = False,
-    ) -> dict[str, Floats]:
+    ) -> dict[str, FloatArray]:
         """Results of a batch, the part of the host included.
 
         Parameters

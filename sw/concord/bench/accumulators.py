@@ -12,11 +12,11 @@ from concord.bench.overflow import SAMPLES, compiled_networks
 from concord.bench.results import Results
 from concord.bench.tasks import folder
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats
 from concord.host import connect
 from concord.overflow import analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Bits of the accumulator.
 BITS = 44
@@ -83,7 +83,7 @@ def cells_by_width(results: Results, folder: Path = Path("build/area")) -> None:
             results.row(group, f"{row['bits']} bits", texts | clock | slowest)
 
 
-def _results(compiled: Compiled, inputs: Mapping[str, Floats]) -> tuple[dict[str, Floats], list[str]]:
+def _results(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> tuple[dict[str, FloatArray], list[str]]:
     """Results as contiguous float64, and the layers that raise ACC_OVERFLOW."""
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)

@@ -12,9 +12,10 @@ from concord.compiler.model import compile_graph
 from concord.functions import catalogue
 from concord.golden import binary16
 from concord.graph import execute, passes
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Functions of :mod:`concord.functions`.
 FUNCTIONS = (
@@ -32,7 +33,7 @@ _NOTE = (
 )
 
 
-def inputs(name: str, sigma: float) -> Floats:
+def inputs(name: str, sigma: float) -> FloatArray:
     """What a function reads, binary16 numbers ``[32, 64]``: its result is in the range of binary16."""
     x = np.random.default_rng(1).normal(0.0, sigma, _SHAPE)
     record = catalogue.FUNCTIONS.get(name)  # there is none for operators made of several functions

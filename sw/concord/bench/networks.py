@@ -13,7 +13,7 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.host import connect
 from concord.host.device import Device
 from concord.networks.calibrated import choose_formats
@@ -23,6 +23,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 from concord.spec.memmap import RegionId
 from concord.spec.presets import with_mantissas
+from concord.utils.arrays import FloatArray
 
 #: Runs of which every bit is compared between emulator and RTL.
 ON_RTL = 2
@@ -37,18 +38,18 @@ WIDTHS = range(8, MANT_MIN - 1, -1)
 
 
 def _compiled(
-    graph: Graph, config: NpuConfig, given: dict[str, Floats], batch: int, mantissas: dict[str, int] | None = None
+    graph: Graph, config: NpuConfig, given: dict[str, FloatArray], batch: int, mantissas: dict[str, int] | None = None
 ) -> Compiled:
     """A network with the formats that calibration has chosen, and with narrower weights of some layers."""
     return choose_formats(graph, config, given, mantissas=mantissas, batch=batch).chosen.compiled
 
 
-def _exact(task: Task, graph: Graph, inputs: Floats) -> Floats:
+def _exact(task: Task, graph: Graph, inputs: FloatArray) -> FloatArray:
     """Results in double precision."""
     return run(task, graph, partial(execute.run, graph), inputs)[1][graph.outputs[0]]
 
 
-def _emulated(task: Task, compiled: Compiled, inputs: Floats) -> Floats:
+def _emulated(task: Task, compiled: Compiled, inputs: FloatArray) -> FloatArray:
     """Results of the emulator."""
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
@@ -58,8 +59,8 @@ def _emulated(task: Task, compiled: Compiled, inputs: Floats) -> Floats:
 def _score(
     task: Task,
     graph: Graph,
-    few: dict[str, Floats],
-    inputs: Floats,
+    few: dict[str, FloatArray],
+    inputs: FloatArray,
     labels: Labels,
     config: NpuConfig,
     mantissas: dict[str, int] | None = None,
@@ -120,7 +121,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
 
 
 def _figures(
-    task: Task, compiled: Compiled, inputs: Floats, labels: Labels, device: Device, config: NpuConfig
+    task: Task, compiled: Compiled, inputs: FloatArray, labels: Labels, device: Device, config: NpuConfig
 ) -> dict[str, str]:
     graph = compiled.graph
     want, got = _exact(task, graph, inputs), _emulated(task, compiled, inputs)

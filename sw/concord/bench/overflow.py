@@ -11,11 +11,12 @@ from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, calibration, folder, load
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.networks.calibrated import choose_formats
 from concord.overflow import analyse_machine
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Networks that are measured: those of MLPerf Tiny, and a recurrent one.
 MODELS = ("ic_resnet8", "vww_mobilenetv1_025", "kws_dscnn", "ad_fc_autoencoder", "kws_lstm118")
@@ -40,8 +41,8 @@ class CompiledNetwork:
 
     task: Task
     graph: Graph
-    inputs: Floats
-    given: dict[str, Floats]
+    inputs: FloatArray
+    given: dict[str, FloatArray]
     compiled: Compiled
 
 

@@ -11,10 +11,11 @@ from concord.bench.tasks import TASKS, Task, folder, load
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import binary16
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.host.rates import Rates, rates
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 GROUP = "Rates on the board"
 #: Samples whose values decide what an element of an input needs.
@@ -25,7 +26,7 @@ _EXPECTED = 16
 _BYTE = 256
 
 
-def raw_bytes(task: Task, compiled: Compiled, inputs: Floats) -> tuple[float, float]:
+def raw_bytes(task: Task, compiled: Compiled, inputs: FloatArray) -> tuple[float, float]:
     """Bytes of inputs and outputs of a sample, as narrow as they are.
 
     An element of an input has a byte if there are not more than 256 values; else a mantissa, and an exponent per native
@@ -74,7 +75,7 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
 
 
-def _inputs(graph: Graph, inputs: Floats) -> dict[str, Floats]:
+def _inputs(graph: Graph, inputs: FloatArray) -> dict[str, FloatArray]:
     """Some samples by input; other inputs are states, which have many values."""
     count = min(len(inputs), _EXPECTED)
     many = np.random.default_rng(0)

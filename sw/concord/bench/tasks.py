@@ -18,11 +18,12 @@ import numpy.typing as npt
 from concord.compiler.calibration.calibration import largest_elements
 from concord.frontend import import_model
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
 
 Labels = npt.NDArray[Any]
 #: Inputs by name -> outputs by name.
-Step = Callable[[dict[str, Floats]], dict[str, Floats]]
+Step = Callable[[dict[str, FloatArray]], dict[str, FloatArray]]
 #: Samples that formats are chosen with, if there are as many: at least these, evenly spread over what there is.
 CALIBRATION = 100
 
@@ -52,8 +53,8 @@ class Task:
 
     model: str
     data: str
-    inputs: Callable[[Any, Floats], Floats]
-    score: Callable[[Floats, Floats, Labels], float]
+    inputs: Callable[[Any, FloatArray], FloatArray]
+    score: Callable[[FloatArray, FloatArray, Labels], float]
     batch: int = 1
     samples: str = "x"
     calibration: str = "x_calib"
@@ -61,12 +62,12 @@ class Task:
     state: tuple[tuple[str, str], ...] = ()
 
 
-def top_one(results: Floats, _: Floats, labels: Labels) -> float:
+def top_one(results: FloatArray, _: FloatArray, labels: Labels) -> float:
     """Share of samples whose largest output is the label."""
     return float(np.mean(largest_elements(results) == labels))
 
 
-def area_under_curve(results: Floats, inputs: Floats, labels: Labels) -> float:
+def area_under_curve(results: FloatArray, inputs: FloatArray, labels: Labels) -> float:
     """Area under the ROC curve of the mean squared error of reconstruction per clip."""
     scores = ((results - inputs) ** 2).reshape(len(labels), -1).mean(axis=1)
     wrong, right = scores[labels == 1], scores[labels == 0]
@@ -74,27 +75,27 @@ def area_under_curve(results: Floats, inputs: Floats, labels: Labels) -> float:
     return float(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
 
 
-def decided(results: Floats, _: Floats, labels: Labels) -> float:
+def decided(results: FloatArray, _: FloatArray, labels: Labels) -> float:
     """Share of samples whose probability is on the right side of one half."""
     return float(np.mean((results.reshape(-1) > 0.5) == labels))
 
 
-def _windows(_: Any, clips: Floats) -> Floats:
+def _windows(_: Any, clips: FloatArray) -> FloatArray:
     """Five consecutive frames each, flattened."""
     count = clips.shape[1] - 4
     return np.concatenate([clips[:, k : k + count] for k in range(5)], axis=2).reshape(-1, 5 * clips.shape[2])
 
 
-def _scaled(data: Any, x: Floats) -> Floats:
+def _scaled(data: Any, x: FloatArray) -> FloatArray:
     """The numbers that codes stand for."""
     return np.asarray((x - data["zero_point"]) * np.float64(data["scale"]))
 
 
-def _plain(_: Any, x: Floats) -> Floats:
+def _plain(_: Any, x: FloatArray) -> FloatArray:
     return x
 
 
-def _chunks(_: Any, pcm: Floats) -> Floats:
+def _chunks(_: Any, pcm: FloatArray) -> FloatArray:
     """512 samples of sound each, behind the last 64 of the chunk before."""
     sound = np.concatenate([np.zeros(64), pcm / 32768])
     return np.stack([sound[512 * k : 512 * k + 576] for k in range(len(pcm) // 512)])
@@ -130,18 +131,20 @@ def folder() -> Path | None:
     return path if (path / "models").is_dir() else None
 
 
-def load(task: Task, data: Path) -> tuple[Graph, Floats, Labels]:
+def load(task: Task, data: Path) -> tuple[Graph, FloatArray, Labels]:
     """The network of a task, its inputs and labels."""
     with np.load(data / "data" / f"{task.data}.npz") as arrays:
         graph, labels = import_model(data / "models" / f"{task.model}.onnx"), task.labels(arrays)
         return graph, _inputs(task, arrays, task.samples), labels
 
 
-def _inputs(task: Task, arrays: Any, name: str) -> Floats:
+def _inputs(task: Task, arrays: Any, name: str) -> FloatArray:
     return task.inputs(arrays, arrays[name].astype(np.float64))
 
 
-def run(task: Task, graph: Graph, step: Step, inputs: Floats) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def run(
+    task: Task, graph: Graph, step: Step, inputs: FloatArray
+) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Compute all samples, at once or, if they are a stream, one after the other.
 
     Parameters
@@ -169,11 +172,11 @@ def run(task: Task, graph: Graph, step: Step, inputs: Floats) -> tuple[dict[str,
     return _joined(given), _joined(found)
 
 
-def _joined(parts: list[dict[str, Floats]]) -> dict[str, Floats]:
+def _joined(parts: list[dict[str, FloatArray]]) -> dict[str, FloatArray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def calibration(task: Task, graph: Graph, data: Path) -> dict[str, Floats]:
+def calibration(task: Task, graph: Graph, data: Path) -> dict[str, FloatArray]:
     """Inputs that formats are chosen with: none of those that are measured, but some of a stream.
 
     States of a stream are as in double precision.

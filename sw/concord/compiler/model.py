@@ -17,7 +17,7 @@ from concord.compiler.memory.plan import Plan
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
 from concord.compiler.pipeline.strategies import Considered, Search
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.feeder_scripts import codable_inputs
 from concord.pipeline.manager import State
@@ -26,6 +26,7 @@ from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.limits import PROGRAM_DEPTH_MAX
+from concord.utils.arrays import FloatArray
 
 #: In the metadata of an image, what speaks for its accumulator, a line each: samples have decided, and are not kept.
 ACCUMULATOR = "accumulator"
@@ -99,7 +100,7 @@ class Compiled:
         """What the host computes from the outputs of the NPU."""
         return self.package.host_graph
 
-    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded."""
         return self.package.run(device, inputs)
 

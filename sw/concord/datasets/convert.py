@@ -32,10 +32,10 @@ from concord.image import Image
 from concord.image.ports import Port
 from concord.networks.folder import load_image, load_package
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import FloatArray
 
 Arrays = dict[str, npt.NDArray[Any]]
 Shape = tuple[int, ...]
-Floats = npt.NDArray[np.float64]
 
 #: Name of the array with the facts about a native data set, in JSON.
 HEADER = "concord"
@@ -140,7 +140,7 @@ class Converter:
             found |= self._encoded(port, packed[port.name])
         return found
 
-    def _encoded(self, port: Port, values: Floats) -> Arrays:
+    def _encoded(self, port: Port, values: FloatArray) -> Arrays:
         bits = binary16.encode(values)
         lines = bits.reshape(len(bits), -1, port.shape[-1] if port.shape else 1)
         native = self.image.config.native
@@ -233,7 +233,7 @@ class Converter:
             found[port.name] = values[:samples]
         return found, {name: count for name, count in several.items() if count}
 
-    def _decoded(self, port: Port, arrays: Arrays) -> tuple[Floats, npt.NDArray[np.int64]]:
+    def _decoded(self, port: Port, arrays: Arrays) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
         parts = [arrays[name].astype(np.int64) for name in self.names([port])]
         if port.region == RegionId.WIDE:
@@ -245,7 +245,7 @@ class Converter:
             raise DataError(f"exponents of {port.name!r} must be in {form.exp_min}..{form.exp_max}")
         return dequantize(mant, exp) + 0.0, exp
 
-    def _natural(self, port: Port, values: Floats, exponents: npt.NDArray[np.int64]) -> tuple[Floats, int]:
+    def _natural(self, port: Port, values: FloatArray, exponents: npt.NDArray[np.int64]) -> tuple[FloatArray, int]:
         last = port.shape[-1] if port.shape else 1
         lines = values.reshape(len(values), port.elements // last, -1)[..., :last].reshape(len(values), -1)
         arrangement = self.arrangement
@@ -260,8 +260,8 @@ class Converter:
 
 
 def _elements(
-    values: Floats, exponents: npt.NDArray[np.int64], order: npt.NDArray[np.int64], count: int
-) -> tuple[Floats, int]:
+    values: FloatArray, exponents: npt.NDArray[np.int64], order: npt.NDArray[np.int64], count: int
+) -> tuple[FloatArray, int]:
     """Elements ``[runs, count]`` from vectors in an order, and how many have several numbers there.
 
     Elements that are in no vector are 0.

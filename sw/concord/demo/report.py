@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import FloatArray
+
 Integers = npt.NDArray[np.int64]
 
 INK, MUTED, GRID = "#1b2733", "#66737f", "#dfe5ea"
@@ -37,11 +38,11 @@ class LayerFigures:
     """
 
     name: str
-    reference: Floats
-    computed: Floats
+    reference: FloatArray
+    computed: FloatArray
 
     @property
-    def errors(self) -> Floats:
+    def errors(self) -> FloatArray:
         """Relative error of every sample: |computed - reference| / |reference|, Euclidean."""
         scale = np.linalg.norm(self.reference, axis=1)
         scale = np.maximum(scale, 1e-9)
@@ -66,7 +67,7 @@ class TensorFigures:
 
     name: str
     format: str
-    codes: Floats
+    codes: FloatArray
     mant: int
 
 

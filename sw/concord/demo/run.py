@@ -26,13 +26,14 @@ from concord.golden.binary16 import decode, encode
 from concord.golden.blocks import quantize
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.host import connect
 from concord.image.packing import to_vectors
 from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
+from concord.utils.arrays import FloatArray
 
 T = TypeVar("T")
 
@@ -60,7 +61,7 @@ class Outcome:
     digits: Digits
     compiled: Compiled
     evidence: Evidence
-    reference: dict[str, Floats]
+    reference: dict[str, FloatArray]
     emulated: Outputs
     comparison: Comparison
     cycles: float
@@ -154,19 +155,19 @@ class _Steps:
         return value
 
 
-def _inputs(graph: Graph, images: Floats) -> dict[str, Floats]:
+def _inputs(graph: Graph, images: FloatArray) -> dict[str, FloatArray]:
     """Rows of pixels as the input of the network."""
     (name,) = graph.inputs
     return {name: images.reshape(len(images), *graph.sample_shape(name))}
 
 
-def _emulate(compiled: Compiled, inputs: dict[str, Floats], console: Console) -> Outputs:
+def _emulate(compiled: Compiled, inputs: dict[str, FloatArray], console: Console) -> Outputs:
     """Tensors of the emulator."""
     with connect("emulator", compiled.image.config) as device:
         return every_tensor(compiled, inputs, device, console)
 
 
-def _run_rtl(compiled: Compiled, inputs: dict[str, Floats], console: Console) -> tuple[Outputs, float]:
+def _run_rtl(compiled: Compiled, inputs: dict[str, FloatArray], console: Console) -> tuple[Outputs, float]:
     """Tensors of the RTL, and the cycles of one inference."""
     console.print("[bold]RTL       [/bold] Verilator simulation, driven over the host link")
     with connect("rtl", compiled.image.config) as device:

@@ -7,10 +7,10 @@ from rich.console import Console
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.model import Compiled
 from concord.demo.compare import Outputs
-from concord.graph.ir import Floats
 from concord.host import Device
 from concord.host.progress import load, run_batch
 from concord.report.prefixes import prefixes
+from concord.utils.arrays import FloatArray
 
 
 def every_tensor(compiled: Compiled, inputs: Inputs, device: Device, console: Console) -> Outputs:
@@ -34,7 +34,7 @@ def every_tensor(compiled: Compiled, inputs: Inputs, device: Device, console: Co
     """
     ports = compiled.package.arrangement.pack(inputs)
     samples = len(next(iter(ports.values()))) * compiled.package.arrangement.batch
-    found: dict[str, Floats] = {}
+    found: dict[str, FloatArray] = {}
     *before, _ = prefixes(compiled)  # the last ends where the program does
     for layer, prefix in zip(compiled.lowered.layers, before, strict=False):
         load(device, prefix.image, console, f"load as far as {layer.name}")

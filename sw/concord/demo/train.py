@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import FloatArray
+
 Labels = npt.NDArray[np.int64]
 
 #: Greatest pixel value of the data set; images are scaled to 0..1.
@@ -52,11 +53,11 @@ class TrainSettings:
 class Digits:
     """The handwritten digits, split: images are rows of 64 values in 0..1."""
 
-    x_train: Floats
+    x_train: FloatArray
     y_train: Labels
-    x_calibration: Floats
+    x_calibration: FloatArray
     y_calibration: Labels
-    x_test: Floats
+    x_test: FloatArray
     y_test: Labels
 
 
@@ -77,7 +78,7 @@ def load_digits(settings: TrainSettings | None = None) -> Digits:
     return Digits(x, y, x_cal, y_cal, x_test, y_test)
 
 
-def train(digits: Digits, settings: TrainSettings) -> list[tuple[Floats, Floats]]:
+def train(digits: Digits, settings: TrainSettings) -> list[tuple[FloatArray, FloatArray]]:
     """Return weights (outputs by inputs) and biases of the layers of the trained network."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPClassifier
@@ -96,7 +97,7 @@ def train(digits: Digits, settings: TrainSettings) -> list[tuple[Floats, Floats]
     return [(w.T.copy(), b.copy()) for w, b in zip(model.coefs_, model.intercepts_, strict=True)]
 
 
-def export_onnx(layers: list[tuple[Floats, Floats]], settings: TrainSettings, path: Path) -> None:
+def export_onnx(layers: list[tuple[FloatArray, FloatArray]], settings: TrainSettings, path: Path) -> None:
     """Write the network: Flatten, then Gemm and Relu in turn, the last layer without Relu."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper

@@ -17,8 +17,7 @@ from concord.derive.names import Names
 from concord.derive.views import simplified
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
-
-Ids = npt.NDArray[np.int64]
+from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)

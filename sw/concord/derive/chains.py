@@ -18,8 +18,8 @@ from concord.derive.live import Lines
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, ExponentMode
 from concord.spec.isa import Op
+from concord.utils.arrays import FloatArray, Ids
 
-Ids = npt.NDArray[np.int64]
 #: Reads what a class needs: the number of the operand, what to pick of its elements ``[positions, rows, ..., N]``, and
 #: whether what is the same everywhere may be there once.
 Read = Callable[[int, Callable[[Ids], Ids], bool], ir.Value]
@@ -155,7 +155,7 @@ class ClassNodes:
         limit = float(binary16.decode(binary16.encode(min(node.bound, 2.0 ** (node.width - 1 - node.frac)))))
         return self.builder.add(node, (limit, -BINARY16_FRAC))
 
-    def _grid(self, x: ir.Value, weight: ir.Floats, axis: int, steps: Ids) -> dict[str, Any]:
+    def _grid(self, x: ir.Value, weight: FloatArray, axis: int, steps: Ids) -> dict[str, Any]:
         config = self.builder.flow.config
         greatest, fine = self.builder.limits[x]
         bound = min(greatest, float(BINARY16_MAX)) * float(np.abs(weight).sum(axis=axis).max(initial=0.0)) * _MARGIN
@@ -225,7 +225,7 @@ class ClassNodes:
         return self.builder.add(node, _block_limit(node, max(self.builder.limits[x][0], *node.peaks)))
 
 
-def _finite(bits: npt.NDArray[np.uint16]) -> ir.Floats:
+def _finite(bits: npt.NDArray[np.uint16]) -> FloatArray:
     """Numbers as a converter reads them."""
     return np.asarray(np.nan_to_num(binary16.decode(bits), nan=0.0, posinf=BINARY16_MAX, neginf=-BINARY16_MAX))
 

@@ -15,13 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, constant
 from concord.derive.ir import LOWEST, ZERO
 from concord.derive.lanes import Analysis, Lanes, common, regular
-
-Ids = npt.NDArray[np.int64]
+from concord.utils.arrays import Ids
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from concord.derive.flags import Words, no_words, note
 from concord.golden import accumulate, binary16, blocks, table
 from concord.graph import execute
 from concord.spec.formats import BINARY16_FRAC, BlockFormat, ExponentMode, Flag
+from concord.utils.arrays import FloatArray
 
 #: By value: binary16 patterns (``BINARY16``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
 Values = dict[ir.Value, npt.NDArray[Any]]
@@ -29,7 +30,7 @@ _OPERATORS: dict[ir.Operator, Callable[..., ir.Bits]] = {
 }
 
 
-def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, ir.Floats]:
+def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words | None = None) -> dict[str, FloatArray]:
     """Outputs of a batch by the driver's names: float64 ``[batch, *shape]``, what the host computes behind included.
 
     The flag words of a model with flags are added to ``flag_words``; samples that a run computes together have the
@@ -54,13 +55,13 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words 
     return found if model.host_partition is None else behind(model, given, found)
 
 
-def grouped(values: ir.Floats, group: int) -> ir.Floats:
+def grouped(values: FloatArray, group: int) -> FloatArray:
     """A batch filled up with its last sample."""
     missing = -len(values) % group
     return np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) if missing else values
 
 
-def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.Floats]) -> dict[str, ir.Floats]:
+def behind(model: ir.Model, given: Mapping[str, FloatArray], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
     """What the host computes from the outputs, one sample after the other."""
     assert model.host_partition is not None
     batch = {**found, **{name: on_grid(x, model.grids.get(name)) for name, x in given.items()}}
@@ -76,7 +77,7 @@ def behind(model: ir.Model, given: Mapping[str, ir.Floats], found: dict[str, ir.
     }
 
 
-def on_grid(x: ir.Floats, grid: ir.Grid | None) -> ir.Floats:
+def on_grid(x: FloatArray, grid: ir.Grid | None) -> FloatArray:
     """Numbers rounded to a grid, if there is one."""
     if grid is None:
         return x
@@ -262,7 +263,7 @@ def product(node: ir.MatMul | ir.Depthwise, bits: ir.Bits, told: Note = _nothing
     return found
 
 
-def least(values: ir.Floats) -> int:
+def least(values: FloatArray) -> int:
     """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
     mantissa, exponent = np.frexp(values[values != 0])
     if not mantissa.size:

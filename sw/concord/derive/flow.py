@@ -32,9 +32,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import FloatArray, Ids
 
 #: What a tap outside of the image reads.
 OUTSIDE = -1
@@ -84,7 +82,7 @@ class Instance:
         Vectors; one row of them for a dense product.
     taps : tuple of int
         Height and width of the window, and columns of a tap.
-    weight : Floats or None
+    weight : FloatArray or None
         ``[rows, N, K]``, exact.
     weight_key : tuple
         Equal for equal weights.
@@ -106,7 +104,7 @@ class Instance:
     source: Ids
     taps: tuple[int, int, int]
     wide: Ids
-    weight: Floats | None = None
+    weight: FloatArray | None = None
     weight_key: tuple[object, ...] = ()
     steps: tuple[Step, ...] = ()
     narrow: Ids | None = None
@@ -233,7 +231,7 @@ class _Run:
         self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}
         self.found = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
-        self._weights: dict[tuple[object, ...], Floats] = {}
+        self._weights: dict[tuple[object, ...], FloatArray] = {}
         self._layers = layer_names(image)
         self._where = cache(partial(where_of, image) if flags else lambda _: "")
         self._stores: list[Store] = []

@@ -13,7 +13,8 @@ from enum import Enum
 
 import numpy as np
 
-from concord.graph.ir import Floats, Graph, Node, Shape
+from concord.graph.ir import Graph, Node, Shape
+from concord.utils.arrays import FloatArray
 
 
 class Action(Enum):
@@ -40,7 +41,7 @@ class Action(Enum):
 #: The actions that have two operands of one rank, which broadcast.
 ARITHMETIC = (Action.ADD, Action.SUB, Action.MUL, Action.DIV, Action.MAX, Action.MIN)
 #: A tensor by name, or a constant without an axis of samples.
-Operand = str | Floats
+Operand = str | FloatArray
 
 
 @dataclass(frozen=True)

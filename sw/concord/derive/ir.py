@@ -32,11 +32,10 @@ import numpy.typing as npt
 
 from concord.graph.ir import Graph
 from concord.spec.formats import BlockFormat, ExponentMode, Flag, Rounding
+from concord.utils.arrays import FloatArray, Ids
 
 Shape = tuple[int, ...]
 Bits = npt.NDArray[np.uint16]
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.int64]
 #: Exponent e, least and greatest code of numbers ``code * 2**e``.
 Grid = tuple[int, int, int]
 
@@ -305,8 +304,8 @@ class Products(Unary):
         2**(width - 1 - frac)`` nothing saturates.
     """
 
-    weight: Floats
-    offset: Floats | None = None
+    weight: FloatArray
+    offset: FloatArray | None = None
     width: int
     frac: int
     register: int = 0

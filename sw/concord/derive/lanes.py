@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, Step, constant, pattern
 from concord.golden import table
 from concord.golden.operations import BINARY, UNARY
 from concord.spec.formats import Rounding
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import Ids
 
 #: Lanes that are no constant; constants are kept as eids, which are negative.
 LIVE = 0

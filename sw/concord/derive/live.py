@@ -12,8 +12,8 @@ from concord.derive.build import Tensor
 from concord.derive.classes import Class, Grouping, elements_of
 from concord.derive.flow import Flow, Kind
 from concord.derive.lanes import LIVE, Lanes
+from concord.utils.arrays import Ids
 
-Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -15,8 +15,8 @@ from concord.derive.classes import Class, Group, Places, elements_of
 from concord.derive.flags import Limit
 from concord.derive.live import Lines
 from concord.spec.formats import BINARY16_FRAC
+from concord.utils.arrays import Ids
 
-Ids = npt.NDArray[np.int64]
 #: A value of a class: of the operation or of its conversion.
 ClassValue = tuple[Class, bool]
 #: No first element is known: nothing reads it.

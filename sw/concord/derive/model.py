@@ -8,7 +8,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.layout import BORDER
@@ -29,8 +28,7 @@ from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.ports import Port
 from concord.networks.folder import load_image, load_package
-
-Ids = npt.NDArray[np.int64]
+from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.evaluate import move
+from concord.utils.arrays import Ids
 
-Ids = npt.NDArray[np.int64]
 NewName = Callable[[], str]
 
 #: Orders of the axes of a source that are tried, by their number: as it is, and channels last.

@@ -27,8 +27,8 @@ from concord.program import Chain
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
+from concord.utils.arrays import FloatArray
 
-F64 = NDArray[np.float64]
 Columns = NDArray[np.int64]
 
 _SINGLE_BITS = 24
@@ -52,7 +52,7 @@ class Weights:
     exp: NDArray[np.int64]
 
     @cached_property
-    def values(self) -> F64:
+    def values(self) -> FloatArray:
         """Weights as numbers ``[rows, N, K]``."""
         exact = np.ldexp(self.mant.astype(np.float64), self.exp[..., None])
         return np.ascontiguousarray(exact.reshape(*self.exp.shape[:2], -1))
@@ -154,7 +154,7 @@ class Product:
         out[position, :, :, lane] = columns
         return flags
 
-    def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> F64:
+    def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> FloatArray:
         """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""
         x = lanes.narrow[self.index[position], :, lane[:, None, None]].astype(np.float64)  # [columns, rows, blocks, N]
         weights = self.weights.values

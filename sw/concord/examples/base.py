@@ -12,8 +12,8 @@ from concord.image import Image
 from concord.program.allocator import Allocator
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import FloatArray
 
-Floats = npt.NDArray[np.float64]
 #: A heading and the lines below it.
 Section = tuple[str, list[str]]
 
@@ -42,7 +42,7 @@ class Example:
     title: str
     allocator: Allocator
     text: str
-    reference: Callable[[Floats], Floats]
+    reference: Callable[[FloatArray], FloatArray]
     tolerance: float
     macs: int
 
@@ -54,12 +54,12 @@ class Example:
         """Program and constants, ready to load."""
         return self.allocator.image(self.words(), {"name": self.name, "title": self.title, "macs": self.macs})
 
-    def samples(self, count: int, seed: int = 0) -> Floats:
+    def samples(self, count: int, seed: int = 0) -> FloatArray:
         """Random inputs, normally distributed, that are binary16 numbers."""
         values = np.random.default_rng(seed).normal(0, 1, (count, *self.allocator.inputs[0].shape))
         return values.astype(np.float16).astype(np.float64)
 
-    def error(self, results: npt.ArrayLike, x: Floats) -> float:
+    def error(self, results: npt.ArrayLike, x: FloatArray) -> float:
         """Greatest error of results, relative to the largest magnitude of the reference."""
         reference = self.reference(x)
         return float(np.abs(np.asarray(results) - reference).max() / np.abs(reference).max())

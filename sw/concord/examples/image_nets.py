@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.examples.base import Example, Floats, chain, program
+from concord.examples.base import Example, chain, program
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import FloatArray
 
 
-def _patches(x: Floats, kernel: int, stride: int, pad: int, fill: float) -> Floats:
+def _patches(x: FloatArray, kernel: int, stride: int, pad: int, fill: float) -> FloatArray:
     """Windows of a batch of images ``[n, height, width, channel]``: ``[n, y, x, ky, kx, channel]``."""
     x = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)), constant_values=fill)
     windows = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
@@ -89,7 +90,7 @@ class _Images:
         )
 
 
-def _weights(kernel: int, inputs: int, outputs: int, seed: int) -> tuple[Floats, Floats]:
+def _weights(kernel: int, inputs: int, outputs: int, seed: int) -> tuple[FloatArray, FloatArray]:
     """Weights ``[out, ky, kx, in]`` and bias of a convolution."""
     rng = np.random.default_rng(seed)
     scale = np.sqrt(2.0 / (kernel * kernel * inputs))
@@ -104,7 +105,7 @@ def _convolution(
     images.allocator.matrix("w", weight, "weights")
     images.allocator.constant("b", bias, "bias")
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         patches = _patches(x, kernel, stride, images.pad, 0.0)
         return np.asarray(np.maximum(np.einsum("nyxhwc,khwc->nyxk", patches, weight) + bias, 0))
 
@@ -139,7 +140,7 @@ def depthwise3x3(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Exa
     images.allocator.depthwise("w", weight, "weights, one kernel a channel")
     images.allocator.constant("b", bias, "bias")
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         patches = _patches(x, 3, 1, 1, 0.0)
         return np.asarray(np.maximum(np.einsum("nyxhwc,chw->nyxc", patches, weight) + bias, 0))
 
@@ -159,7 +160,7 @@ def maxpool3x3(config: NpuConfig, *, side: int = 9, channels: int = 64) -> Examp
     """Max-pooling 3x3 with padding and stride 2."""
     images = _Images(config, (side, side, channels), channels, kernel=3, stride=2)
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         return np.asarray(_patches(x, 3, 2, 1, -np.inf).max(axis=(3, 4)))
 
     lines = ["set_shape K, 1", "set_iters WO, HO", *images.window()]
@@ -184,7 +185,7 @@ def residual(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Example
         "next", side * side * images.size["K"], "the same result, narrow, for the layer that follows"
     )
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         return np.asarray(np.maximum(x @ weight[:, 0, 0].T + bias + x, 0))
 
     lines = ["set_shape K, C", "set_iters WO, HO"]

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from concord.examples.base import Example, Floats, chain, program
+from concord.examples.base import Example, chain, program
 from concord.functions.float64 import sigmoid
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Gates in the order of the rows of the weights.
 LSTM_GATES = "ifgo"
@@ -47,7 +48,7 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
     allocator.narrow("x", size["X"], "input of one step")
     allocator.narrow("h", size["H"], "hidden state")
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         h, c, outputs = np.zeros((len(x), hidden)), np.zeros((len(x), hidden)), []
         for t in range(steps):
             z = {gate: x[:, t] @ wx[gate].T + h @ wh[gate].T + bias[gate] for gate in LSTM_GATES}
@@ -78,7 +79,7 @@ class _Cell:
         for gate in gates:
             self.allocator.constant(f"b_{gate}", self.bias[gate], f"bias of gate {gate}")
 
-    def example(self, kind: str, name: str, text: str, reference: Callable[[Floats], Floats]) -> Example:
+    def example(self, kind: str, name: str, text: str, reference: Callable[[FloatArray], FloatArray]) -> Example:
         """The finished example; ``reference`` as in :class:`Example`."""
         return Example(
             name=name,
@@ -204,7 +205,7 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
     allocator.narrow("x", size["X"], "input of one step")
     allocator.narrow("h", size["H"], "hidden state")
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         h, outputs = np.zeros((len(x), hidden)), []
         for t in range(steps):
             r, z = (sigmoid(x[:, t] @ wx[gate].T + h @ wh[gate].T + bias[gate]) for gate in "rz")

@@ -6,12 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from concord.examples.base import Example, Floats, chain, program
+from concord.examples.base import Example, chain, program
 from concord.functions import Number, function
 from concord.functions.tables import build_table
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: Values whose exponential counts as zero lie this far below the maximum.
 DEPTH = 16
@@ -44,7 +45,7 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
     allocator.table("exp", exponentials)
     allocator.table("recip", build_table("reciprocal", config, low=1 << scale, high=classes << scale, scale=scale))
 
-    def reference(x: Floats) -> Floats:
+    def reference(x: FloatArray) -> FloatArray:
         e = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(e / e.sum(axis=-1, keepdims=True))
 

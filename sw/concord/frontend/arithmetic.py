@@ -9,7 +9,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import apply
-from concord.graph.ir import Floats
+from concord.utils.arrays import FloatArray
 
 #: Every exponent more is a product; beyond this one 2**x is no binary16 number any more.
 _LARGEST_POWER = 15
@@ -85,7 +85,7 @@ def power(ctx: Context, node: OnnxNode) -> str:
     return y
 
 
-def _few(values: Floats) -> str:
+def _few(values: FloatArray) -> str:
     """The first values, for a message."""
     text = ", ".join(f"{value:g}" for value in values.reshape(-1)[:4])
     return text if values.size == 1 else f"[{text}, ...]" if values.size > 4 else f"[{text}]"

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from concord.frontend.errors import Refusal
 from concord.frontend.load import LARGEST_TENSOR
-from concord.graph.ir import Floats, Graph, Node, Quantization, Shape
+from concord.graph.ir import Graph, Node, Quantization, Shape
 from concord.graph.ops import operator_of
+from concord.utils.arrays import FloatArray
 
 Array = npt.NDArray[Any]
 
@@ -131,7 +132,7 @@ class Context:
             raise Refusal(f"{what} must be constant, not computed ('{name}')", "export with constants folded")
         return self.constants[name]
 
-    def floats(self, name: str, what: str) -> Floats:
+    def floats(self, name: str, what: str) -> FloatArray:
         """A constant operand as finite doubles."""
         found = self.constant(name, what)
         if np.iscomplexobj(found):

@@ -8,8 +8,8 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import times
 from concord.frontend.pooling import one_image, window_attrs
-from concord.graph.ir import Floats
 from concord.graph.ops.base import broadcast
+from concord.utils.arrays import FloatArray
 
 
 def conv(ctx: Context, node: OnnxNode) -> str:
@@ -35,7 +35,7 @@ def _transposed(ctx: Context, node: OnnxNode, x: str) -> str:
     return ctx.emit(node, "Transpose", [x], perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _dense(ctx: Context, node: OnnxNode, x: str, weight: Floats, left: bool = False) -> str:
+def _dense(ctx: Context, node: OnnxNode, x: str, weight: FloatArray, left: bool = False) -> str:
     """A product with a constant; one on the left, such as an adjacency, is fixed."""
     more = {"fixed": True} if left else {}
     return ctx.emit(node, "Dense", [x], weight=weight, bias=np.zeros(weight.shape[:1]), **more)

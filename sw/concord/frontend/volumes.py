@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.context import Context, OnnxNode
-from concord.graph.ir import Floats, Node
+from concord.graph.ir import Node
 from concord.graph.ops import divisors, windows
+from concord.utils.arrays import FloatArray
 
 
 def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, Any]) -> str:
@@ -40,7 +41,7 @@ def _along(attrs: dict[str, Any], axes: tuple[int, ...]) -> dict[str, Any]:
     return {name: tuple(v for k, v in enumerate(values) if k % 3 in axes) for name, values in attrs.items()}
 
 
-def _product(ctx: Context, node: OnnxNode, x: str, matrix: Floats, maps: int) -> str:
+def _product(ctx: Context, node: OnnxNode, x: str, matrix: FloatArray, maps: int) -> str:
     """The same ``[results, depth]`` matrix for the ``depth`` channels of each of ``maps``."""
     weight = np.tile(matrix[..., None, None], (maps, 1, 1, 1))
     ones = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}

@@ -11,10 +11,10 @@ import numpy as np
 
 from concord.functions import exact, float64, intervals
 from concord.functions import interval_bounds as bounds
-from concord.functions.float64 import Floats
 from concord.functions.intervals import choose, clip, constant
 from concord.functions.record import Function
 from concord.golden.host_math import host_log
+from concord.utils.arrays import FloatArray
 
 _RECORDS = (
     Function(
@@ -291,7 +291,7 @@ def trainable() -> list[Function]:
     return [record for record in FUNCTIONS.values() if record.slope is not None]
 
 
-def evaluate(functions: Iterable[tuple[str, Mapping[str, float]]], x: Floats) -> Floats:
+def evaluate(functions: Iterable[tuple[str, Mapping[str, float]]], x: FloatArray) -> FloatArray:
     """Apply functions in double precision one after the other, each a name with its parameters."""
     for name, parameters in functions:
         x = function(name).values(x, **parameters)

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from concord.utils.arrays import FloatArray
 
 #: Relative error bounds of the functions, generous multiples of what is derived beside them.
 _EXP_ERROR = 2.0**-45
@@ -34,11 +33,11 @@ _ERF_TINY = 1e-300
 _ERF_TERMS = 110
 
 
-def _below(x: Floats) -> Floats:
+def _below(x: FloatArray) -> FloatArray:
     return np.nextafter(x, -np.inf)
 
 
-def _above(x: Floats) -> Floats:
+def _above(x: FloatArray) -> FloatArray:
     return np.nextafter(x, np.inf)
 
 
@@ -52,8 +51,8 @@ class Interval:
         Ends. Where one is NaN the interval is the whole line.
     """
 
-    low: Floats
-    high: Floats
+    low: FloatArray
+    high: FloatArray
 
     def __post_init__(self) -> None:
         unknown = np.isnan(self.low) | np.isnan(self.high)
@@ -82,14 +81,14 @@ class Interval:
             return _hull([np.where(around_zero, np.nan, quotient) for quotient in quotients])
 
 
-def _hull(values: list[Floats]) -> Interval:
+def _hull(values: list[FloatArray]) -> Interval:
     low, high = values[0], values[0]
     for value in values[1:]:
         low, high = np.minimum(low, value), np.maximum(high, value)
     return Interval(_below(low), _above(high))
 
 
-def exact(values: Floats) -> Interval:
+def exact(values: FloatArray) -> Interval:
     """Intervals of one point each."""
     return Interval(values, values)
 
@@ -107,7 +106,7 @@ def constant(value: float | Fraction) -> Interval:
     return Interval(np.asarray(low), np.asarray(high))
 
 
-def _exp_of(x: Floats) -> Floats:
+def _exp_of(x: FloatArray) -> FloatArray:
     """``exp(x)`` for x in ``_EXP_RANGE``, relative error below 2**-50.
 
     ``x = k ln(2) + r`` with ``|r| < 0.35``: the product with the first part of ln(2) is exact, the two subtractions
@@ -138,7 +137,7 @@ def log(x: Interval) -> Interval:
     for ``|d| <= 1/2``.
     """
 
-    def around(end: Floats) -> Interval:
+    def around(end: FloatArray) -> Interval:
         with np.errstate(all="ignore"):
             guess = np.log(end)
             d = exact(end) * exp(exact(-guess)) - constant(1)
@@ -158,7 +157,7 @@ def sqrt(x: Interval) -> Interval:
 PI = Interval(np.asarray(math.pi), np.asarray(np.nextafter(math.pi, 4)))  # float64 rounds pi down
 
 
-def _erf_of(x: Floats) -> Floats:
+def _erf_of(x: FloatArray) -> FloatArray:
     """``erf(x)`` for ``1e-300 <= x <= 6``, relative error below 2**-43.
 
     ``2/sqrt(pi) * exp(-x*x) * sum of 2**n x**(2n+1) / (2n+1)!!``: all terms are positive, so the errors of 3 operations
@@ -176,7 +175,7 @@ def _erf_of(x: Floats) -> Floats:
 def erf(x: Interval) -> Interval:
     """Error function; beyond 6 it differs from +-1 by less than 2**-55, and up to 1e-300 it is below 2e-300."""
 
-    def bound(end: Floats, outwards: float) -> Floats:
+    def bound(end: FloatArray, outwards: float) -> FloatArray:
         """An upper (``outwards=1``) or lower (-1) bound of one end."""
         size = np.abs(end)
         away = np.where(end < 0, -outwards, outwards)

@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from concord.functions.exact import ExactFunction, Number
-from concord.functions.float64 import Floats
 from concord.functions.interval_bounds import IntervalBounds
 from concord.functions.intervals import Interval, constant
+from concord.utils.arrays import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +64,7 @@ class Function:
     name: str
     exact: Callable[..., Number]
     bounds: Callable[..., Interval]
-    float64: Callable[..., Floats]
+    float64: Callable[..., FloatArray]
     parameters: Mapping[str, float] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
     domain: tuple[float, float] = (-8.0, 8.0)
@@ -103,7 +103,7 @@ class Function:
         numbers = {name: constant(value) for name, value in self._complete(parameters).items()}
         return lambda x: self.bounds(x, **numbers)
 
-    def values(self, x: Floats, **parameters: float) -> Floats:
+    def values(self, x: FloatArray, **parameters: float) -> FloatArray:
         """Values in double precision, in an array of the shape of ``x``."""
         return self.float64(x, **self._complete(parameters))
 

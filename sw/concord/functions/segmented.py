@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.functions.catalogue import evaluate
-from concord.functions.float64 import Floats
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: Entry of a segment where another one must be the largest.
 LEAST = -float(BINARY16_MAX)
@@ -62,19 +62,19 @@ class TableSegment:
             return None if self.stop is None else self.entries - 1
         return None if self.start is None else 0
 
-    def nearest(self, x: Floats) -> Floats:
+    def nearest(self, x: FloatArray) -> FloatArray:
         """The inputs whose function values the table has for ``x``, where this segment is the right one."""
         codes = np.clip(np.rint(np.ldexp(x, self.scale)), self.low, self.high)
         return self._limited(np.ldexp(codes, -self.scale))
 
-    def evaluate(self, functions: Iterable[tuple[str, Mapping[str, float]]], x: Floats) -> Floats:
+    def evaluate(self, functions: Iterable[tuple[str, Mapping[str, float]]], x: FloatArray) -> FloatArray:
         """What the segment stands for, in double precision."""
         y = evaluate(functions, self._limited(x))
         if self.falling:
             return y if self.stop is None else np.where(x >= self.stop, LEAST, y)
         return y if self.start is None else np.where(x <= self.start, LEAST, y)
 
-    def _limited(self, x: Floats) -> Floats:
+    def _limited(self, x: FloatArray) -> FloatArray:
         return np.asarray(
             np.clip(x, -np.inf if self.start is None else self.start, np.inf if self.stop is None else self.stop)
         )

@@ -20,17 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.interval_bounds import IntervalBounds
-from concord.functions.intervals import Floats, exact
+from concord.functions.intervals import exact
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX, BINARY16_MAX_BITS, BINARY16_PRECISION
+from concord.utils.arrays import FloatArray
 
 #: All finite binary16 numbers in ascending order, zero once.
-NUMBERS: Floats = binary16.decode(
+NUMBERS: FloatArray = binary16.decode(
     np.concatenate([np.arange(0x8000 | BINARY16_MAX_BITS, 0x8000, -1), np.arange(BINARY16_MAX_BITS + 1)])
 )
 
 
-def everywhere(bounds_of: IntervalBounds) -> tuple[Floats, Floats]:
+def everywhere(bounds_of: IntervalBounds) -> tuple[FloatArray, FloatArray]:
     """Bounds on a function at all :data:`NUMBERS`, rounded to finite binary16 numbers; two arrays."""
     bounds = bounds_of(exact(NUMBERS))
     low, high = (
@@ -49,7 +50,7 @@ def tolerance(entries: ArrayLike) -> float:
 
 
 def ends_are_constant(
-    low: int, high: int, scale: int, entries: ArrayLike, values: tuple[Floats, Floats], *, pole: bool
+    low: int, high: int, scale: int, entries: ArrayLike, values: tuple[FloatArray, FloatArray], *, pole: bool
 ) -> tuple[bool, bool]:
     """Whether the entries of the least and of the greatest code stand for all numbers beyond them.
 

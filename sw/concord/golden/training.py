@@ -87,7 +87,7 @@ def quantize_float(values: ArrayLike, fmt: TrainingFormat) -> Block:
 
 
 def nearest_away(values: NDArray[np.float64]) -> Ints:
-    """Floats rounded to the nearest integers, halves away from zero; those beyond ``2**62`` become that."""
+    """FloatArray rounded to the nearest integers, halves away from zero; those beyond ``2**62`` become that."""
     magnitude = np.minimum(np.abs(values), 2.0**62)
     whole = np.floor(magnitude)
     rounded = (whole + (magnitude - whole >= 0.5)).astype(np.int64)

@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
+from concord.utils.arrays import FloatArray
 
 
 def run(
     graph: Graph, inputs: Mapping[str, npt.ArrayLike], keep: Collection[str] | Literal["all"] | None = None
-) -> dict[str, Floats]:
+) -> dict[str, FloatArray]:
     """Return tensors by name for a batch.
 
     Parameters
@@ -53,7 +54,7 @@ def run(
     }
 
 
-def _inputs(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+def _inputs(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
     """Every input with the shape of its tensor behind the axis of samples."""
     if set(inputs) != set(graph.inputs):
         raise ValueError(f"inputs of {graph.name} must be {graph.inputs}, not {list(inputs)}")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import FloatArray
+
 Shape = tuple[int, ...]
 
 
@@ -65,14 +66,14 @@ class Quantization:
         Axis of the tensor with a scale per index; ``None`` if there is one scale.
     """
 
-    scale: Floats
+    scale: FloatArray
     zero_point: npt.NDArray[np.int64]
     bits: int
     signed: bool
     axis: int | None = None
 
     @property
-    def range(self) -> tuple[Floats, Floats]:
+    def range(self) -> tuple[FloatArray, FloatArray]:
         """Least and largest value that codes stand for; of the shape of ``scale``."""
         least = -(1 << (self.bits - 1)) if self.signed else 0
         largest = least + (1 << self.bits) - 1

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from concord.golden import binary16
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
-
-Ids = NDArray[np.int64]
+from concord.utils.arrays import Ids
 
 #: Elements outside the image.
 BORDER = -2

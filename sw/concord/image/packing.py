@@ -12,8 +12,7 @@ from concord.golden.blocks import Quantized, dequantize, quantize_float
 from concord.image.words import pack_words, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, Rounding
-
-Floats = NDArray[np.float64]
+from concord.utils.arrays import FloatArray
 
 
 def _up(count: int, unit: int) -> int:
@@ -31,7 +30,7 @@ def depthwise_words(config: NpuConfig, channels: int, taps: int) -> int:
     return _up(channels, config.native) * _up(taps, config.lanes)
 
 
-def _blocks(values: Floats, fmt: BlockFormat, rounding: Rounding, mant: int | None) -> Quantized:
+def _blocks(values: FloatArray, fmt: BlockFormat, rounding: Rounding, mant: int | None) -> Quantized:
     """Blocks of a format whose values have mantissas of ``mant`` bits."""
     if mant is not None and mant != fmt.mant:
         coarse = quantize_float(values, fmt.narrowed(mant), rounding)
@@ -59,7 +58,7 @@ def quantize_matrix(
     return _blocks(_tiles(weights, config), config.wgt, rounding, mant)
 
 
-def _tiles(weights: ArrayLike, config: NpuConfig) -> Floats:
+def _tiles(weights: ArrayLike, config: NpuConfig) -> FloatArray:
     """Dense weights as ``[G * T * N, taps, cols, N]``, padded with zeros."""
     dense = np.asarray(weights, dtype=np.float64)
     if dense.ndim not in (2, 4) or 0 in dense.shape:
@@ -72,19 +71,19 @@ def _tiles(weights: ArrayLike, config: NpuConfig) -> Floats:
     return padded.reshape(*padded.shape[:2], cols, n)
 
 
-def _from_tiles(tiles: Floats, shape: tuple[int, ...]) -> Floats:
+def _from_tiles(tiles: FloatArray, shape: tuple[int, ...]) -> FloatArray:
     """Inverse of :func:`_tiles`."""
     rows = tiles[: shape[0]]
     return rows.reshape(*rows.shape[:2], -1)[..., : shape[-1]].reshape(shape)
 
 
-def rounded_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
+def rounded_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> FloatArray:
     """Dense weights as the tile engines have them, in the same shape; arguments as for :func:`quantize_matrix`."""
     blocks = quantize_matrix(weights, config, mant=mant)
     return _from_tiles(dequantize(blocks.mant, blocks.exp), np.shape(weights))
 
 
-def matrix_units(weights: ArrayLike, config: NpuConfig, mant: int) -> Floats:
+def matrix_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatArray:
     """What one unit of the mantissa of each dense weight is worth, in the same shape.
 
     Multiples of it, up to the largest mantissa of ``mant`` bits, are held exactly in the place of the weights.
@@ -132,7 +131,7 @@ def quantize_depthwise(
     return _blocks(kernels, fmt, rounding, mant)
 
 
-def _kernels(weights: ArrayLike, config: NpuConfig) -> tuple[Floats, BlockFormat]:
+def _kernels(weights: ArrayLike, config: NpuConfig) -> tuple[FloatArray, BlockFormat]:
     """Depthwise weights as ``[channels, kh * kw]``, and the format with such blocks."""
     taps = np.asarray(weights, dtype=np.float64)
     if taps.ndim != 3 or 0 in taps.shape:
@@ -141,13 +140,13 @@ def _kernels(weights: ArrayLike, config: NpuConfig) -> tuple[Floats, BlockFormat
     return kernels, replace(config.wgt, block=kernels.shape[1])
 
 
-def rounded_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Floats:
+def rounded_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> FloatArray:
     """Depthwise weights as the tile engines have them, in the same shape; as for :func:`quantize_depthwise`."""
     blocks = quantize_depthwise(weights, config, mant=mant)
     return dequantize(blocks.mant, blocks.exp).reshape(np.shape(weights))
 
 
-def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> Floats:
+def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatArray:
     """What one unit of the mantissa of each depthwise weight is worth, in the same shape; see :func:`matrix_units`."""
     kernels, fmt = _kernels(weights, config)
     exponents = quantize_float(kernels, fmt.narrowed(mant)).exp

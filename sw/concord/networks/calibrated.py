@@ -9,23 +9,24 @@ from concord.compiler.calibration import formats
 from concord.compiler.calibration.calibration import Calibration, Classes, Inputs, Runner
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.host.shared import emulator
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 from concord.utils.parallel import Engine
 
 
 def observe(
     compiled: Compiled, inputs: Inputs, engine: Engine | None = None
-) -> tuple[dict[str, Floats], list[FlagDiagnostic]]:
+) -> tuple[dict[str, FloatArray], list[FlagDiagnostic]]:
     """Results of a batch on the emulator, and the flags that it raises; the workers of an engine share it."""
     with emulator(compiled.image.config, engine) as device:
         device.load(compiled.image)
         return compiled.run(device, inputs), compiled.package.flags(device)
 
 
-def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, Floats]:
+def emulate(compiled: Compiled, inputs: Inputs, engine: Engine | None = None) -> dict[str, FloatArray]:
     """Results of a batch on the emulator; the workers of an engine share it."""
     with emulator(compiled.image.config, engine) as device:
         device.load(compiled.image)

@@ -28,11 +28,11 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import FloatArray
 
-F64 = NDArray[np.float64]
 Index = NDArray[np.int64]
 #: Lower and upper ends.
-Ends = tuple[F64, F64]
+Ends = tuple[FloatArray, FloatArray]
 
 #: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
 _EXACT_BITS = 52
@@ -93,7 +93,7 @@ class _Store:
         self.mants: Ends = mant, mant.copy()
 
     @staticmethod
-    def _padded(values: F64) -> F64:
+    def _padded(values: FloatArray) -> FloatArray:
         return np.concatenate([values, np.zeros((2, values.shape[1]))])
 
 
@@ -278,7 +278,7 @@ class Bounds:
         return low.transpose(2, 0, 1), high.transpose(2, 0, 1)
 
     @staticmethod
-    def _elements(chain: Chain, ends: F64, shape: tuple[int, ...]) -> F64:
+    def _elements(chain: Chain, ends: FloatArray, shape: tuple[int, ...]) -> FloatArray:
         """Vectors ``[columns, blocks, N]`` as what meets weights ``[steps, L, rows, N]``: columns last."""
         by_block = ends.transpose(1, 2, 0)
         if chain.depthwise:
@@ -286,7 +286,7 @@ class Bounds:
         return by_block.reshape(shape[0], shape[1], 1, 1, -1)
 
 
-def _times(weights: F64, low: F64, high: F64) -> Ends:
+def _times(weights: FloatArray, low: FloatArray, high: FloatArray) -> Ends:
     """Ends of weights ``[L, rows, N]`` times intervals."""
     a, b = weights[..., None] * low, weights[..., None] * high
     return np.minimum(a, b), np.maximum(a, b)
@@ -318,7 +318,7 @@ def _narrow(config: NpuConfig, x: Ends, quant: Quant) -> tuple[Ends, Ends]:
     return ends, (np.where(low < 0, -float(act.q_max), 0.0), np.where(high > 0, float(act.q_max), 0.0))
 
 
-def _rounded(x: F64, rounding: Rounding) -> Ends:
+def _rounded(x: FloatArray, rounding: Rounding) -> Ends:
     """Least and greatest integer that a number may be rounded to."""
     if rounding is Rounding.STOCHASTIC:
         return np.floor(x), np.ceil(x)

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from concord.functions import by_recurrent_name
 from concord.graph import execute
 from concord.graph.cost import node_macs
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.base import aligned
 from concord.graph.ops.recurrent import directions
 from concord.graph.ops.windows import windows
 from concord.overflow.counting import Block
+from concord.utils.arrays import FloatArray
 
 Ints = NDArray[Any]
 #: Elements of windows that are taken at once.
@@ -52,9 +53,9 @@ class LayerProduct:
 
     name: str
     operator: str
-    x: Floats
-    w: Floats
-    bias: Floats | None
+    x: FloatArray
+    w: FloatArray
+    bias: FloatArray | None
     tensor: str
     arrange: Callable[[Ints, Ints, Ints | None], Iterator[Block]]
     rows: Callable[[Ints], Ints] | None
@@ -156,7 +157,7 @@ def _recurrent(node: Node, given: list[Any], source: str) -> Iterator[LayerProdu
         yield LayerProduct(f"{name}.R", node.op, before, r, _bias(bias), "", _matrix, _itself)
 
 
-def _initial(node: Node, given: list[Any], d: int) -> Floats:
+def _initial(node: Node, given: list[Any], d: int) -> FloatArray:
     """State h before the first step, ``[samples, batch, hidden]``."""
     samples, batch = len(given[0]), given[0].shape[2]
     state = given[1] if len(given) > 1 else None
@@ -167,7 +168,7 @@ def _initial(node: Node, given: list[Any], d: int) -> Floats:
     return np.broadcast_to(constant[d], (samples, *constant[d].shape))
 
 
-def _reset(node: Node, d: int, x: Floats, before: Floats) -> Floats:
+def _reset(node: Node, d: int, x: FloatArray, before: FloatArray) -> FloatArray:
     """The reset gate of a GRU at every step."""
     hidden, attrs = node.attrs["hidden_size"], node.attrs
     rows = slice(hidden, 2 * hidden)
@@ -189,7 +190,7 @@ def _itself(w: Ints) -> Ints:
     return w
 
 
-def _bias(values: Floats) -> Floats | None:
+def _bias(values: FloatArray) -> FloatArray | None:
     """Nothing if all are zero: such a layer has no addition of them."""
     return values if values.any() else None
 

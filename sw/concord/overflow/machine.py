@@ -173,7 +173,7 @@ class _Counter:
     ----------
     config : NpuConfig
     raw : type
-        Floats in which products and sums of lanes are exact.
+        FloatArray in which products and sums of lanes are exact.
     products : bool
         Whether products are counted here.
 

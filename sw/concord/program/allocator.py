@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from concord.functions.tables import Table, TableSet, standard_table
@@ -21,8 +20,7 @@ from concord.image.packing import depthwise_words, matrix_words, pack_depthwise,
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
-
-Floats = npt.NDArray[np.float64]
+from concord.utils.arrays import FloatArray
 
 _LISTED = 5
 
@@ -125,7 +123,7 @@ class Allocator:
         ports.append(Port(name, region, addr, shape))
         return addr
 
-    def matrix(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+    def matrix(self, name: str, weight: FloatArray, doc: str = "", mant: int | None = None) -> int:
         """Allocate a dense matrix: outputs by inputs, or ``[output, ky, kx, input]`` of a convolution.
 
         ``mant`` are the bits of the mantissas, if fewer than those of the configuration.
@@ -135,7 +133,7 @@ class Allocator:
         self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
 
-    def depthwise(self, name: str, weight: Floats, doc: str = "", mant: int | None = None) -> int:
+    def depthwise(self, name: str, weight: FloatArray, doc: str = "", mant: int | None = None) -> int:
         """Allocate the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
         count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
         addr = self.allocate(name, RegionId.MATRIX, count, doc)

@@ -15,9 +15,7 @@ from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
 from concord.golden import binary16
 from concord.spec.isa import Mem
-
-Ids = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,13 @@ class Recorder:
         return np.concatenate(self._runs, axis=1) if self._runs else np.zeros((0, 1), np.float32)
 
 
-def constants(place: Ids, runs: int) -> Floats:
+def constants(place: Ids, runs: int) -> FloatArray:
     """Values ``[values, runs]`` of elements that are constants; others are zero."""
     bits = np.where(place < MISSING, MISSING - 1 - place, 0).astype(np.uint16)
     return np.repeat(binary16.decode(bits)[:, None], runs, axis=1)
 
 
-def of_twin(outputs: Iterable[Any], place: Ids) -> Floats:
+def of_twin(outputs: Iterable[Any], place: Ids) -> FloatArray:
     """What derived software has for elements, ``[values, runs]``, from its outputs ``[runs, ...]`` in order."""
     arrays = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) for x in outputs]
     flat = np.concatenate(arrays, axis=1)

@@ -9,19 +9,19 @@ import numpy as np
 
 from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats
 from concord.graph.ops import operator_of
 from concord.report.layer_facts import Distribution, Error, Format
 from concord.report.prefixes import Result
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_FRAC, BINARY16_MAX
 from concord.spec.isa import Mem
+from concord.utils.arrays import FloatArray
 
 #: Bins below the window that are told apart.
 _BELOW = 10
 
 
-def error(computed: Floats, reference: Floats) -> Error:
+def error(computed: FloatArray, reference: FloatArray) -> Error:
     """Deviation of ``computed``."""
     with np.errstate(invalid="ignore", over="ignore"):
         return Error(
@@ -51,7 +51,7 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
         for k, result in enumerate(found):
             computed.setdefault(result.tensor, []).append((index, k, result))
 
-    def take(name: str, value: Floats) -> None:
+    def take(name: str, value: FloatArray) -> None:
         flat = value.reshape(len(value), -1).copy()
         for index, k, result in computed.get(name, ()):
             if k == 0:
@@ -83,7 +83,7 @@ def formats(result: Result, static: int | None, config: NpuConfig) -> tuple[Form
     return tuple(found)
 
 
-def _exponents(blocks: Floats, config: NpuConfig) -> tuple[int, int, int]:
+def _exponents(blocks: FloatArray, config: NpuConfig) -> tuple[int, int, int]:
     """Least, median and greatest dynamic exponent of blocks, given their largest magnitudes."""
     largest = blocks[(blocks > 0) & np.isfinite(blocks)]
     if not largest.size:
@@ -92,7 +92,7 @@ def _exponents(blocks: Floats, config: NpuConfig) -> tuple[int, int, int]:
     return int(exponents.min()), int(np.median(exponents)), int(exponents.max())
 
 
-def distribution(reference: Floats, result: Result, writes: Sequence[Format], config: NpuConfig) -> Distribution:
+def distribution(reference: FloatArray, result: Result, writes: Sequence[Format], config: NpuConfig) -> Distribution:
     """Magnitudes of the float values of a tensor, in the window of its narrow copy if there is one."""
     chosen = next((form for form in writes if form.exponents is not None), None)
     if chosen is None or chosen.exponents is None:

@@ -11,7 +11,7 @@ from concord.compiler.calibration.calibration import Inputs, decisions
 from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
 from concord.graph.passes.dtypes import assign
 from concord.host import connect
@@ -23,6 +23,7 @@ from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
 from concord.report.places import covered, kind, least_cycles, leaves, memories, reads, space, steps, work
 from concord.report.prefixes import COUNTED, Counts, cycles, layer_at, results, without_overlap
+from concord.utils.arrays import FloatArray
 
 
 def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) -> Analysis:
@@ -89,7 +90,7 @@ def _accumulator(compiled: Compiled) -> tuple[str, ...]:
     return tuple(map(str, compiled.image.metadata.get(ACCUMULATOR, [usual])))
 
 
-def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, Floats], dict[int, Flagged]]:
+def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], dict[int, Flagged]]:
     """Results of the network on the emulator, and the flags by address."""
     with connect("emulator", compiled.image.config) as device:
         device.load(compiled.image)
@@ -103,7 +104,7 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, Floats], dict[
     return outputs, found
 
 
-def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, Floats]) -> bool:
+def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, FloatArray]) -> bool:
     """Whether a device gives the bits that are wanted for one run."""
     few = compiled.package.arrangement.batch
     device.load(compiled.image)
@@ -116,7 +117,7 @@ def _shape(graph: Graph, tensor: str) -> tuple[int, ...]:
 
 
 def _layers(
-    compiled: Compiled, inputs: Inputs, want: dict[str, Floats], flagged: dict[int, Flagged], device: Device | None
+    compiled: Compiled, inputs: Inputs, want: dict[str, FloatArray], flagged: dict[int, Flagged], device: Device | None
 ) -> list[LayerFacts]:
     """The facts of every layer."""
     graph = compiled.graph

@@ -20,10 +20,9 @@ from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.emission.emit import REGIONS
 from concord.compiler.ir.cells import CELLS
 from concord.compiler.ir.layers import AnyLayer, Layer
-from concord.compiler.ir.layout import PAD, Ids, Storage
+from concord.compiler.ir.layout import PAD, Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
-from concord.graph.ir import Floats
 from concord.host import connect
 from concord.host.device import Device
 from concord.image import Image, Port
@@ -31,6 +30,7 @@ from concord.image.feeder_layout import Feeding
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg, RegionId
+from concord.utils.arrays import FloatArray, Ids
 
 #: Arrays ``[runs, *shape]`` by port.
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -76,11 +76,11 @@ class Result:
 
     tensor: str
     mine: npt.NDArray[np.bool_]
-    values: dict[Mem, Floats]
-    blocks: Floats | None
+    values: dict[Mem, FloatArray]
+    blocks: FloatArray | None
 
     @property
-    def best(self) -> Floats:
+    def best(self) -> FloatArray:
         """The wide values where there are any, else the narrow ones."""
         return self.values.get(Mem.WIDE, next(iter(self.values.values())))
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.train.data import Samples
 from concord.train.network import OF_THE_LOSS
 from concord.train.noise import permutation, raw, uniform
+from concord.utils.arrays import FloatArray
 
 #: Places of random numbers: noise of training is at 3, orders of samples at 2.
 _PLACE = 4
@@ -64,7 +65,7 @@ class Augmentation:
         if not 0 <= self.mix <= 1:
             raise ValueError(f"mix must be in 0..1, not {self.mix!r}")
 
-    def changed(self, x: Floats, seed: int) -> Floats:
+    def changed(self, x: FloatArray, seed: int) -> FloatArray:
         """``[copies * samples, *shape]``: all samples once, then once more, and so on.
 
         Parameters
@@ -86,10 +87,10 @@ class Augmentation:
             raise ValueError(f"flip must be an axis of a sample with {axes} axes, not {self.flip!r}")
         return np.concatenate([self._copy(x.astype(np.float64), seed, k) for k in range(self.copies)])
 
-    def _copy(self, x: Floats, seed: int, number: int) -> Floats:
+    def _copy(self, x: FloatArray, seed: int, number: int) -> FloatArray:
         count, changed = len(x), x
 
-        def numbers(what: int, size: int = count) -> Floats:
+        def numbers(what: int, size: int = count) -> FloatArray:
             return uniform(seed, (_PLACE, what, number), size)
 
         for axis, most in enumerate(self.shift):
@@ -109,7 +110,7 @@ class Augmentation:
         return np.asarray(changed)
 
 
-def _shifted(x: Floats, by: np.ndarray, axis: int) -> Floats:
+def _shifted(x: FloatArray, by: np.ndarray, axis: int) -> FloatArray:
     """Every sample moved along an axis; the edge is repeated."""
     size = x.shape[axis]
     at = np.clip(np.arange(size) - by[:, None], 0, size - 1)
@@ -130,7 +131,7 @@ def augmented(samples: Samples, augmentation: Augmentation, seed: int) -> Sample
     return Samples(np.concatenate([x, augmentation.changed(x, seed)]), np.concatenate([y] * (1 + augmentation.copies)))
 
 
-def outputs(graph: Graph, x: Floats) -> Floats:
+def outputs(graph: Graph, x: FloatArray) -> FloatArray:
     """What a network gives in double precision, before a Softmax at its end: ``[samples, *shape of the output]``."""
     name = graph.outputs[0]
     last = next(node for node in graph.nodes if name in node.outputs)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from concord.functions import trainable
-from concord.graph.ir import Floats, Graph, Node, Shape
+from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
+from concord.utils.arrays import FloatArray
 
 #: Layers and their options; those with a default may be left out.
 LAYERS: dict[str, dict[str, Any]] = {
@@ -79,7 +80,7 @@ def _window(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"strides": (stride, stride), "pads": (options["pad"],) * 4, "dilations": (1, 1)}
 
 
-def adjacency_of(nodes: int, edges: Sequence[Sequence[int]]) -> Floats:
+def adjacency_of(nodes: int, edges: Sequence[Sequence[int]]) -> FloatArray:
     """The normalised adjacency ``D^-1/2 (A + I) D^-1/2`` of a graph [gcn].
 
     Parameters

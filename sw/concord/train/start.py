@@ -14,16 +14,17 @@ import numpy as np
 from concord.compiler.calibration.weights import ROUNDED, Units, best, channel_means, moments
 from concord.golden.training import shared_exponent
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.network import weight_axis
 from concord.train.parameters import Blocks
+from concord.utils.arrays import FloatArray
 
 #: By how much at most an exponent is below the one that holds the greatest weight.
 _CUT = 2
 
 
-def fitted(graph: Graph, formats: TrainingFormats, x: Floats) -> Graph:
+def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
     """A network whose weights of convolutions and products are in a format, rounded for samples.
 
     Training that begins with it begins with these weights, and with accumulators of zeros. Layers for which rounding
@@ -65,7 +66,7 @@ def fitted(graph: Graph, formats: TrainingFormats, x: Floats) -> Graph:
     return replace(graph, nodes=[found.get(node.name, node) for node in graph.nodes])
 
 
-def _mean_change(node: Node, change: Floats, mean: Floats) -> Floats:
+def _mean_change(node: Node, change: FloatArray, mean: FloatArray) -> FloatArray:
     """By how much every output changes in the mean, so that the bias can make up for it."""
     if node.op == "Dense":
         return change @ mean
@@ -74,12 +75,12 @@ def _mean_change(node: Node, change: Floats, mean: Floats) -> Floats:
     return np.asarray(np.einsum("goit,gi->go", by_group, mean.reshape(group, -1)).reshape(-1))
 
 
-def _rows(weight: Floats, products: Floats) -> tuple[int, int, int]:
+def _rows(weight: FloatArray, products: FloatArray) -> tuple[int, int, int]:
     """``[groups, outputs of a group, D]``."""
     return len(products), len(weight) // len(products), products.shape[1]
 
 
-def _units(weight: Floats, spread: Floats, blocks: Blocks, formats: TrainingFormats) -> Floats:
+def _units(weight: FloatArray, spread: FloatArray, blocks: Blocks, formats: TrainingFormats) -> FloatArray:
     """What a step of each weight is worth: that of the exponent with the least error of the block.
 
     ``spread`` is how much a result changes with each weight.

@@ -23,10 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.functions import Number
 from concord.functions.interval_bounds import Codes
-from concord.functions.intervals import Floats, Interval, constant, exact
+from concord.functions.intervals import Interval, constant, exact
 from concord.functions.tables import round_array_to_binary16, round_to_binary16
 from concord.golden import binary16
 from concord.spec.formats import Rounding
+from concord.utils.arrays import FloatArray
 
 MAX_BITS = 16
 _LIMIT = float(1 << 20)  # beyond all codes and zero points
@@ -55,7 +56,7 @@ def round_number(value: Fraction, rounding: Rounding) -> int:
     return -size if value < 0 else size
 
 
-def _round_floats(values: Floats, rounding: Rounding) -> Floats:
+def _round_floats(values: FloatArray, rounding: Rounding) -> FloatArray:
     """:func:`round_number` of float64 numbers below 2**52 in magnitude."""
     if rounding == Rounding.NEAREST_EVEN:
         return np.rint(values)
@@ -213,6 +214,6 @@ class Scheme(Target):
         scaled = bounds / factor
         return self._codes(scaled.low), self._codes(scaled.high)
 
-    def _codes(self, steps: Floats) -> Codes:
+    def _codes(self, steps: FloatArray) -> Codes:
         rounded = _round_floats(np.clip(steps, -_LIMIT, _LIMIT), self.rounding)
         return np.clip(rounded + self.zero, self.low, self.high).astype(np.int64)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.interval_bounds import resolve
-from concord.functions.intervals import Floats
 from concord.functions.table_ends import ends_are_constant, everywhere
 from concord.functions.tables import Table
 from concord.transfer.operators import Chain, Given, Operator
 from concord.transfer.scheme import Binary16, Scheme, Target
 from concord.transfer.schemes import TableIndex
+from concord.utils.arrays import FloatArray
 
 Entries = NDArray[np.integer[Any]]
 
@@ -86,7 +86,7 @@ class TransferTable:
 
 
 @lru_cache(maxsize=64)
-def _everywhere(operators: tuple[Operator, ...]) -> tuple[Floats, Floats] | None:
+def _everywhere(operators: tuple[Operator, ...]) -> tuple[FloatArray, FloatArray] | None:
     """Bounds on what operators make of all binary16 numbers; None if one is the caller's."""
     if any(operator.custom for operator in operators):
         return None

@@ -20,11 +20,12 @@ from concord.bench.evidence.store import CHOICE, Result, Run, Store, curve_of
 from concord.bench.tasks import TASKS, Labels, folder
 from concord.frontend import import_model
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.spec.presets import ECP5_85F
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Augmentation, Samples, Settings, Trainer, fitted
 from concord.train.noise import permutation
+from concord.utils.arrays import FloatArray
 
 #: Blocks as the NPU has them.
 _BLOCK = ECP5_85F.native
@@ -156,7 +157,7 @@ class FineTuning:
         return Split(Samples(np.concatenate([more[:count], changed]), targets), left, left)
 
     @cached_property
-    def _samples(self) -> tuple[Floats, Labels, Floats, Floats, Floats]:
+    def _samples(self) -> tuple[FloatArray, Labels, FloatArray, FloatArray, FloatArray]:
         """Inputs, labels and outputs of the float network; inputs and outputs of what has no labels."""
         task = next(task for task in TASKS if task.model == self.model)
         found = arrays(task.data)
@@ -192,7 +193,7 @@ class FineTuning:
                 graph.nodes[k] = node.with_attrs(weight=np.ldexp(node.attrs["weight"], self._unit))
         return graph
 
-    def _outputs(self, x: Floats) -> Floats:
+    def _outputs(self, x: FloatArray) -> FloatArray:
         found = execute.run(self.graph, {self.graph.inputs[0]: x})[self.graph.outputs[0]]
         return found.reshape(len(x), -1)
 

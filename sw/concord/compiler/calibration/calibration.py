@@ -24,17 +24,18 @@ from concord.functions import function
 from concord.functions.float64 import sigmoid
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import FloatArray
 
 Inputs = Mapping[str, npt.ArrayLike]
 Classes = npt.NDArray[np.int64]
 #: Computes the outputs of a compiled network.
-Runner = Callable[[Compiled, Inputs], dict[str, Floats]]
+Runner = Callable[[Compiled, Inputs], dict[str, FloatArray]]
 #: Computes them and tells the flags that are raised.
-Observer = Callable[[Compiled, Inputs], tuple[dict[str, Floats], list[FlagDiagnostic]]]
+Observer = Callable[[Compiled, Inputs], tuple[dict[str, FloatArray], list[FlagDiagnostic]]]
 
 
 class Follow(Flag):
@@ -81,7 +82,7 @@ class Candidate:
     error: float
     agreement: float
     accuracy: float | None = None
-    outputs: Mapping[str, Floats] = field(default_factory=dict, repr=False, compare=False)
+    outputs: Mapping[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
     follow: Follow = ALL
 
     @property
@@ -97,13 +98,13 @@ class Candidate:
         return weights + narrow * config.narrow_word.width
 
 
-def relative_error(computed: Floats, reference: Floats) -> float:
+def relative_error(computed: FloatArray, reference: FloatArray) -> float:
     """Root mean square error relative to the root mean square of the reference; infinite if it is no number."""
     error = float(np.linalg.norm(computed - reference) / max(float(np.linalg.norm(reference)), 1e-30))
     return error if np.isfinite(error) else float("inf")
 
 
-def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Domain]:
+def function_ranges(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str, Domain]:
     """Least and greatest values of the tensors that functions read whose tables depend on that.
 
     Of a normalisation these are means and variances, or means of squares, of what it works on.
@@ -119,7 +120,7 @@ def function_ranges(graph: Graph, values: Mapping[str, Floats]) -> dict[str, Dom
     return dict(sorted(found.items()))
 
 
-def product_means(graph: Graph, values: Mapping[str, Floats]) -> dict[str, tuple[float, ...]]:
+def product_means(graph: Graph, values: Mapping[str, FloatArray]) -> dict[str, tuple[float, ...]]:
     """Mean of every input channel of convolutions and products, by node."""
     return {
         node.name: tuple(map(float, channel_means(node, values[node.inputs[0]])))
@@ -156,14 +157,14 @@ def decides_alone(graph: Graph) -> bool:
     return math.prod(graph.sample_shape(graph.outputs[0])) == 1
 
 
-def decisions(graph: Graph, values: Floats) -> Classes:
+def decisions(graph: Graph, values: FloatArray) -> Classes:
     """What the first output decides: where its largest element is or, of a single number, whether it is large."""
     if decides_alone(graph):
         return np.asarray(values.reshape(-1) > threshold(graph), dtype=np.int64)
     return largest_elements(values)
 
 
-def largest_elements(values: Floats) -> Classes:
+def largest_elements(values: FloatArray) -> Classes:
     """Where the largest element of every sample is."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
 
@@ -225,7 +226,7 @@ class Calibration:
         """Whether a single number is all that decides."""
         return decides_alone(self.graph)
 
-    def decided(self, values: Floats) -> Classes:
+    def decided(self, values: FloatArray) -> Classes:
         """What the first output decides: its largest element, or if it is one number, whether that is above 0.
 
         Behind a sigmoid, whether it is above 0.5.
@@ -277,7 +278,7 @@ class Calibration:
         agreement = float(np.mean(best == (on or self).best))
         return Candidate(label, compiled, error, agreement, (on or self).accuracy(best), outputs, follow)
 
-    def _run(self, compiled: Compiled) -> tuple[float, dict[str, Floats]]:
+    def _run(self, compiled: Compiled) -> tuple[float, dict[str, FloatArray]]:
         """The error before a final softmax or sigmoid, and all outputs."""
         short, sigmoids = before_sigmoids(self.graph)
         if sigmoids:

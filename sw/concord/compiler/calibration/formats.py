@@ -25,9 +25,10 @@ from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.table_segments import available, divided, sample, table_error
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats, Node
+from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: What another table for a function, which costs a chain, may leave of the error of the result. It may also leave all
 #: of that, if it leaves no more than ``TABLE_GAIN`` of the function's own: not all adds up in samples as in a stream.
@@ -99,7 +100,7 @@ def static_exponent(largest: float, config: NpuConfig) -> int:
 
 
 def static_exponents(
-    compiled: Compiled, values: Mapping[str, Floats], margin: int = 0, config: NpuConfig | None = None
+    compiled: Compiled, values: Mapping[str, FloatArray], margin: int = 0, config: NpuConfig | None = None
 ) -> dict[str, int]:
     """The least exponents with which no value of a layer saturates, less ``margin``.
 

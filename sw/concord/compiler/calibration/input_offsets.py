@@ -15,8 +15,8 @@ from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.model import Compiled
 from concord.golden import binary16
 from concord.golden.blocks import quantize, to_binary16
-from concord.graph.ir import Floats
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Steps of the range that inputs are expected to have: 8-bit sensors.
 STEPS = 255
@@ -24,7 +24,7 @@ STEPS = 255
 _MOST = 1 << 20
 
 
-def input_offsets(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str, float]:
+def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[str, float]:
     """Offsets of inputs that are rounded less with one: the middle of the range, or half a step of the codes away.
 
     Parameters
@@ -48,7 +48,7 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, Floats]) -> dict[str,
     return found
 
 
-def _lost(arrangement: Arrangement, name: str, x: Floats, offset: float, config: NpuConfig) -> float:
+def _lost(arrangement: Arrangement, name: str, x: FloatArray, offset: float, config: NpuConfig) -> float:
     """Sum of the squares of what narrow vectors lose of an input."""
     given = replace(arrangement, input_offsets={name: offset}).pack({name: x})[name]
     blocks = quantize(binary16.encode(given), config.act)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from concord.compiler.calibration.calibration import Calibration, Candidate
-from concord.graph.ir import Floats
 from concord.program.flags import FlagDiagnostic
 from concord.spec.formats import Flag
+from concord.utils.arrays import FloatArray
 
 #: Flags that a choice of formats takes into account, with what there is to say about them on the samples themselves.
 _WEIGHED = (Flag.SATURATED.name, Flag.TABLE_CLAMPED.name)
@@ -60,7 +60,7 @@ def _on_samples(record: FlagDiagnostic) -> FlagDiagnostic:
     return replace(record, advice=_CHOSEN) if record.flag in _WEIGHED else record
 
 
-def _not_finite(outputs: Mapping[str, Floats], wanted: Mapping[str, Floats]) -> list[str]:
+def _not_finite(outputs: Mapping[str, FloatArray], wanted: Mapping[str, FloatArray]) -> list[str]:
     found = []
     for name, values in outputs.items():
         reference = wanted[name].reshape(values.shape)

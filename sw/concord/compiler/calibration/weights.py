@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction
-from concord.compiler.ir.layout import Ids
 from concord.compiler.lowering.table import lowered
 from concord.compiler.model import Compiled
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.graph.ops.windows import windows
 from concord.graph.passes.batch import with_batch
 from concord.image.packing import depthwise_units, matrix_units
+from concord.utils.arrays import FloatArray, Ids
 
 #: Operators whose weights are rounded for samples; those of others are rounded to the nearest.
 ROUNDED = ("Conv", "Dense")
@@ -39,10 +39,10 @@ _BLOCK = 1 << 22
 class Units:
     """What weights of a node may become: multiples of ``unit``, in the shape of the weights, up to ``largest``."""
 
-    unit: Floats
+    unit: FloatArray
     largest: int
 
-    def nearest(self, weight: Floats) -> Floats:
+    def nearest(self, weight: FloatArray) -> FloatArray:
         """Every weight rounded by itself."""
         return np.asarray(np.clip(np.rint(weight / self.unit), -self.largest, self.largest) * self.unit)
 
@@ -104,14 +104,14 @@ def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
     return [np.rint(weight / scale).astype(np.int64) for weight in weights]
 
 
-def channel_means(node: Node, x: Floats) -> Floats:
+def channel_means(node: Node, x: FloatArray) -> FloatArray:
     """Mean of every input channel of a convolution or product; zeros without samples."""
     channel = -1 if node.op == "Dense" else 1 - node.attrs["weight"].ndim
     rows = np.moveaxis(x, channel, -1).reshape(-1, x.shape[channel])
     return np.asarray(rows.sum(axis=0) / max(len(rows), 1))
 
 
-def moments(node: Node, x: Floats, mean: Floats) -> Floats:
+def moments(node: Node, x: FloatArray, mean: FloatArray) -> FloatArray:
     """Mean products of what the weights of an output are multiplied with, less the mean of its channel.
 
     Parameters
@@ -147,7 +147,7 @@ def moments(node: Node, x: Floats, mean: Floats) -> Floats:
     return total / max(count, 1)
 
 
-def rounded(weight: Floats, allowed: Units, products: Floats, damping: float) -> Floats:
+def rounded(weight: FloatArray, allowed: Units, products: FloatArray, damping: float) -> FloatArray:
     """Round one weight of every output after the other; the next ones make up for its error.
 
     Parameters
@@ -181,13 +181,13 @@ def rounded(weight: Floats, allowed: Units, products: Floats, damping: float) ->
     return result.reshape(weight.shape)
 
 
-def loss(weight: Floats, other: Floats, products: Floats) -> float:
+def loss(weight: FloatArray, other: FloatArray, products: FloatArray) -> float:
     """Mean square, summed over outputs, of what other weights change."""
     change = (other - weight).reshape(len(products), -1, products.shape[1])
     return float(np.einsum("goi,gij,goj->", change, products, change, optimize=True))
 
 
-def best(weight: Floats, allowed: Units, halves: tuple[Floats, Floats]) -> Floats | None:
+def best(weight: FloatArray, allowed: Units, halves: tuple[FloatArray, FloatArray]) -> FloatArray | None:
     """The best weights, or ``None`` if these are the nearest ones.
 
     Parameters
@@ -219,12 +219,12 @@ class Rounder:
         All tensors in double precision, samples along the first axis.
     """
 
-    def __init__(self, graph: Graph, values: Mapping[str, Floats]):
+    def __init__(self, graph: Graph, values: Mapping[str, FloatArray]):
         self.graph, self.values = graph, values
-        self._products: dict[str, tuple[Floats, Floats]] = {}
-        self._chosen: dict[tuple[str, int, bytes], Floats | None] = {}
+        self._products: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self._chosen: dict[tuple[str, int, bytes], FloatArray | None] = {}
 
-    def weights(self, compiled: Compiled) -> dict[str, Floats]:
+    def weights(self, compiled: Compiled) -> dict[str, FloatArray]:
         """What the weights become, by node; those that are best rounded to the nearest are left out."""
         allowed, found = units(self.graph, compiled), {}
         for node in self.graph.nodes:
@@ -232,13 +232,13 @@ class Rounder:
                 found[node.name] = weight
         return found
 
-    def _weight(self, node: Node, allowed: Units) -> Floats | None:
+    def _weight(self, node: Node, allowed: Units) -> FloatArray | None:
         key = node.name, allowed.largest, allowed.unit.tobytes()
         if key not in self._chosen:
             self._chosen[key] = best(node.attrs["weight"], allowed, self._halves(node))
         return self._chosen[key]
 
-    def _halves(self, node: Node) -> tuple[Floats, Floats]:
+    def _halves(self, node: Node) -> tuple[FloatArray, FloatArray]:
         """Products of inputs of every other sample, and those of the others.
 
         A bias takes over what rounding changes in the mean. Each half has a mean of its own: one of all samples would

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
-from concord.compiler.ir.curves import RELU, Curve, Floats
+from concord.compiler.ir.curves import RELU, Curve
 from concord.compiler.ir.layers import Recurrent, Reduction
 from concord.compiler.ir.spare_lanes import filled_weight
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 
 @dataclass
@@ -70,7 +71,7 @@ class DataSection:
         for key, value in values.items():
             self.allocator.constant(f"constant.{name}.{key}", value)
 
-    def _constant(self, name: str, values: Floats) -> None:
+    def _constant(self, name: str, values: FloatArray) -> None:
         key = values.tobytes()
         if key not in self._constants:
             self._constants[key] = name
@@ -80,6 +81,6 @@ class DataSection:
         """Number of the table that holds a curve."""
         return self._tables[curve]
 
-    def constant(self, values: Floats) -> int:
+    def constant(self, values: FloatArray) -> int:
         """Address of a constant."""
         return self.allocator[self._constants[values.tobytes()]]

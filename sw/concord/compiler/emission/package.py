@@ -12,11 +12,12 @@ import numpy.typing as npt
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.graph import execute
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
 from concord.image import Image
 from concord.program.flags import FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
+from concord.utils.arrays import FloatArray
 
 
 class Device(Protocol):
@@ -58,11 +59,11 @@ class Package:
         """The configuration it was compiled for."""
         return self.image.config
 
-    def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+    def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""
         return self.behind(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
-    def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, Floats]) -> dict[str, Floats]:
+    def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Results of a batch from the outputs of the NPU: what the host computes from them.
 
         A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on
@@ -83,7 +84,7 @@ class Package:
             for name in single[0]
         }
 
-    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+    def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded; clears the flags before.
 
         What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.

@@ -9,10 +9,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.ir.layout import BORDER, Ids
+from concord.compiler.ir.layout import BORDER
 from concord.golden.real_numbers import real_numbers
-from concord.graph.ir import Floats, Shape
+from concord.graph.ir import Shape
 from concord.image import Image
+from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Grid:
         """These values in words."""
         return f"multiples of 2**{self.exponent} from {self.least} to {self.greatest}"
 
-    def round(self, values: Floats) -> Floats:
+    def round(self, values: FloatArray) -> FloatArray:
         """The nearest of these values, of two the even one; NaN stays NaN."""
         return np.asarray(
             np.ldexp(np.clip(np.rint(np.ldexp(values, -self.exponent)), self.least, self.greatest), self.exponent)
@@ -86,7 +87,7 @@ class Arrangement:
             ids.size == counts[name] and _within(ids, 0, outputs[name].elements) for name, ids in self.outputs.items()
         )
 
-    def rounded(self, name: str, values: npt.ArrayLike) -> Floats:
+    def rounded(self, name: str, values: npt.ArrayLike) -> FloatArray:
         """Values of an input as the model reads them."""
         numbers = np.asarray(values, dtype=np.float64)
         return self.grids[name].round(numbers) if name in self.grids else numbers
@@ -99,7 +100,7 @@ class Arrangement:
             want = ", ".join(map(str, ("samples", *self.shapes[name])))
             raise ValueError(f"input {name!r} must have the shape ({want}), not {shape}")
 
-    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
         if set(inputs) != set(self.inputs):
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
@@ -121,7 +122,7 @@ class Arrangement:
             ports[name] = np.take(flat, order, axis=1)
         return ports
 
-    def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, Floats]:
+    def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, FloatArray]:
         """Outputs of ``samples`` samples from their ports."""
         found = {}
         for name, ids in self.outputs.items():

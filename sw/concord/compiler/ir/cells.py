@@ -12,12 +12,13 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats, Functions
+from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layout import LayoutError
 from concord.graph.ir import Node
+from concord.utils.arrays import FloatArray
 
 Chain = Callable[[], None]
-Spread = Callable[[Floats], Floats]
+Spread = Callable[[FloatArray], FloatArray]
 
 
 class Block(Protocol):
@@ -80,7 +81,7 @@ class Cell(ABC):
     wide_state = False
 
     def __init__(self, node: Node, direction: int, hidden: int, spread: Spread, functions: Sequence[Functions]):
-        def split(values: Floats) -> dict[str, Floats]:
+        def split(values: FloatArray) -> dict[str, FloatArray]:
             return dict(zip(self.gates, np.split(values, len(self.gates)), strict=True))
 
         attrs = node.attrs
@@ -90,8 +91,8 @@ class Cell(ABC):
         self.w = {gate: spread(weight) for gate, weight in split(attrs["W"][direction]).items()}
         self.r = split(attrs["R"][direction])
         self.bias = {gate: bias_w[gate] + bias_r[gate] for gate in self.gates}
-        self.inner: dict[str, Floats] = {}
-        self.peephole: dict[str, Floats] = {}
+        self.inner: dict[str, FloatArray] = {}
+        self.peephole: dict[str, FloatArray] = {}
 
     @abstractmethod
     def first(self, block: Block) -> list[Chain]:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from concord.functions.segmented import TableSegment
 
-Floats = npt.NDArray[np.float64]
 #: Functions of :mod:`concord.functions` by name, each with its parameters.
 Functions = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
 #: Least and greatest input of a table.

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from concord.compiler.ir.cells import Cell
-from concord.compiler.ir.curves import Curve, Floats
-from concord.compiler.ir.layout import Ids, Storage, Walk
+from concord.compiler.ir.curves import Curve
+from concord.compiler.ir.layout import Storage, Walk
 from concord.spec.isa import Op, PipelineStage
+from concord.utils.arrays import FloatArray, Ids
 
 
 class Reduction(Enum):
@@ -48,7 +49,7 @@ class Operand:
     """
 
     storage: Storage | None = None
-    constant: Floats | None = None
+    constant: FloatArray | None = None
     start: int = 0
     row: int = 0
     inner: int = 0
@@ -88,7 +89,7 @@ class Layer:
         Vectors that are read: positions of the input for a window, else those that are worked on.
     reduction : Reduction
         What the window does.
-    weight : Floats or None
+    weight : FloatArray or None
         Dense: ``[output, ky, kx, elements of a position]``; depthwise: ``[elements of a position, ky, kx]``.
     window : Window
         Only with a reduction.
@@ -111,7 +112,7 @@ class Layer:
     name: str
     source: Walk
     reduction: Reduction
-    weight: Floats | None
+    weight: FloatArray | None
     window: Window
     out: tuple[int, int, int]
     tensor: str
@@ -188,7 +189,7 @@ class Recurrent:
     target: Storage
     c: Storage | None
     initial: dict[str, Walk]
-    constants: dict[str, Floats]
+    constants: dict[str, FloatArray]
     tensor: str
     ids: Ids
     nodes: list[str] = field(default_factory=list)

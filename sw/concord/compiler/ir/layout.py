@@ -15,7 +15,8 @@ from itertools import accumulate, count
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
+from concord.utils.arrays import Ids
+
 #: Element that is stored nowhere and is zero.
 PAD = -1
 #: Element of an input that is zero for the network: what is taken off the input is taken off it, too.

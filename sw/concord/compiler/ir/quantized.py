@@ -20,11 +20,12 @@ from concord.compiler.ir.arrangement import Grid
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.golden.blocks import floor_log2
-from concord.graph.ir import Floats, Graph, Quantization
+from concord.graph.ir import Graph, Quantization
 from concord.graph.ops import operator_of
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
+from concord.utils.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Inexact:
         return f"{what} ({self.codes}): {self.reason}; relative error {100 * self.error:.2f} %"
 
 
-def _powers_of_two(scale: Floats) -> bool:
+def _powers_of_two(scale: FloatArray) -> bool:
     return bool(np.all(np.frexp(scale)[0] == 0.5))
 
 
@@ -154,7 +155,7 @@ def _tensor(name: str, known: Quantization, config: NpuConfig, exponent: int | N
     return _inexact(name, False, known, config.act_mant, max(-least, greatest), values, held)
 
 
-def _held(values: Floats, fmt: BlockFormat, exponent: int | None) -> Floats:
+def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatArray:
     """Blocks ``[blocks, values]`` as mantissas of a format."""
     if exponent is None:
         exponents = np.maximum(floor_log2(np.abs(values).max(axis=1, keepdims=True)) - fmt.headroom, fmt.exp_min)
@@ -164,14 +165,14 @@ def _held(values: Floats, fmt: BlockFormat, exponent: int | None) -> Floats:
     return np.asarray(np.ldexp(mants, exponents))
 
 
-def _largest_code(weight: Floats, known: Quantization) -> int:
+def _largest_code(weight: FloatArray, known: Quantization) -> int:
     """Greatest distance of a code from its zero point."""
     scale = known.scale.reshape(-1, *[1] * (weight.ndim - 1))
     return int(np.rint(np.abs(weight) / scale).max())
 
 
 def _weights(
-    layer: Layer, weight: Floats, largest: int, known: Quantization, config: NpuConfig, mant: int
+    layer: Layer, weight: FloatArray, largest: int, known: Quantization, config: NpuConfig, mant: int
 ) -> Inexact | None:
     rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
     held = rounded(weight, config, mant)
@@ -179,7 +180,7 @@ def _weights(
 
 
 def _inexact(
-    name: str, weights: bool, known: Quantization, mant: int, largest: int, values: Floats, held: Floats
+    name: str, weights: bool, known: Quantization, mant: int, largest: int, values: FloatArray, held: FloatArray
 ) -> Inexact | None:
     error = float(np.linalg.norm(held - values) / max(float(np.linalg.norm(values)), 1e-30))
     if error == 0:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Layer, Reduction
-from concord.compiler.ir.layout import Ids
+from concord.utils.arrays import FloatArray, Ids
 
 
 def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
@@ -25,13 +24,13 @@ def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
     return np.asarray(np.where(found == last, places, found))
 
 
-def filled(values: Floats) -> Floats:
+def filled(values: FloatArray) -> FloatArray:
     """Constants ``[..., native]`` with copies where they are NaN, and zeros where there is nothing to copy."""
     copied = np.take_along_axis(values, nearest(~np.isnan(values)), axis=-1)
     return np.asarray(np.nan_to_num(copied))
 
 
-def filled_weight(layer: Layer) -> Floats:
+def filled_weight(layer: Layer) -> FloatArray:
     """The weights of a layer, rows of spare lanes being copies; as many rows as its vectors have lanes."""
     weight = layer.weight
     assert weight is not None and layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE)

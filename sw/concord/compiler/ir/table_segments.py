@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
-from concord.compiler.ir.curves import RELU, Curve, Floats, Functions
+from concord.compiler.ir.curves import RELU, Curve, Functions
 from concord.compiler.ir.layers import AnyLayer
 from concord.functions import evaluate
 from concord.functions.segmented import TableSegment
@@ -17,6 +17,7 @@ from concord.functions.tables import SCALES
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: Values of a tensor that decide; more of them change nothing.
 _SAMPLE = 4096
@@ -26,19 +27,19 @@ MARGIN = 0.125
 _FINEST = 24
 
 
-def sample(values: Floats) -> Floats:
+def sample(values: FloatArray) -> FloatArray:
     """Sorted values, as a table reads them, evenly spread over all there are; ``[n]``."""
     every = np.sort(binary16.decode(binary16.encode(np.clip(values, -BINARY16_MAX, BINARY16_MAX))), axis=None)
     return np.asarray(every[np.linspace(0, every.size - 1, min(every.size, _SAMPLE)).astype(int)])
 
 
-def _values(functions: Functions, x: Floats) -> Floats:
+def _values(functions: Functions, x: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         y = evaluate([(name, dict(parameters)) for name, parameters in functions], x)
     return np.asarray(np.clip(y, -BINARY16_MAX, BINARY16_MAX))
 
 
-def table_error(functions: Functions, segments: Sequence[TableSegment], x: Floats) -> float:
+def table_error(functions: Functions, segments: Sequence[TableSegment], x: FloatArray) -> float:
     """Root mean square of the relative errors of tables for inputs ``x``, of which none counts more than 100 %."""
     stops = [segment.stop for segment in segments if segment.stop is not None]
     which = np.searchsorted(stops, x)
@@ -78,7 +79,7 @@ def _laid_out(scales: Sequence[int], entries: int, greatest: float, falling: boo
     return (*found, TableSegment(low, high, scales[-1], start, None, falling))
 
 
-def divided(functions: Functions, x: Floats, count: int, entries: int) -> tuple[TableSegment, ...] | None:
+def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tuple[TableSegment, ...] | None:
     """The segments with the least error.
 
     Parameters

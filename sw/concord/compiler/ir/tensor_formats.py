@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from concord.compiler.ir.curves import Domain, Floats
+from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.layers import AnyLayer
 from concord.functions.segmented import TableSegment
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
+from concord.utils.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Formats:
     plain: tuple[str, ...] = ()
     input_offsets: Mapping[str, float] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
-    weights: Mapping[str, Floats] = field(default_factory=dict, compare=False, repr=False)
+    weights: Mapping[str, FloatArray] = field(default_factory=dict, compare=False, repr=False)
 
     def domain(self, tensor: str) -> Domain | None:
         """Least and greatest value of a tensor that a function reads, from samples or else from bounds."""
@@ -96,7 +97,7 @@ class Formats:
         }
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any], weights: Mapping[str, Floats] | None = None) -> Formats:
+    def from_dict(cls, values: dict[str, Any], weights: Mapping[str, FloatArray] | None = None) -> Formats:
         """Inverse of :meth:`to_dict`."""
         ranges, bounds, inputs = (
             {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")

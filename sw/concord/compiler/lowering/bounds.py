@@ -21,9 +21,10 @@ from concord.compiler.lowering.scaled import covers_all, is_power
 from concord.functions import function
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
 DEVIATIONS = 8.0
@@ -134,13 +135,13 @@ def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str,
     return _bounds(graph, inputs, _values(graph, inputs))
 
 
-def _values(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats]:
+def _values(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, FloatArray]:
     """All tensors for random inputs."""
     with np.errstate(all="ignore"):
         return execute.run(graph, _samples(graph, inputs), keep="all")
 
 
-def _bounds(graph: Graph, inputs: Mapping[str, Assumption], values: Mapping[str, Floats]) -> dict[str, Bound]:
+def _bounds(graph: Graph, inputs: Mapping[str, Assumption], values: Mapping[str, FloatArray]) -> dict[str, Bound]:
     worst = _worst(graph, inputs)
     return {name: _bound(np.nan_to_num(values[name], posinf=_HUGE, neginf=-_HUGE), worst[name]) for name in values}
 
@@ -172,7 +173,7 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
     return replace(formats, bounds={**formats.bounds, **domains})
 
 
-def _bound(values: Floats, worst: tuple[Floats, Floats]) -> Bound:
+def _bound(values: FloatArray, worst: tuple[FloatArray, FloatArray]) -> Bound:
     """The tighter ends of what random samples and the worst case say."""
     ends = float(worst[0].min()), float(worst[1].max())
     with np.errstate(over="ignore"):
@@ -184,7 +185,7 @@ def _bound(values: Floats, worst: tuple[Floats, Floats]) -> Bound:
     return Bound(low, high, mean, sigma, known, "both" if len(sources) > 1 else sources.pop())
 
 
-def _samples(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats]:
+def _samples(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, FloatArray]:
     """Random inputs: in turn white, alike in all elements, and half of each."""
     rng = np.random.default_rng(_SEED)
     count = int(np.clip(_WORK // max(macs(graph), 1), 3, _SAMPLES))
@@ -205,7 +206,7 @@ def _samples(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Floats
 # The worst case ----------------------------------------------------------------------------------
 
 #: Least and greatest values of the elements of a tensor, behind an axis of length 1.
-Ends = tuple[Floats, Floats]
+Ends = tuple[FloatArray, FloatArray]
 
 
 def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
@@ -226,7 +227,7 @@ def _worst(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, Ends]:
     return found
 
 
-def _evaluate(node: Node, *inputs: Floats) -> Floats:
+def _evaluate(node: Node, *inputs: FloatArray) -> FloatArray:
     with np.errstate(all="ignore"):
         return operator_of(node).evaluate(node, list(inputs))[0]
 
@@ -280,7 +281,7 @@ def _unary(graph: Graph, node: Node, ends: list[Ends | None]) -> list[Ends]:
     return [_everywhere(values, (1, *graph.shapes[node.outputs[0]]))]
 
 
-def _points(ends: Ends) -> Floats:
+def _points(ends: Ends) -> FloatArray:
     """Numbers that a tensor may have, in the range of binary16: evenly spread over all, and densely around zero."""
     low, high = (float(np.clip(end, -BINARY16_MAX, BINARY16_MAX)) for end in (ends[0].min(), ends[1].max()))
     tiny = 2.0**-24
@@ -288,7 +289,7 @@ def _points(ends: Ends) -> Floats:
     return np.asarray(np.clip(even, low, high))
 
 
-def _everywhere(values: Floats, shape: tuple[int, ...]) -> Ends:
+def _everywhere(values: FloatArray, shape: tuple[int, ...]) -> Ends:
     """The least and the greatest of values, which are points of a curve, with a little room, for every element."""
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     slack = 2.0**-12

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats
-from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages
+from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class LaneSelection:
 
     size: tuple[int, int, int]
     source: Strides
-    weight: Floats
+    weight: FloatArray
     places: tuple[Ids, Ids]
     same_loops: bool
 

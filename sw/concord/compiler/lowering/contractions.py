@@ -18,12 +18,13 @@ import math
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
-from concord.compiler.ir.layout import Ids, LayoutError, Storage, Walk
+from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import apart, form, masked
 from concord.graph.ir import Node
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
+from concord.utils.arrays import Ids
 
 #: Exponentials that a softmax takes for zero have a sum below exp of minus this, beside 1 for the largest.
 _NEGLIGIBLE = 5.5

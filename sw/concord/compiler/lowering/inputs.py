@@ -7,9 +7,10 @@ from enum import Enum
 
 import numpy as np
 
-from concord.compiler.ir.layout import PAD, Ids, LayoutError
+from concord.compiler.ir.layout import PAD, LayoutError
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.utils.arrays import Ids
 
 
 class Unfold(Enum):

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent
-from concord.compiler.ir.layout import PAD, Ids, Storage, Walk
+from concord.compiler.ir.layout import PAD, Storage, Walk
 from concord.compiler.lowering.lower import Lowered
+from concord.utils.arrays import Ids
 
 
 def problems(lowered: Lowered) -> Iterator[str]:

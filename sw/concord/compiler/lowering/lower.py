@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction, Step, Window
-from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import inputs, legality, steps
 from concord.compiler.lowering.inputs import Unfold
-from concord.graph.ir import Floats, Graph, Node, fresh
+from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import operator_of
 from concord.image.feeder_layout import Feed
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray, Ids
 
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 
@@ -262,7 +263,7 @@ class Lowering:
 
     # Layers ------------------------------------------------------------------------------------
 
-    def add(self, node: Node, source: Walk, reduction: Reduction, weight: Floats | None, window: Window,
+    def add(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: Window,
             out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
         """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
 

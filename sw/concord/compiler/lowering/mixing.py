@@ -13,11 +13,12 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler.ir.layout import PAD, Ids, LayoutError
+from concord.compiler.ir.layout import PAD, LayoutError
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.legality import TAPS
 from concord.compiler.lowering.lower import Lowering
-from concord.graph.ir import Floats, Node
+from concord.graph.ir import Node
+from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Run:
     first: int
     count: int
     begin: int
-    weight: Floats
+    weight: FloatArray
     bias: float
 
 
-def runs(weight: Floats, bias: Floats) -> Iterator[Run]:
+def runs(weight: FloatArray, bias: FloatArray) -> Iterator[Run]:
     """The windows for a matrix ``[O, K]`` and a bias ``[O]``."""
     found: Run | None = None
     for k, row in enumerate(weight):

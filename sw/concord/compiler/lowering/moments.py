@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
+from concord.utils.arrays import FloatArray
 
 
-def moments(graph: Graph, node: Node, values: Floats) -> dict[str, Floats]:
+def moments(graph: Graph, node: Node, values: FloatArray) -> dict[str, FloatArray]:
     """Of the input of a normalisation: means, and variances or means of squares."""
     x = values.reshape(-1, *graph.shapes[node.inputs[0]])
     axes = tuple(axis + 1 for axis in node.attrs["axes"])

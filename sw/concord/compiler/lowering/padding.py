@@ -15,13 +15,14 @@ from typing import Literal
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction, Step, Window
-from concord.compiler.ir.layout import PAD, Ids, LayoutError, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Walk
 from concord.compiler.lowering import steps
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.unfolding import graph_input
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.spec.isa import Op
+from concord.utils.arrays import Ids
 
 
 def pad(lowering: Lowering, node: Node) -> list[Node] | None:

@@ -8,15 +8,16 @@ from math import prod
 import numpy as np
 
 from concord.compiler.ir.activations import domain_of
-from concord.compiler.ir.curves import Floats, Proven, Span
+from concord.compiler.ir.curves import Proven, Span
 from concord.compiler.ir.layers import Step
-from concord.compiler.ir.layout import Ids, LayoutError, Storage
+from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import steps
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
+from concord.utils.arrays import FloatArray, Ids
 
 
 def relu(lowering: Lowering, node: Node) -> None:
@@ -106,9 +107,9 @@ def binary(lowering: Lowering, node: Node) -> None:
         raise LayoutError("; ".join(dict.fromkeys([*refused, str(error)]))) from error
 
 
-def _within(lowering: Lowering, node: Node) -> Floats:
+def _within(lowering: Lowering, node: Node) -> FloatArray:
     """The constant of a node, where it is beyond binary16 the greatest number that has the same effect."""
-    values: Floats = node.attrs["constant"]
+    values: FloatArray = node.attrs["constant"]
     readers = lowering.readers[node.outputs[0]]
     if node.op == "Max":
         return np.maximum(values, -BINARY16_MAX)

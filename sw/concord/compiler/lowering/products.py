@@ -7,9 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Layer, Reduction, Step, Window
-from concord.compiler.ir.layout import PAD, Ids, Storage, Walk, placed, spread
+from concord.compiler.ir.layout import PAD, Storage, Walk, placed, spread
 from concord.compiler.lowering import legality, steps
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
@@ -19,6 +18,7 @@ from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
+from concord.utils.arrays import FloatArray, Ids
 
 
 def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
@@ -64,16 +64,16 @@ def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, of
         layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
 
 
-def _weight(lowering: Lowering, node: Node) -> Floats:
+def _weight(lowering: Lowering, node: Node) -> FloatArray:
     """The weights of a node, or what formats have in their place."""
-    weight: Floats = node.attrs["weight"]
+    weight: FloatArray = node.attrs["weight"]
     chosen = lowering.formats.weights.get(node.name, weight)
     if chosen.shape != weight.shape:
         raise ValueError(f"weights of {node.name} must have the shape {weight.shape}, not {chosen.shape}")
     return chosen
 
 
-def _chosen_shift(lowering: Lowering, node: Node) -> Floats:
+def _chosen_shift(lowering: Lowering, node: Node) -> FloatArray:
     """Mean of what every output loses by the weights that formats have in the place of its own."""
     mean = lowering.formats.means.get(node.name)
     lost = node.attrs["weight"] - _weight(lowering, node)
@@ -84,7 +84,7 @@ def _chosen_shift(lowering: Lowering, node: Node) -> Floats:
     return np.asarray(np.einsum("goc,gc->go", taps, np.reshape(mean, (group, -1))).reshape(-1))
 
 
-def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
+def _shift(lowering: Lowering, node: Node, layer: Layer) -> FloatArray:
     """Mean of what every row of the weights loses by rounding, where the mean input is known."""
     weight, mean = layer.weight, lowering.formats.means.get(node.name)
     assert weight is not None
@@ -101,7 +101,7 @@ def _shift(lowering: Lowering, node: Node, layer: Layer) -> Floats:
     )
 
 
-def _rounded(lowering: Lowering, layer: Layer) -> Floats:
+def _rounded(lowering: Lowering, layer: Layer) -> FloatArray:
     """The weights as the tile engines have them."""
     rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
     assert layer.weight is not None
@@ -137,7 +137,7 @@ def conv(lowering: Lowering, node: Node) -> None:
     _bias(lowering, node, layer, 1, channels, offset)
 
 
-def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple[Ids, Floats]:
+def _aligned(lowering: Lowering, node: Node, axis: int, weight: FloatArray) -> tuple[Ids, FloatArray]:
     """Elements of a position for the outputs of a product, and its weights with rows of zeros for the others.
 
     Where what follows takes the outputs apart, every part begins with a native vector of its own, so that parts can
@@ -159,7 +159,7 @@ def _aligned(lowering: Lowering, node: Node, axis: int, weight: Floats) -> tuple
     return np.array(places), full
 
 
-def _ungrouped(weight: Floats, group: int) -> Floats:
+def _ungrouped(weight: FloatArray, group: int) -> FloatArray:
     """Weights of a convolution in groups as ``[O, C, kh, kw]`` of one without."""
     if group == 1:
         return weight
@@ -172,7 +172,7 @@ def _ungrouped(weight: Floats, group: int) -> Floats:
 
 
 def _depthwise(
-    lowering: Lowering, node: Node, walk: Walk, weight: Floats, window: Window, out: tuple[int, int], rank: int
+    lowering: Lowering, node: Node, walk: Walk, weight: FloatArray, window: Window, out: tuple[int, int], rank: int
 ) -> Layer:
     """A product of every channel with its own kernel ``[C, kh, kw]``: channels stay in their lanes.
 

@@ -12,12 +12,13 @@ import numpy as np
 from concord.compiler.ir.cells import CELLS
 from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layers import Recurrent
-from concord.compiler.ir.layout import PAD, Ids, LayoutError, spread
+from concord.compiler.ir.layout import PAD, LayoutError, spread
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
 from concord.functions import by_recurrent_name
 from concord.graph.ir import Node
 from concord.graph.ops import directions, operator_of
+from concord.utils.arrays import Ids
 
 
 def recurrent(lowering: Lowering, node: Node) -> None:

@@ -12,15 +12,15 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Layer, Reduction, Step, Window
-from concord.compiler.ir.layout import Ids, LayoutError, Storage, Walk, placed, spread
+from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import large_windows, steps
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
+from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _inside(lowering: Lowering, node: Node, found: Form, shape: Sequence[int], s
         return _maximum_of_lanes(lowering, node, found, shape)
     ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     uniform = groups == 1
-    rows: Floats = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
+    rows: FloatArray = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
     weight = spread(rows, walk)
     layer = lowering.add(
         node, walk, Reduction.DENSE, weight[:, None, None], Window(),

@@ -33,10 +33,11 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 #: Where gates come to rest: logistic ones, and steeper ones.
 _LOGISTIC, _STEEP = Span(-8.0, 8.0, (0.0, 1.0)), Span(-4.0, 4.0, (0.0, 1.0))
@@ -118,7 +119,7 @@ def replaced(graph: Graph, formats: Formats) -> tuple[str, ...]:
     return tuple(node.name for node in nodes if covers_all(node, formats) or _open(node, formats))
 
 
-def good_enough(graph: Graph, values: Mapping[str, Floats], config: NpuConfig) -> tuple[str, ...]:
+def good_enough(graph: Graph, values: Mapping[str, FloatArray], config: NpuConfig) -> tuple[str, ...]:
     """Functions of a network with constant ends that err little enough as one table, which takes a chain less.
 
     Parameters

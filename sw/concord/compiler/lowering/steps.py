@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.curves import Floats
 from concord.compiler.ir.layers import Operand
-from concord.compiler.ir.layout import PAD, Ids, LayoutError, Storage, Storages, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.spare_lanes import filled
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray, Ids
 
 #: Numbers from here on are infinite in binary16.
 _INFINITE = BINARY16_MAX + 16.0
@@ -44,14 +44,14 @@ def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
     return np.asarray(target.base + vector * target.native + lanes)
 
 
-def check_constant(values: Floats, what: str = "constants") -> None:
+def check_constant(values: FloatArray, what: str = "constants") -> None:
     """Refuse constants that are no numbers of binary16 with :class:`LayoutError`."""
     largest = float(np.abs(values).max())
     if not largest < _INFINITE:
         raise LayoutError(f"{what} must be below {_INFINITE:g} in magnitude, not {largest:g}; scale them in the model")
 
 
-def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
+def constant(values: FloatArray, ids: Ids, target: Storage, beyond: float | None = None) -> Operand:
     """The operand with ``values``, broadcast to the view ``ids`` of ``target``, stored once where it repeats.
 
     What is no element of the view gets ``beyond``, or whatever takes least space, a copy of an element if it can be.
@@ -83,7 +83,7 @@ def constant(values: Floats, ids: Ids, target: Storage, beyond: float | None = N
     )
 
 
-def _folded(values: Floats, axis: int) -> tuple[Floats, bool]:
+def _folded(values: FloatArray, axis: int) -> tuple[FloatArray, bool]:
     """``values`` with the axis of length 1 if it is the same everywhere, elements that are not there apart."""
     if values.shape[axis] == 1:
         return values, False

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from concord.compiler.ir.layers import Window
-from concord.compiler.ir.layout import PAD, Ids
+from concord.compiler.ir.layout import PAD
 from concord.compiler.lowering.inputs import Unfold, as_map, moved
 from concord.compiler.lowering.lower import Lowering
-from concord.graph.ir import Floats, Node
+from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.image.feeder_layout import Feed
+from concord.utils.arrays import FloatArray, Ids
 
 
-def unfolded(lowering: Lowering, node: Node, weight: Floats) -> tuple[str, Ids, Floats, Window] | None:
+def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, Ids, FloatArray, Window] | None:
     """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
 
     ``None`` where the input is computed, is read by others, or nothing would be gained.

@@ -9,6 +9,7 @@ from concord.derive import ir
 from concord.emulator.kernels import DECODED
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_NAN
+from concord.utils.arrays import FloatArray, Ids
 
 
 def singles(bits: npt.NDArray[np.uint16] | np.uint16) -> npt.NDArray[np.float32]:
@@ -16,14 +17,14 @@ def singles(bits: npt.NDArray[np.uint16] | np.uint16) -> npt.NDArray[np.float32]
     return np.asarray(DECODED[np.where(binary16.is_nan(bits), BINARY16_NAN, bits)], dtype=np.float32)
 
 
-def least_units(node: ir.Quantise) -> ir.Floats:
+def least_units(node: ir.Quantise) -> FloatArray:
     """Least powers of two of the blocks: that of the format, or what the constants of a block ask for."""
     peaks = np.array(node.peaks)
     powers = np.where(peaks > 0, np.ldexp(0.5, np.frexp(peaks)[1]), 0.0)
     return np.maximum(powers * 2.0**-node.form.headroom, 2.0**node.form.exp_min)
 
 
-def positions(node: ir.Windows) -> tuple[ir.Ids, tuple[int, int, int, int]]:
+def positions(node: ir.Windows) -> tuple[Ids, tuple[int, int, int, int]]:
     """Positions ``[height, width, kh, kw]`` in the padded map, and the padding: top, bottom, left, right."""
     places, before, after = [], [], []
     for axis in (0, 1):

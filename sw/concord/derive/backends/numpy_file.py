@@ -24,6 +24,7 @@ from concord.derive.names import Names, identifier
 from concord.golden import binary16
 from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
+from concord.utils.arrays import FloatArray
 from concord.utils.files import replacing, write_text
 
 _MARK = "# --- arithmetic ---\n"
@@ -313,7 +314,7 @@ class _Writer:
             words.append(f"noise={self._array(node, 'noise', node.noise)}")
         return f"quantise({', '.join(words)}{_flags(node)})"
 
-    def _weight(self, node: ir.MatMul | ir.Depthwise, weight: ir.Floats) -> str:
+    def _weight(self, node: ir.MatMul | ir.Depthwise, weight: FloatArray) -> str:
         single = node.bound <= 2.0 ** (_SINGLE_BITS + node.unit)
         return self._array(node, "weight", np.ascontiguousarray(weight.astype(np.float32 if single else np.float64)))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from concord.derive import ir
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 SINGLE_BITS, DOUBLE_BITS = 24, 53
 #: Sums that are rounded together, an offset among them.
@@ -76,7 +77,7 @@ def _steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
     return tuple(2.0**exponent for exponent in exponents)
 
 
-def _lowest(values: ir.Floats) -> int:
+def _lowest(values: FloatArray) -> int:
     """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
     ratios = [float(value).as_integer_ratio() for value in values if value]
     return min(((top & -top).bit_length() - below.bit_length() for top, below in ratios), default=0)

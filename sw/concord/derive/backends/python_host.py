@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from concord.derive.host_partition import ARITHMETIC, Action, Operand, Operation, operations
 from concord.golden import host_math
-from concord.graph.ir import Floats, Graph
+from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
 
 #: Constants of :mod:`concord.golden.host_math` that its functions read, as text.
 CONSTANTS = "\n".join(
@@ -84,7 +85,7 @@ def _operand(operand: Operand, names: dict[str, str], dialect: Dialect) -> str:
     return names[operand] if isinstance(operand, str) else dialect.constant(_array(operand), np.float64)
 
 
-def _array(values: Floats) -> Floats:
+def _array(values: FloatArray) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 

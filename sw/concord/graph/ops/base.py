@@ -8,12 +8,13 @@ from enum import Enum
 
 import numpy as np
 
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
+from concord.utils.arrays import FloatArray
 
 #: Shape of every output, from those of the inputs (``None``: input left out).
 ShapeRule = Callable[[Node, Sequence[Shape | None]], list[Shape]]
 #: Every output, from the inputs; arrays have the shape of the tensor behind an axis of samples.
-Evaluation = Callable[[Node, Sequence[Floats | None]], list[Floats]]
+Evaluation = Callable[[Node, Sequence[FloatArray | None]], list[FloatArray]]
 #: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs (``None``: left out).
 Macs = Callable[[Node, Sequence[Shape | None], Sequence[Shape | None]], int]
 #: Whether the result always equals the first input, from the shapes of that and of the result.
@@ -203,7 +204,7 @@ class Operator:
                 raise ValueError(f"weights must be among the attributes, not {', '.join(missing)}")
 
 
-def present(value: Floats | None) -> Floats:
+def present(value: FloatArray | None) -> FloatArray:
     """An input that cannot be left out."""
     if value is None:
         raise ValueError("input must be there")
@@ -226,6 +227,6 @@ def broadcast(*shapes: Shape) -> Shape:
         raise ValueError(f"shapes must be ones that are broadcast to each other, not {listed}") from None
 
 
-def aligned(x: Floats, rank: int) -> Floats:
+def aligned(x: FloatArray, rank: int) -> FloatArray:
     """Axes of length 1 between the samples and a tensor of fewer axes, for broadcasting."""
     return x.reshape(len(x), *[1] * (rank - x.ndim + 1), *x.shape[1:])

@@ -11,7 +11,7 @@ import numpy as np
 from concord.functions import evaluate, function
 from concord.functions.segmented import TableSegment
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
 from concord.graph.ops.base import (
     Evaluation,
     Kind,
@@ -24,6 +24,7 @@ from concord.graph.ops.base import (
     present,
     present_shape,
 )
+from concord.utils.arrays import FloatArray
 
 
 def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -39,7 +40,7 @@ def _channel_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [shape]
 
 
-def _unary(function: Callable[[Node, Floats], Floats]) -> Evaluation:
+def _unary(function: Callable[[Node, FloatArray], FloatArray]) -> Evaluation:
     return lambda node, inputs: [function(node, present(inputs[0]))]
 
 
@@ -50,7 +51,9 @@ def _broadcast_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [broadcast(*shapes)]
 
 
-def _binary(ufunc: Callable[[Floats, Floats], Floats], node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _binary(
+    ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Node, inputs: Sequence[FloatArray | None]
+) -> list[FloatArray]:
     operands = [present(x) for x in inputs]
     constant = node.attrs.get("constant")
     rank = max([x.ndim - 1 for x in operands] + ([] if constant is None else [constant.ndim]))
@@ -60,15 +63,15 @@ def _binary(ufunc: Callable[[Floats, Floats], Floats], node: Node, inputs: Seque
     return [ufunc(operands[0], operands[1])]
 
 
-def _softmax(node: Node, x: Floats) -> Floats:
+def _softmax(node: Node, x: FloatArray) -> FloatArray:
     return np.asarray(host_softmax(x, node.attrs["axis"] + 1))
 
 
-def _log_softmax(node: Node, x: Floats) -> Floats:
+def _log_softmax(node: Node, x: FloatArray) -> FloatArray:
     return np.asarray(host_log_softmax(x, node.attrs["axis"] + 1))
 
 
-def _normalise(node: Node, x: Floats) -> Floats:
+def _normalise(node: Node, x: FloatArray) -> FloatArray:
     axes = tuple(axis + 1 for axis in node.attrs["axes"])
     if node.attrs["centred"]:
         x = x - host_mean(x, axes)
@@ -76,7 +79,7 @@ def _normalise(node: Node, x: Floats) -> Floats:
     return np.asarray(x / spread * node.attrs["scale"])
 
 
-def _batch_norm(node: Node, x: Floats) -> Floats:
+def _batch_norm(node: Node, x: FloatArray) -> FloatArray:
     attrs = node.attrs
     factor = attrs["scale"] / np.sqrt(attrs["variance"] + attrs["epsilon"])
     sizes = (-1, *[1] * (x.ndim - 3))
@@ -89,8 +92,8 @@ def _reduced_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(1 if axis in axes else size for axis, size in sizes if keep or axis not in axes)]
 
 
-def _reduction(function: Callable[..., Floats]) -> Evaluation:
-    def evaluate(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _reduction(function: Callable[..., FloatArray]) -> Evaluation:
+    def evaluate(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
         axes = tuple(axis + 1 for axis in node.attrs["axes"])
         return [np.asarray(function(present(inputs[0]), axis=axes, keepdims=node.attrs["keepdims"]))]
 
@@ -104,16 +107,16 @@ def _expand_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [wanted]
 
 
-def _expand(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _expand(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x, shape = present(inputs[0]), node.attrs["shape"]
     return [np.broadcast_to(aligned(x, len(shape)), (len(x), *shape)).copy()]
 
 
-def _clip(node: Node, x: Floats) -> Floats:
+def _clip(node: Node, x: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.maximum(x, node.attrs["min"]), node.attrs["max"]))
 
 
-def _function(node: Node, x: Floats) -> Floats:
+def _function(node: Node, x: FloatArray) -> FloatArray:
     segment: TableSegment | None = node.attrs.get("segment")
     functions = node.attrs["functions"]
     return evaluate(functions, x) if segment is None else segment.evaluate(functions, x)

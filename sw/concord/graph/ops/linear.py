@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
 from concord.graph.ops.base import Kind, Operator, Weights, aligned, broadcast, keeps_sign, present, present_shape
 from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
+from concord.utils.arrays import FloatArray
 
 #: Elements of windows that are taken at once: large products, and taps that find the output in the cache.
 _PRODUCT_BLOCK, _DEPTHWISE_BLOCK = 1 << 22, 1 << 19
@@ -33,7 +34,7 @@ def _conv_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(shape[0], weight.shape[0], *window_counts(node.attrs, weight.shape[2:], shape[2:]))]
 
 
-def _products(node: Node, view: Floats) -> Floats:
+def _products(node: Node, view: FloatArray) -> FloatArray:
     """One matrix product per group with the windows ``[images, C, *counts, *kernel]`` as columns."""
     weight, group = node.attrs["weight"], node.attrs["group"]
     rank = weight.ndim - 2
@@ -44,7 +45,7 @@ def _products(node: Node, view: Floats) -> Floats:
     return np.asarray(out.reshape(len(weight), len(view), *counts).swapaxes(0, 1))
 
 
-def _depthwise(node: Node, view: Floats) -> Floats:
+def _depthwise(node: Node, view: FloatArray) -> FloatArray:
     """Each channel by itself: tap by tap over the windows ``[images, C, *counts, *kernel]``."""
     weight = node.attrs["weight"]
     rank = weight.ndim - 2
@@ -54,7 +55,7 @@ def _depthwise(node: Node, view: Floats) -> Floats:
     return out
 
 
-def _conv(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _conv(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     weight, bias = node.attrs["weight"], node.attrs["bias"]
     depthwise = len(weight) == node.attrs["group"] == x.shape[2]
@@ -80,7 +81,7 @@ def _dense_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(*shape[:-1], weight.shape[0])]
 
 
-def _dense(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _dense(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [present(inputs[0]) @ node.attrs["weight"].T + node.attrs["bias"]]
 
 
@@ -91,7 +92,7 @@ def _matmul_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(*broadcast(first[:-2], second[:-2]), first[-2], second[-1])]
 
 
-def _matmul(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _matmul(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     factors = [present(x) for x in inputs]
     rank = max(x.ndim for x in factors) - 1
     first, second = (aligned(x, rank) for x in factors)

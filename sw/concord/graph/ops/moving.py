@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
 from concord.graph.ops.base import Kind, Operator, keeps_sign, present, present_shape
+from concord.utils.arrays import FloatArray
 
 
 def _reshape_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -18,7 +19,7 @@ def _reshape_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [new]
 
 
-def _reshape(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _reshape(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     return [x.reshape(len(x), *node.attrs["shape"])]
 
@@ -34,7 +35,7 @@ def _transpose_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(shape[axis] for axis in perm)]
 
 
-def _transpose(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _transpose(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     order = (0, *(axis + 1 for axis in node.attrs["perm"]))
     return [np.ascontiguousarray(present(inputs[0]).transpose(order))]
 
@@ -51,7 +52,7 @@ def _concat_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])]
 
 
-def _concat(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _concat(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [np.concatenate([present(x) for x in inputs], axis=node.attrs["axis"] + 1)]
 
 
@@ -75,7 +76,7 @@ def _slice_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(shape)]
 
 
-def _slice(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _slice(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     index = [slice(None)] * x.ndim
     for axis, taken in _ranges(node).items():
@@ -98,7 +99,7 @@ def _pad_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(pads[axis] + size + pads[rank + axis] for axis, size in enumerate(shape))]
 
 
-def _pad(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _pad(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     pads = node.attrs["pads"]
     rank = len(pads) // 2
     widths = [(0, 0), *((pads[axis], pads[rank + axis]) for axis in range(rank))]

@@ -12,15 +12,16 @@ from functools import partial
 import numpy as np
 
 from concord.functions import by_recurrent_name
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
 from concord.graph.ops.base import Kind, Operator, Recurrence, Weights, present, present_shape
+from concord.utils.arrays import FloatArray
 
-Activation = Callable[[Floats], Floats]
-States = tuple[Floats, ...]
+Activation = Callable[[FloatArray], FloatArray]
+States = tuple[FloatArray, ...]
 #: (x part of the gates, states) -> new states, h first.
-Step = Callable[[Floats, States], States]
+Step = Callable[[FloatArray, States], States]
 #: (node, number of the direction, R, bias of R) -> what a step of that direction computes.
-Begin = Callable[[Node, int, Floats, Floats], Step]
+Begin = Callable[[Node, int, FloatArray, FloatArray], Step]
 
 
 def _shape(recurrence: Recurrence, node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -50,13 +51,13 @@ def _activations(node: Node, direction: int) -> list[Activation]:
     return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]
 
 
-def _lstm_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
     hidden = node.attrs["hidden_size"]
     f, g, h = _activations(node, d)
     peephole = np.zeros(3 * hidden) if node.attrs["P"] is None else node.attrs["P"][d]
     p_i, p_o, p_f = np.split(peephole, 3)
 
-    def step(x: Floats, states: States) -> States:
+    def step(x: FloatArray, states: States) -> States:
         before, cell = states
         i, o, forget, c = np.split(x + before @ r.T + bias, 4, axis=-1)
         i = f(i + p_i * cell)
@@ -67,13 +68,13 @@ def _lstm_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
     return step
 
 
-def _gru_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
     hidden = node.attrs["hidden_size"]
     f, g = _activations(node, d)
     r_zr, r_h = r[: 2 * hidden], r[2 * hidden :]
     b_zr, b_h = bias[: 2 * hidden], bias[2 * hidden :]
 
-    def step(x: Floats, states: States) -> States:
+    def step(x: FloatArray, states: States) -> States:
         (before,) = states
         z, reset = np.split(f(x[..., : 2 * hidden] + before @ r_zr.T + b_zr), 2, axis=-1)
         if node.attrs["linear_before_reset"]:
@@ -85,14 +86,14 @@ def _gru_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
     return step
 
 
-def _rnn_step(node: Node, d: int, r: Floats, bias: Floats) -> Step:
+def _rnn_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
     (f,) = _activations(node, d)
     return lambda x, states: (f(x + states[0] @ r.T + bias),)
 
 
 def _initial(
-    recurrence: Recurrence, node: Node, inputs: Sequence[Floats | None], samples: int, batch: int
-) -> list[Floats]:
+    recurrence: Recurrence, node: Node, inputs: Sequence[FloatArray | None], samples: int, batch: int
+) -> list[FloatArray]:
     """Every state ``[directions, samples * batch, hidden]`` before the first step."""
     hidden, count = node.attrs["hidden_size"], len(node.attrs["W"])
     states = []
@@ -111,7 +112,9 @@ def directions(node: Node) -> list[bool]:
     return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
 
 
-def _evaluate(recurrence: Recurrence, begin: Begin, node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _evaluate(
+    recurrence: Recurrence, begin: Begin, node: Node, inputs: Sequence[FloatArray | None]
+) -> list[FloatArray]:
     x = present(inputs[0])
     samples, steps, batch, _ = x.shape
     sequence = x.swapaxes(0, 1).reshape(steps, samples * batch, -1)

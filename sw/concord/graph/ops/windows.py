@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from concord.graph.ir import Floats, Node, Shape
+from concord.graph.ir import Node, Shape
 from concord.graph.ops.base import Kind, Operator, keeps_sign, no_macs, present, present_shape
+from concord.utils.arrays import FloatArray
 
 WINDOW_ATTRIBUTES = {
     "strides": "step of the window along every spatial axis",
@@ -32,7 +33,7 @@ def window_counts(attrs: dict[str, Any], kernel: Sequence[int], spatial: Sequenc
     return tuple((p - s) // stride + 1 for p, s, stride in zip(padded, spans, attrs["strides"], strict=True))
 
 
-def windows(attrs: dict[str, Any], kernel: Sequence[int], x: Floats, padding: float) -> Floats:
+def windows(attrs: dict[str, Any], kernel: Sequence[int], x: FloatArray, padding: float) -> FloatArray:
     """Read-only view ``[..., *counts, *kernel]`` of ``x[..., *spatial]``."""
     rank = len(kernel)
     pads, axes = attrs["pads"], tuple(range(x.ndim - rank, x.ndim))
@@ -55,12 +56,12 @@ def _kernel_axes(node: Node) -> tuple[int, ...]:
     return tuple(range(-len(node.attrs["kernel"]), 0))
 
 
-def _max_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _max_pool(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     view = windows(node.attrs, node.attrs["kernel"], present(inputs[0]), -np.inf)
     return [view.max(axis=_kernel_axes(node))]
 
 
-def divisors(node: Node, spatial: Sequence[int]) -> Floats:
+def divisors(node: Node, spatial: Sequence[int]) -> FloatArray:
     """What an AveragePool divides the sum of every window by: ``[*counts]``."""
     pads, counted, rank = node.attrs["pads"], node.attrs["counted"], len(spatial)
     grid = np.zeros([pads[axis] + size + pads[rank + axis] for axis, size in enumerate(spatial)])
@@ -70,7 +71,7 @@ def divisors(node: Node, spatial: Sequence[int]) -> Floats:
     return np.asarray(windows(unpadded, node.attrs["kernel"], grid, 0.0).sum(axis=_kernel_axes(node)))
 
 
-def _average_pool(node: Node, inputs: Sequence[Floats | None]) -> list[Floats]:
+def _average_pool(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x, kernel = present(inputs[0]), node.attrs["kernel"]
     sums = windows(node.attrs, kernel, x, 0.0).sum(axis=_kernel_axes(node))
     return [sums / divisors(node, x.shape[x.ndim - len(kernel) :])]

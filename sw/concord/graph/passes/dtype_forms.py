@@ -28,7 +28,7 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from concord.graph.ir import Floats
+from concord.utils.arrays import FloatArray
 
 Codes = npt.NDArray[np.int8]
 Sums = npt.NDArray[np.int32]
@@ -78,8 +78,8 @@ class QuantisedLayer:
         Factors of input, weights and output, > 0.
     """
 
-    weight: Floats
-    bias: Floats
+    weight: FloatArray
+    bias: FloatArray
     s_x: float
     s_w: float
     s_y: float
@@ -89,7 +89,7 @@ class QuantisedLayer:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, not {getattr(self, name)!r}")
 
-    def run(self, form: Form, x: npt.ArrayLike) -> Floats | Codes:
+    def run(self, form: Form, x: npt.ArrayLike) -> FloatArray | Codes:
         """Outputs ``[..., O]`` for inputs ``[..., K]``: codes (int8) where the form is narrow, else floats.
 
         Raises

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import Weights, operator_of
+from concord.utils.arrays import FloatArray
 
 
 def run(graph: Graph) -> None:
@@ -35,10 +36,10 @@ def _may_fold(graph: Graph, layer: Node, node: Node) -> bool:
     return read_once and not (scales and layer.name in graph.weight_quantization)
 
 
-def _per_channel(graph: Graph, layer: Node, weights: Weights, node: Node) -> Floats | None:
+def _per_channel(graph: Graph, layer: Node, weights: Weights, node: Node) -> FloatArray | None:
     """The constant of a node as one number per output channel of the layer in front; ``None`` if it is not that."""
     shape = graph.shapes[layer.outputs[0]]
-    constant: Floats = node.attrs["constant"]
+    constant: FloatArray = node.attrs["constant"]
     if graph.shapes[node.outputs[0]] != shape:
         return None
     sizes = (1,) * (len(shape) - constant.ndim) + constant.shape
@@ -48,7 +49,7 @@ def _per_channel(graph: Graph, layer: Node, weights: Weights, node: Node) -> Flo
     return np.broadcast_to(constant.reshape(-1), (shape[channel],))
 
 
-def _merged(layer: Node, weights: Weights, node: Node, constant: Floats) -> Node:
+def _merged(layer: Node, weights: Weights, node: Node, constant: FloatArray) -> Node:
     (key,) = weights.names
     weight, bias = layer.attrs[key], layer.attrs[weights.bias]
     if node.op == "Mul":

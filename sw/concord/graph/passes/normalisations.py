@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.graph.ir import Floats, Graph, Node
+from concord.graph.ir import Graph, Node
+from concord.utils.arrays import FloatArray
 
 _ROOTS = (("rsqrt",), ("sqrt", "reciprocal"))
 
@@ -57,7 +58,7 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         centre = _centre(graph, x, mean.attrs["axes"], nodes)
         source = centre[0].inputs[0] if centre else x
         behind = _scale(graph, product)
-        scale: Floats = behind.attrs["constant"] if behind is not None else np.ones(())
+        scale: FloatArray = behind.attrs["constant"] if behind is not None else np.ones(())
         last = behind or product
         attrs = {
             "axes": mean.attrs["axes"], "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,

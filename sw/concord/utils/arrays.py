@@ -1,0 +1,11 @@
+"""Types of arrays that many modules share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Numbers in double precision.
+FloatArray = NDArray[np.float64]
+#: Numbers of elements of a memory or of a tensor; what a negative one means is up to the module.
+Ids = NDArray[np.int64]
