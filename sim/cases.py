@@ -63,9 +63,9 @@ CASES = {
         "test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
     ),
     "messages truncated": Case("test_message_faults", "test_truncation_at_every_byte", {"closed": False}),
-    "grid adder": Case("test_serial_units", "test_sums_on_the_grid_are_those_of_binary16"),
-    "counters": Case("test_serial_units", "test_counters_count_from_the_last_clear"),
-    "column memory": Case("test_serial_units", "test_columns_are_written_alone"),
+    "grid adder": Case("test_element_serial_units", "test_sums_on_the_grid_are_those_of_binary16"),
+    "counters": Case("test_element_serial_units", "test_counters_count_from_the_last_clear"),
+    "column memory": Case("test_element_serial_units", "test_columns_are_written_alone"),
     "core": Case("test_core", "test_tiny", {"seed": 0}),
     "top": Case("top_bench", "traffic", {"config": TINY, "seed": 1, "stall": 0.0}),
     "top stalled": Case("top_bench", "traffic", {"config": TINY, "seed": 2, "stall": 0.3}),

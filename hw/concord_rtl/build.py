@@ -162,7 +162,7 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
     board, spec = concord_boards.board_named(board_name), BOARD_SPECS[board_name]
     config = preset(preset_name or board.preset)
     if config.serial:
-        raise click.ClickException(f"accumulator of {config.name} must be the full one: it is serial")
+        raise click.ClickException(f"accumulator of {config.name} must be the full one: it is element-serial")
     family = family_named(board.family)
     if clock and not whole and family.without_pins is None:
         raise click.ClickException(

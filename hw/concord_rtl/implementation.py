@@ -1,4 +1,4 @@
-"""The two ways to carry out programs: everything that distinguishes a serial configuration is chosen here."""
+"""The two ways to carry out programs: everything that distinguishes an element-serial configuration is chosen here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from amaranth.lib import wiring
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.isa import WORD_BITS
+from concord_rtl.element_serial.pipe import ElementSerialPipe
+from concord_rtl.element_serial.sequencer import ElementSerialSequencer
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.row_memory import RowMemory
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.pipe.pipe import ChainPipe
 from concord_rtl.sequencer.sequencer import Sequencer
-from concord_rtl.serial.pipe import SerialPipe
-from concord_rtl.serial.sequencer import SerialSequencer
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Units:
 
     Parameters
     ----------
-    sequencer : Sequencer or SerialSequencer
+    sequencer : Sequencer or ElementSerialSequencer
         Members ``run``, ``addr``, ``data``, ``chains`` and ``drained``.
-    pipe : ChainPipe or SerialPipe
+    pipe : ChainPipe or ElementSerialPipe
         Members of :func:`concord_rtl.pipe.ports.pipe_ports`, ``narrow``, ``wide``, ``matrix_addr``, ``matrix_data``.
     matrix : MatrixMemory or RowMemory
         Members ``read`` and ``host``.
@@ -53,8 +53,8 @@ class Units:
         Members ``read`` and ``write``.
     """
 
-    sequencer: Sequencer | SerialSequencer
-    pipe: ChainPipe | SerialPipe
+    sequencer: Sequencer | ElementSerialSequencer
+    pipe: ChainPipe | ElementSerialPipe
     matrix: MatrixMemory | RowMemory
     program: VectorMemory | ColumnMemory
     narrow: VectorMemory | ColumnMemory
@@ -105,8 +105,8 @@ class ElementSerial(Implementation):
     held = True
 
     def units(self, m: Module, config: NpuConfig, contents: Contents, start: Value) -> Units:
-        m.submodules.sequencer = sequencer = SerialSequencer(config)
-        m.submodules.pipe = pipe = SerialPipe(config, table_init=contents.table, slot_init=contents.slots)
+        m.submodules.sequencer = sequencer = ElementSerialSequencer(config)
+        m.submodules.pipe = pipe = ElementSerialPipe(config, table_init=contents.table, slot_init=contents.slots)
         m.submodules.matrix = matrix = RowMemory(config, contents.matrix)
         program = ColumnMemory([WORD_BITS], config.program_depth, contents.program)
         mantissas = [config.act_mant] * config.native

@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
+from concord_rtl.element_serial.counters import TURN, CounterBank
 from concord_rtl.ports import EventPort, RunPort
-from concord_rtl.serial.counters import TURN, CounterBank
 from concord_rtl.shapes import shape_of
 
 #: Counters of a run and the strobe each counts.

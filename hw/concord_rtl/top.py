@@ -16,7 +16,7 @@ from concord_rtl.implementation import Contents, implementation_of
 from concord_rtl.link.message_processor import MessageProcessor
 from concord_rtl.shapes import stream_of
 
-#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if serial.
+#: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if element-serial.
 REPLY_BYTES = 4
 
 

@@ -143,7 +143,7 @@ def test_as_many_bits_as_every_sum_needs_are_no_register():
         with_accumulator(TINY, 44, weights=(-16, 0))
     graph = perceptron(4, 3)
     small = UP5K.replace(narrow_depth=2048, wide_depth=2048)
-    with pytest.raises(ValueError, match="accumulator must be full for up5k: a serial configuration"):
+    with pytest.raises(ValueError, match="accumulator must be full for up5k: an element-serial configuration"):
         choose_accumulator(graph, compile_graph(graph, small), None)
 
 

@@ -42,7 +42,7 @@ def test_cells_have_the_names_that_people_use(tmp_path):
 
 def test_a_serial_configuration_has_no_other():
     result = CliRunner().invoke(main, ["area", "--board", "icebreaker"])
-    assert result.exit_code == 1 and "accumulator of up5k must be the full one: it is serial" in result.output
+    assert result.exit_code == 1 and "accumulator of up5k must be the full one: it is element-serial" in result.output
 
 
 def test_the_clock_is_that_of_the_slowest_unit(monkeypatch, tmp_path):

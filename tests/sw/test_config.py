@@ -70,12 +70,12 @@ def test_wrong_values_are_named(name, value, rule):
 
 
 SERIAL_WRONG = [
-    ("engines", 2, "1 in a serial configuration"),
-    ("mfu_lanes", 2, "1 in a serial configuration"),
-    ("stochastic", True, "False in a serial configuration"),
-    ("wgt_exp_min", -12, "at most -13 in a serial configuration"),
-    ("acc_width", 41, "at least 42 in a serial configuration"),
-    ("acc_register", 44, "0 in a serial configuration"),
+    ("engines", 2, "1 in an element-serial configuration"),
+    ("mfu_lanes", 2, "1 in an element-serial configuration"),
+    ("stochastic", True, "False in an element-serial configuration"),
+    ("wgt_exp_min", -12, "at most -13 in an element-serial configuration"),
+    ("acc_width", 41, "at least 42 in an element-serial configuration"),
+    ("acc_register", 44, "0 in an element-serial configuration"),
 ]
 
 

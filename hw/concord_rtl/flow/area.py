@@ -57,7 +57,7 @@ def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
 
 
 def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
-    """Units of the tile engines of a configuration that is not serial, new ones, and how many there are of each."""
+    """New units of the tile engines of a configuration that is not element-serial, and how many there are of each."""
     return {
         "row": (Row(config), config.rows),
         "queue": (ResultQueue(config, usual_slots(config)), 1),
@@ -80,7 +80,7 @@ def engine_clock(config: NpuConfig, board: Board, folder: Path, console: Console
 
 
 def engine_cells(config: NpuConfig, family: Family, folder: Path, console: Console) -> dict[str, int]:
-    """Cells of the tile engines of a configuration that is not serial.
+    """Cells of the tile engines of a configuration that is not element-serial.
 
     Each unit is synthesised alone: a matrix row, the queue of results, a conversion to binary16.
     """

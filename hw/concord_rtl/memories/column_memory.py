@@ -1,4 +1,4 @@
-"""Memory for serial configurations: whole words are read, columns of them are written."""
+"""Memory for element-serial configurations: whole words are read, columns of them are written."""
 
 from __future__ import annotations
 

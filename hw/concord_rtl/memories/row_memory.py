@@ -1,4 +1,4 @@
-"""Matrix memory of serial configurations: one row of a word at a time."""
+"""Matrix memory of element-serial configurations: one row of a word at a time."""
 
 from __future__ import annotations
 

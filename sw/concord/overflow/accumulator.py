@@ -158,7 +158,9 @@ def choose_accumulator(
     """
     before = compiled.image.config
     if before.serial:
-        raise ValueError(f"accumulator must be full for {before.name}: a serial configuration also adds numbers in it")
+        raise ValueError(
+            f"accumulator must be full for {before.name}: an element-serial configuration also adds numbers in it"
+        )
     weights = _weight_exponents(compiled)
     exact = _again(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
     given = None if inputs is not None else ranges_of(graph, compiled)

@@ -1,7 +1,7 @@
 """What the accumulators of a compiled network hold: every value of every product, in the order the machine makes them.
 
-A step multiplies L mantissas by L weights per matrix row, adds them up pairwise (in a serial configuration one after
-the other), shifts the sum onto the grid by both exponents and adds it to the accumulator; taps come one after the
+A step multiplies L mantissas by L weights per matrix row, adds them up pairwise (in an element-serial configuration one
+after the other), shifts the sum onto the grid by both exponents and adds it to the accumulator; taps come one after the
 other, columns within a tap, parts of a tile within a column. A depthwise step multiplies one mantissa per row. Steps of
 taps outside the image add zero, and are counted, as are rows and lanes that are only padding: the machine makes them.
 """
@@ -230,7 +230,7 @@ class _Counter:
         return products
 
     def _lanes(self, products: Any) -> Any:
-        """Add up pairwise, as the adder tree does; in a serial configuration one after the other."""
+        """Add up pairwise, as the adder tree does; in an element-serial configuration one after the other."""
         if len(products) == 1:
             return products[0]
         nodes = self._scratch.take("nodes", (len(products) - 1, *products.shape[1:]), self.raw)

@@ -236,7 +236,7 @@ def compile_trained(
     """
     if before.serial:
         raise AccumulatorError(
-            f"accumulator must be full for {before.name}: a serial configuration also adds numbers in it"
+            f"accumulator must be full for {before.name}: an element-serial configuration also adds numbers in it"
         )
     formats = Formats(exponents=trained.exponents)
     exact = compile_graph(graph, _configuration(trained, before, 0), formats, batch=batch)

@@ -1,7 +1,7 @@
 """How many cycles a program takes, estimated from its instructions: values do not decide about them.
 
 The model follows the vectors of all chains through the queues of the pipe (``docs/architecture.md``) without looking at
-single state machines. In a serial configuration nothing overlaps, and every vector costs the sum of its parts.
+single state machines. In an element-serial configuration nothing overlaps, and every vector costs the sum of its parts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PIPE = 44
 #: A place for a product is free so long before the launch of the vector that had it.
 _FREED = 3
 
-#: In a serial configuration: of a word; of an element, beside what follows; of its sum, its read, a stage that it
-#: needs, its conversion to narrow; stages that there are, a cycle each; of a vector.
+#: In an element-serial configuration: of a word; of an element, beside what follows; of its sum, its read, a stage that
+#: it needs, its conversion to narrow; stages that there are, a cycle each; of a vector.
 _WORD, _ELEMENT, _SUM, _TAKEN, _STAGE, _NARROW, _STAGES, _VECTOR = 3, 5, 13, 9, 13, 6, 6, 15
 
 

@@ -135,7 +135,8 @@ def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
 def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
     """Fewest cycles: the tile engines make a step per cycle, and vectors leave the pipe one after the other.
 
-    In a serial configuration a step takes as many cycles as its multiply-accumulates need, and nothing overlaps.
+    In an element-serial configuration a step takes as many cycles as its multiply-accumulates need, and nothing
+    overlaps.
     """
     if not config.serial:
         return max(dense_steps + depthwise_steps, vectors * config.beats)

@@ -68,7 +68,7 @@ class NpuConfig:
     acc_register : int
         R, bits of the register that adds up, sign included, at least W: a term or a sum that does not fit ends the sum,
         which then counts as beyond that end (:func:`concord.golden.accumulate.accumulate`). 0: as many bits as no sum
-        of ``max_terms`` terms can exceed; a serial configuration has no other.
+        of ``max_terms`` terms can exceed; an element-serial configuration has no other.
     max_terms : int
         Greatest number of native dot products that one accumulator adds up (columns times window).
     matrix_depth, narrow_depth, wide_depth : int
@@ -193,7 +193,7 @@ class NpuConfig:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates per cycle: T * N * L, or L in a serial configuration."""
+        """Multiply-accumulates per cycle: T * N * L, or L in an element-serial configuration."""
         return self.lanes if self.serial else self.rows * self.lanes
 
     @property
@@ -322,7 +322,7 @@ def _check_shape(config: NpuConfig) -> None:
     _require(config, "mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
     if config.serial:
         for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
-            _require(config, name, f"{value} in a serial configuration", getattr(config, name) == value)
+            _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
 
 
 def _check_numbers(config: NpuConfig) -> None:
@@ -341,16 +341,18 @@ def _check_numbers(config: NpuConfig) -> None:
     _require(config, "acc_width", f"in {ACC_WIDTH_MIN}..{config.full_bits}",
              ACC_WIDTH_MIN <= config.acc_width <= config.full_bits)  # fmt: skip
     if config.acc_register:
-        _require(config, "acc_register", "0 in a serial configuration", not config.serial)
+        _require(config, "acc_register", "0 in an element-serial configuration", not config.serial)
         least, most = max(config.acc_width, config.lane_dot_bits), config.full_bits - 1
         rule = f"0, which is {most + 1} bits here, or in {least}..{most}"
         _require(config, "acc_register", rule, least <= config.acc_register <= most)
     if config.serial:
         # Sums of two binary16 numbers are on the same grid as products.
         most = -BINARY16_FRAC - config.act_exp_min
-        _require(config, "wgt_exp_min", f"at most {most} in a serial configuration", config.wgt_exp_min <= most)
+        _require(
+            config, "wgt_exp_min", f"at most {most} in an element-serial configuration", config.wgt_exp_min <= most
+        )
         least = config.acc_frac + BINARY16_EXP_MAX + 3
-        _require(config, "acc_width", f"at least {least} in a serial configuration", config.acc_width >= least)
+        _require(config, "acc_width", f"at least {least} in an element-serial configuration", config.acc_width >= least)
     _require(config, "max_terms", "a power of two in 1..4096", config.max_terms in {1 << k for k in range(13)})
 
 

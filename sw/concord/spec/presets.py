@@ -45,7 +45,8 @@ def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:
     """The configuration like ``config`` whose activations and weights have mantissas of ``mant`` bits, 3 to 12.
 
     Exponents of weights and the accumulator move with the width: blocks of the same magnitudes have their full
-    precision as before, and sums of the same magnitude fit. A serial configuration keeps its grid where sums need it.
+    precision as before, and sums of the same magnitude fit. An element-serial configuration keeps its grid where sums
+    need it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The sequencer of a serial configuration: no instruction is fetched before the one in front of it is done."""
+"""The sequencer of an element-serial configuration: no instruction is fetched before the one in front of it is done."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from amaranth.lib.wiring import Out
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Trap
+from concord_rtl.element_serial.address_book import book_port
 from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.decode import Decoder
 from concord_rtl.sequencer.interface import connect_units, sequencer_ports
 from concord_rtl.sequencer.loops import LoopStack
-from concord_rtl.serial.address_book import book_port
 
 #: Cycles from the address of a word to its execution: program memory, then address registers.
 FETCH = 2
 
 
-class SerialBuilder(ChainBuilder):
+class ElementSerialBuilder(ChainBuilder):
     """Chain builder with address registers in block RAM, which enters vector operands in an address book.
 
     ``word`` must be there one cycle before ``execute``. The descriptors have no addresses but that of the matrix.
@@ -71,7 +71,7 @@ class SerialBuilder(ChainBuilder):
         return read.data
 
 
-class SerialSequencer(wiring.Component):
+class ElementSerialSequencer(wiring.Component):
     """Runs a program: an instruction every 3 cycles, none while a chain is walked.
 
     Behaves as :class:`concord_rtl.sequencer.sequencer.Sequencer` otherwise.
@@ -107,7 +107,7 @@ class SerialSequencer(wiring.Component):
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.config, registered=False)
         m.submodules.loops = loops = LoopStack(self.config)
-        m.submodules.builder = builder = SerialBuilder(self.config)
+        m.submodules.builder = builder = ElementSerialBuilder(self.config)
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
         wiring.connect(m, wiring.flipped(self.enter), builder.enter)
         pc, age = Signal(16), Signal(range(FETCH + 1))

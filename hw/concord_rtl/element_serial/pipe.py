@@ -1,4 +1,4 @@
-"""The chain pipe of a serial configuration."""
+"""The chain pipe of an element-serial configuration."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord_rtl.block_float import activations, weights
 from concord_rtl.control import AddOp
+from concord_rtl.element_serial.address_book import AddressBook, book_port
+from concord_rtl.element_serial.dot_product import DotProduct
+from concord_rtl.element_serial.element import ElementUnit, Take
+from concord_rtl.element_serial.loops import VectorLoops
+from concord_rtl.element_serial.mfu_stages import MfuStages
+from concord_rtl.element_serial.taps import TapLoops
+from concord_rtl.element_serial.vector_end import VectorEnd
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.ports import VectorPort, pipe_ports
-from concord_rtl.serial.address_book import AddressBook, book_port
-from concord_rtl.serial.dot_product import DotProduct
-from concord_rtl.serial.element import ElementUnit, Take
-from concord_rtl.serial.loops import VectorLoops
-from concord_rtl.serial.mfu_stages import MfuStages
-from concord_rtl.serial.taps import TapLoops
-from concord_rtl.serial.vector_end import VectorEnd
 from concord_rtl.shapes import shape_of
 
 #: Cycles from an address at a memory to its data.
@@ -82,7 +82,7 @@ class _Parts:
                 m.d.sync += self.flags[flag].eq(1)
 
 
-class SerialPipe(wiring.Component):
+class ElementSerialPipe(wiring.Component):
     """Everything between chain descriptors and memories: one element after the other, from read to write.
 
     For each element of each vector the taps are walked, at one tile step per cycle in products; then follow the

@@ -1,4 +1,4 @@
-"""The taps of a serial configuration are those of the software expansion, in its order."""
+"""The taps of an element-serial configuration are those of the software expansion, in its order."""
 
 import random
 
@@ -9,8 +9,8 @@ from bench import simulate
 from concord.program.chains import Address, Chain, Destination, Pad, Quant, Window
 from concord.spec.isa import Mem, MvMode, Op
 from concord.spec.presets import UP5K
+from concord_rtl.element_serial.taps import TapLoops
 from concord_rtl.pipe.layouts import vector_addr_bits
-from concord_rtl.serial.taps import TapLoops
 
 CONFIGS = {"whole tiles": UP5K, "parts of a tile": UP5K.replace(lanes=2)}
 REDUCTION = {None: 0, Op.MV_MUL: 1, Op.V_MAX: 2, Op.V_REDMAX: 3}

@@ -1,4 +1,4 @@
-"""What happens to one element between source and destination in a serial configuration."""
+"""What happens to one element between source and destination in an element-serial configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from concord_rtl.arith.helpers import is_nan
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.block_float import activations
 from concord_rtl.control import SLOT_BITS, AddOp
-from concord_rtl.serial.grid_adder import GridAdder
+from concord_rtl.element_serial.grid_adder import GridAdder
 from concord_rtl.table import TableAccess, TableBank
 
 #: binary16 pattern of -inf, where maxima start.
@@ -58,7 +58,7 @@ class ElementUnit(wiring.Component):
     narrow : In(1)
         The narrow element stands for ``other``.
     add, second, term, shift : In, In, Out, Out
-        Operation of ``Take.ADD``, and its terms, as in :class:`concord_rtl.serial.grid_adder.GridAdder`.
+        Operation of ``Take.ADD``, and its terms, as in :class:`concord_rtl.element_serial.grid_adder.GridAdder`.
     slot : In
         Table.
     o : Out(16)

@@ -1,4 +1,4 @@
-"""The outer loops of a chain in a serial configuration."""
+"""The outer loops of a chain in an element-serial configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of serial configurations; programs on the whole are in test_core and test_programs."""
+"""Units of element-serial configurations; programs on the whole are in test_core and test_programs."""
 
 import random
 
@@ -11,10 +11,10 @@ from concord.golden import binary16
 from concord.spec.presets import UP5K
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.control import AddOp
+from concord_rtl.element_serial.counters import CounterBank
+from concord_rtl.element_serial.dot_product import DotProduct
+from concord_rtl.element_serial.grid_adder import GridAdder
 from concord_rtl.memories.column_memory import ColumnMemory
-from concord_rtl.serial.counters import CounterBank
-from concord_rtl.serial.dot_product import DotProduct
-from concord_rtl.serial.grid_adder import GridAdder
 from halves import CORNERS, SUMS, check, pairs
 
 

@@ -1,4 +1,4 @@
-"""The inner loops of a chain in a serial configuration."""
+"""The inner loops of a chain in an element-serial configuration."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
+from concord_rtl.element_serial.loops import IMAGE_BITS, near_shape
 from concord_rtl.pipe.layouts import Reduction, chain_layout, matrix_addr_bits, vector_addr_bits
-from concord_rtl.serial.loops import IMAGE_BITS, near_shape
 
 
 class TapLoops(wiring.Component):

@@ -1,4 +1,4 @@
-"""The matrix row of a serial configuration: one element of a product after the other."""
+"""The matrix row of an element-serial configuration: one element of a product after the other."""
 
 from __future__ import annotations
 

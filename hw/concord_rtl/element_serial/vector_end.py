@@ -1,4 +1,4 @@
-"""The end of a vector in a serial configuration: its elements wait until its exponent is known."""
+"""The end of a vector in an element-serial configuration: its elements wait until its exponent is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages of the multifunction units in a serial configuration."""
+"""The stages of the multifunction units in an element-serial configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord_rtl.control import SLOT_BITS, Act, AddOp
+from concord_rtl.element_serial.element import Take
 from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import chain_layout
-from concord_rtl.serial.element import Take
 
 #: Operations of the multifunction units, in order; each has an operand port or none.
 MFU_STAGES = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act", 1))

@@ -18,8 +18,8 @@ from concord_rtl.control import AddOp
 class GridAdder(wiring.Component):
     """Sum, difference, maximum or minimum of two binary16 numbers, and the accumulator as binary16.
 
-    Every binary16 number is on the grid of a serial configuration, so a sum is two terms in the accumulator, exact
-    until it is rounded as every accumulator is. What is not finite is decided here. All inputs are held for
+    Every binary16 number is on the grid of an element-serial configuration, so a sum is two terms in the accumulator,
+    exact until it is rounded as every accumulator is. What is not finite is decided here. All inputs are held for
     ``LATENCY`` cycles after both terms are in the accumulator.
 
     Parameters

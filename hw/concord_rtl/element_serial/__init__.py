@@ -1,0 +1,1 @@
+"""Element-serial configurations: sequencer and pipe in which one element after the other goes from read to write."""

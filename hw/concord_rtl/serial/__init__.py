@@ -1,1 +1,0 @@
-"""Serial configurations: sequencer and pipe in which one element after the other goes from read to write."""
