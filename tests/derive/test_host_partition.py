@@ -14,7 +14,7 @@ from concord.compiler.ir.arrangement import Grid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
-from concord.derive.host_partition import operations
+from concord.derive.host_partition import HOST_FUNCTIONS, operations
 from concord.derive.model import derive_package
 from concord.derive.names import RESERVED
 from concord.golden import host_math
@@ -77,6 +77,19 @@ def test_logarithms_of_a_softmax(count, backend, tmp_path):
     graph = graph_of(nodes, x=(1, 6))
     graph = replace(graph, outputs=["y", "z"])
     networks(compile_graph(graph, TINY).package, backend, tmp_path, 40)
+
+
+@every
+@pytest.mark.parametrize("name", HOST_FUNCTIONS)
+def test_functions_behind_a_softmax(name, backend, tmp_path):
+    """Of numbers of both signs, with the parameters that they have by default."""
+    nodes = [
+        scores(5, 2, 9),
+        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
+        Node("Sub", "less", ("p",), ("d",), {"constant": np.asarray(0.25)}),
+        Node("Function", "function", ("d",), ("y",), {"functions": [(name, {})]}),
+    ]
+    networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
 
 
 @every

@@ -13,6 +13,7 @@ from enum import Enum
 
 import numpy as np
 
+from concord.functions import function
 from concord.graph.ir import Graph, Node, Shape
 from concord.utils.arrays import FloatArray
 
@@ -125,7 +126,7 @@ def _refusal(node: Node, what: str) -> str:
     names = ", ".join(_LOWERED)
     return (
         f"operator {what} ({node.name}) behind the NPU cannot be derived with the bits of the driver; "
-        f"what the host computes must be of {names}, with functions among {', '.join(_FUNCTIONS)}"
+        f"what the host computes must be of {names}, with functions among {', '.join(HOST_FUNCTIONS)}"
     )
 
 
@@ -243,9 +244,9 @@ def _same(action: Action, key: str) -> _Lower:
 def _function(make: _Lowering, node: Node, inputs: list[str]) -> str:
     x = inputs[0]
     for name, parameters in node.attrs["functions"]:
-        if name not in _FUNCTIONS or node.attrs.get("segment") is not None:
+        if name not in HOST_FUNCTIONS or node.attrs.get("segment") is not None:
             raise ValueError(_refusal(node, f"{node.op} {name}"))
-        x = _FUNCTIONS[name](make, x, **parameters)
+        x = HOST_FUNCTIONS[name](make, x, **function(name).complete(parameters))
     return x
 
 
@@ -273,22 +274,28 @@ def _normalised(make: _Lowering, node: Node, inputs: list[str]) -> str:
     return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, x, spread), np.asarray(attrs["scale"], np.float64))
 
 
-def _linear(make: _Lowering, x: str, slope: float = 1.0, offset: float = 0.0) -> str:
+def _linear(make: _Lowering, x: str, slope: float, offset: float) -> str:
     scaled = make.arithmetic(Action.MUL, np.array(float(slope)), x)
     return make.arithmetic(Action.ADD, scaled, np.array(float(offset)))
 
 
-def _hard_sigmoid(make: _Lowering, x: str, alpha: float = 0.2, beta: float = 0.5) -> str:
+def _hard_sigmoid(make: _Lowering, x: str, alpha: float, beta: float) -> str:
     return _between(make, _linear(make, x, alpha, beta), 0.0, 1.0)
+
+
+def _softsign(make: _Lowering, x: str) -> str:
+    size = make.arithmetic(Action.MAX, x, make.arithmetic(Action.MUL, x, np.array(-1.0)))
+    return make.arithmetic(Action.DIV, x, make.arithmetic(Action.ADD, size, np.array(1.0)))
 
 
 _Lower = Callable[[_Lowering, Node, list[str]], str]
 #: Functions of :mod:`concord.functions` that are made of such operations.
-_FUNCTIONS: dict[str, Callable[..., str]] = {
+HOST_FUNCTIONS: dict[str, Callable[..., str]] = {
     "identity": lambda make, x: x,
     "relu": lambda make, x: make.arithmetic(Action.MAX, x, np.array(0.0)),
     "linear": _linear,
     "hardsigmoid": _hard_sigmoid,
+    "softsign": _softsign,
     "log": lambda make, x: _unary(make, Action.LOG, x),
 }
 _LOWERED: dict[str, _Lower] = {

@@ -95,19 +95,20 @@ class Function:
 
     def exact_with(self, **parameters: float | Fraction) -> ExactFunction:
         """The exact function for these parameters; ``TypeError`` if one is unknown."""
-        numbers = {name: Fraction(value) for name, value in self._complete(parameters).items()}
+        numbers = {name: Fraction(value) for name, value in self.complete(parameters).items()}
         return lambda x: self.exact(x, **numbers)
 
     def bounds_with(self, **parameters: float | Fraction) -> IntervalBounds:
         """Bounds on :meth:`exact_with` for the same parameters."""
-        numbers = {name: constant(value) for name, value in self._complete(parameters).items()}
+        numbers = {name: constant(value) for name, value in self.complete(parameters).items()}
         return lambda x: self.bounds(x, **numbers)
 
     def values(self, x: FloatArray, **parameters: float) -> FloatArray:
         """Values in double precision, in an array of the shape of ``x``."""
-        return self.float64(x, **self._complete(parameters))
+        return self.float64(x, **self.complete(parameters))
 
-    def _complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def complete(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All parameters, with defaults for those that are not given; ``TypeError`` if one is unknown."""
         if unknown := given.keys() - self.parameters.keys():
             known = sorted(self.parameters)
             raise TypeError(f"parameters of {self.name} must be of {known}, not {sorted(unknown)}")

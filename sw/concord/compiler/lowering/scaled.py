@@ -76,7 +76,8 @@ def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph
         (name, parameters), *_ = node.attrs["functions"]
         rule = RULES.get(tuple(name for name, _ in node.attrs["functions"]))
         if rule is not None:
-            rewrite(made, node, partial(rule, x=node.inputs[0], config=config, **parameters))
+            complete = function(name).complete(parameters)
+            rewrite(made, node, partial(rule, x=node.inputs[0], config=config, **complete))
         elif _open(node, formats) and count[0] > 1:
             rewrite(made, node, partial(_power, x=node.inputs[0], name=name, domain=formats.bounds[node.inputs[0]],
                                         count=count))  # fmt: skip
@@ -164,15 +165,15 @@ def _odd(emit: Emit, x: str, config: NpuConfig, *, name: str) -> None:
     emit("Clip", emit("Mul", _table(emit, size, name, _RATIO), x), min=-1.0, max=1.0)
 
 
-def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
+def _celu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
     ratio = _table(emit, x, "celu_ratio", Span(_VANISHED * alpha, 0.0), alpha=alpha)
     _constant(emit, "Max", emit("Mul", ratio, x), -min(alpha, float(BINARY16_MAX)))
 
 
-def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float = 1.0) -> None:
+def _elu(emit: Emit, x: str, config: NpuConfig, alpha: float) -> None:
     """With another slope below zero than above there is a half for each."""
     if alpha == 1.0:
-        _celu(emit, x, config)
+        _celu(emit, x, config, alpha)
         return
     above, below = emit("Relu", x), emit("Clip", x, min=_VANISHED, max=0.0)
     functions: tuple[tuple[str, dict[str, float]], ...] = (("celu_ratio", {}), ("linear", {"slope": alpha}))

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from concord.functions import function
 from concord.graph.ir import Graph
 from concord.graph.rewriting import Emit, rewrite
 
@@ -21,14 +22,14 @@ def run(graph: Graph) -> None:
         functions: tuple[tuple[str, dict[str, float]], ...] = node.attrs["functions"] if node.op == "Function" else ()
         if len(functions) == 1 and functions[0][0] in LINES:
             name, parameters = functions[0]
-            rewrite(graph, node, partial(LINES[name], x=node.inputs[0], **parameters))
+            rewrite(graph, node, partial(LINES[name], x=node.inputs[0], **function(name).complete(parameters)))
 
 
 def _times(emit: Emit, x: str, factor: float) -> str:
     return emit("Mul", x, constant=np.asarray(float(factor)))
 
 
-def leaky_relu(emit: Emit, x: str, alpha: float = 0.01) -> str:
+def leaky_relu(emit: Emit, x: str, alpha: float) -> str:
     """The larger of ``x`` and ``alpha x``; of steep ones the sum of both halves, as ``alpha x`` may overflow."""
     if abs(alpha) <= 1:
         return emit("Max", _times(emit, x, alpha), x)
@@ -36,7 +37,7 @@ def leaky_relu(emit: Emit, x: str, alpha: float = 0.01) -> str:
     return emit("Add", _times(emit, negative, alpha), emit("Relu", x))
 
 
-def hardsigmoid(emit: Emit, x: str, alpha: float = 0.2, beta: float = 0.5) -> str:
+def hardsigmoid(emit: Emit, x: str, alpha: float, beta: float) -> str:
     """``alpha x + beta``, limited; in front of steep ones ``x`` is limited to what counts, as the sum may overflow."""
     if abs(alpha) > 1:
         low, high = sorted((-beta / alpha, (1 - beta) / alpha))
