@@ -39,8 +39,8 @@ _LONG = 60
 
 def _name(chain):
     """The instruction that makes the result of a chain."""
-    if chain.steps:
-        return chain.steps[-1].op.name.lower()
+    if chain.mfu_ops:
+        return chain.mfu_ops[-1].op.name.lower()
     if chain.reduce is Op.MV_MUL:
         return MvMode(chain.mode).name.lower()
     if chain.reduce is not None:
@@ -101,8 +101,8 @@ def _sign(value):
 
 
 def _of_chain(chain, config):
-    yield from (("stage", step.op.name.lower(), f"unit {isa.FORMS[step.op].stages.index(step.stage)}")
-                for step in chain.steps if step.op in _MFU)  # fmt: skip
+    yield from (("stage", mfu_op.op.name.lower(), f"unit {isa.FORMS[mfu_op.op].stages.index(mfu_op.stage)}")
+                for mfu_op in chain.mfu_ops if mfu_op.op in _MFU)  # fmt: skip
     reduce = "copy" if chain.reduce is None else chain.reduce.name.lower()
     yield "source", reduce, chain.mem.name.lower()
     targets = {one.mem for one in chain.destinations}
@@ -110,7 +110,7 @@ def _of_chain(chain, config):
     if Mem.NARROW in targets:
         yield "conversion", chain.quant.mode.name.lower(), chain.quant.rounding.name.lower()
     yield from (("loop of vectors", name) for name in ("rows", "inner", "outer", "cols") if getattr(chain, name) > 1)
-    addresses = [("source", chain.source), *(("operand", s.operand) for s in chain.steps if s.operand is not None)]
+    addresses = [("source", chain.source), *(("operand", s.operand) for s in chain.mfu_ops if s.operand is not None)]
     addresses += [("target", one.address) for one in chain.destinations]
     for who, address in addresses:
         yield from (("address step", who, axis, _sign(getattr(address, axis))) for axis in ("row", "inner", "outer")

@@ -262,7 +262,7 @@ class _Generator:
             **self.state[Op.SET_ITERS],
             window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
             pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
-            reduce=reduce, mode=mode, matrix=0, steps=(), destinations=(Destination(mem, Address(0)),), quant=Quant(),
+            reduce=reduce, mode=mode, matrix=0, mfu_ops=(), destinations=(Destination(mem, Address(0)),), quant=Quant(),
         )  # fmt: skip
         if reduce in (Op.V_MAX, Op.V_REDMAX) and not probe.inside().any(axis=2).all():
             self._set(Op.SET_PAD, **(self.state[Op.SET_PAD] | {"height": 0}))

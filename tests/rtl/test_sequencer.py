@@ -89,13 +89,13 @@ def compare(got, want):
         assert got.depthwise == want.mode
         assert got.matrix == want.matrix & 0xFF
     units = [{"mul": 0, "add": 0, "act": 0}, {"mul": 0, "add": 0, "act": 0}]
-    for step in want.steps:
-        number, stage = int(step.stage.name[-1]), step.stage.name[:-1].lower()
-        units[number][stage] = {Op.VV_MUL: 1, Op.V_RELU: 1, Op.V_TBL: 2, **ADD}[step.op]
-        if step.operand is not None:
-            address(got[f"{stage}{number}"], step.operand)
-        if step.table is not None:
-            assert got[f"unit{number}"].slot == step.table
+    for mfu_op in want.mfu_ops:
+        number, stage = int(mfu_op.stage.name[-1]), mfu_op.stage.name[:-1].lower()
+        units[number][stage] = {Op.VV_MUL: 1, Op.V_RELU: 1, Op.V_TBL: 2, **ADD}[mfu_op.op]
+        if mfu_op.operand is not None:
+            address(got[f"{stage}{number}"], mfu_op.operand)
+        if mfu_op.table is not None:
+            assert got[f"unit{number}"].slot == mfu_op.table
     for number, unit in enumerate(units):
         control = got[f"unit{number}"]
         assert (control.mul, control.add.value, control.act.value) == (unit["mul"], unit["add"], unit["act"])

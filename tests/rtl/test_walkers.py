@@ -10,7 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from bench import put, simulate
-from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
+from concord.program.chains import Address, Chain, Destination, MfuOp, Pad, Quant, Window
 from concord.spec.isa import Mem, MvMode, Op, PipelineStage
 from concord.spec.presets import TINY
 from concord_rtl.pipe.chain_walker import ChainWalker
@@ -51,7 +51,7 @@ def descriptor(chain):
             return {}
         return {"addr": a.base & MASK, "row": a.row & MASK, "inner": a.inner & MASK, "outer": a.outer & MASK}
 
-    operands = {f"{s.stage.name.lower()}": address(s.operand) for s in chain.steps}
+    operands = {f"{s.stage.name.lower()}": address(s.operand) for s in chain.mfu_ops}
     units = [{"mul": f"mul{k}" in operands, "add": int(f"add{k}" in operands)} for k in range(2)]
     return {
         "pc": chain.pc,
@@ -103,7 +103,7 @@ def random_chain(rng):
         for stage in (PipelineStage.MUL0, PipelineStage.ADD0, PipelineStage.MUL1, PipelineStage.ADD1)
         if rng.random() < 0.5
     ]
-    steps = [MfuStep(Op.VV_MUL if "MUL" in stage.name else Op.VV_ADD, stage, address()) for stage in stages]
+    mfu_ops = [MfuOp(Op.VV_MUL if "MUL" in stage.name else Op.VV_ADD, stage, address()) for stage in stages]
     mems = rng.sample(list(Mem), rng.randint(1, 2))
     return Chain(
         pc=rng.randrange(100),
@@ -118,7 +118,7 @@ def random_chain(rng):
         reduce=reduce,
         mode=mode,
         matrix=rng.randint(0, 20),
-        steps=tuple(steps),
+        mfu_ops=tuple(mfu_ops),
         destinations=tuple(Destination(mem, address()) for mem in mems),
         quant=Quant(),
     )
@@ -148,7 +148,7 @@ def expected_steps(chain, config):
 
 
 def expected_vectors(chain):
-    ports = [*(chain.addresses(s.operand) & MASK for s in chain.steps)]
+    ports = [*(chain.addresses(s.operand) & MASK for s in chain.mfu_ops)]
     wide, narrow = (chain.destination(mem) for mem in (Mem.WIDE, Mem.NARROW))
     for index in np.ndindex(chain.shape):
         yield (

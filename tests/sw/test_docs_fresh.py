@@ -165,8 +165,8 @@ def test_every_page_is_on_the_map():
 OLD_NAMES = {
     "sw/concord/compiler": (
         "band Banded banded Bands bands born centre centres Contents contents dies gone in_bands in_parts "
-        "in_strips Life lives meet Meeting meeting movable reach remedies Remedy Side Spreading strip STRIPS "
-        "Strips strips tail turned"
+        "in_strips Life lives meet Meeting meeting movable reach remedies Remedy row_step Side Spreading Step "
+        "steps_in_time strip STRIPS Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
     "sw/concord": (

@@ -172,7 +172,7 @@ def test_random_programs_cover_the_instruction_set():
     for seed in range(40):
         words, memories = random_program(TINY, random.Random(seed), 10)
         for chain in trace(words, TINY).chains:
-            ops |= {step.op for step in chain.steps} | {chain.reduce} | {(chain.reduce, chain.mode)}
+            ops |= {mfu_op.op for mfu_op in chain.mfu_ops} | {chain.reduce} | {(chain.reduce, chain.mode)}
             ops |= {chain.quant.rounding, (chain.quant.mode, "static")}
         Emulator(memories).run()
         flags |= memories.flag_union()

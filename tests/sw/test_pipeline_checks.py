@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiled_nets import ROOMY, perceptron, recurrent, residual
-from concord.compiler.ir.layers import Step
+from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Norms
@@ -143,11 +143,11 @@ def elsewhere(lowered):
 def outside_parent(lowered):
     storage = lowered.layers[0].target
     parent = lowered.storages.new("parent", 1, 1, 1)
-    storage.place(parent, 0, storage.row_step, storage.step)
+    storage.place(parent, 0, storage.row_stride, storage.stride)
 
 
 def too_many_steps(lowered):
-    lowered.layers[0].steps += [Step(Op.V_RELU)] * 3
+    lowered.layers[0].mfu_ops += [MfuOp(Op.V_RELU)] * 3
 
 
 def lost_output(lowered):
@@ -161,8 +161,10 @@ def reads_beyond(lowered):
 
 def operand_too_early(lowered):
     first, last = lowered.layers[0], lowered.layers[-1]
-    step = next(step for layer in lowered.layers for step in layer.steps if step.operand and step.operand.storage)
-    first.steps.append(replace(step, operand=replace(step.operand, storage=last.target, outer=0, inner=0, row=0)))
+    mfu_op = next(
+        mfu_op for layer in lowered.layers for mfu_op in layer.mfu_ops if mfu_op.operand and mfu_op.operand.storage
+    )
+    first.mfu_ops.append(replace(mfu_op, operand=replace(mfu_op.operand, storage=last.target, outer=0, inner=0, row=0)))
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def test_the_page_is_whole(make):
     links = {attributes["href"][1:] for _, attributes in parsed.tags if "href" in attributes}
     assert links <= set(parsed.ids) and len(set(parsed.ids)) == len(parsed.ids)
     for layer in analysis.layers:
-        assert {layer.name, *layer.steps} <= set(parsed.texts)
+        assert {layer.name, *layer.mfu_ops} <= set(parsed.texts)
     assert sum(tag == "details" for tag, _ in parsed.tags) == len(analysis.layers)
 
 

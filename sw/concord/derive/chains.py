@@ -13,7 +13,7 @@ from concord.derive.build import Builder
 from concord.derive.classes import Class
 from concord.derive.evaluate import least
 from concord.derive.flags import Limit
-from concord.derive.flow import Kind, Step, pattern
+from concord.derive.flow import Kind, MfuOp, pattern
 from concord.derive.live import Lines
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX, ExponentMode
@@ -70,12 +70,12 @@ class ClassNodes:
         """The value of the class, and its conversion if it is needed."""
         x = self._start()
         number = 0
-        for step in self.first.steps:
+        for mfu_op in self.first.mfu_ops:
             other = None
-            if step.operand is not None:
+            if mfu_op.operand is not None:
                 number += 1
                 other = self.read(number, lambda eids: eids[:, self.rows, self.lane], True)
-            x = self._step(step, x, other)
+            x = self._mfu_op(mfu_op, x, other)
         return x, self._convert(x) if self.lines.converted else None
 
     def _new(self, word: str, shape: ir.Shape) -> ir.Value:
@@ -167,17 +167,17 @@ class ClassNodes:
 
     # Operations --------------------------------------------------------------------------------
 
-    def _step(self, step: Step, x: ir.Value, other: ir.Value | None) -> ir.Value:
+    def _mfu_op(self, mfu_op: MfuOp, x: ir.Value, other: ir.Value | None) -> ir.Value:
         if other is not None:
-            operator = _OPERATORS[step.op]
+            operator = _OPERATORS[mfu_op.op]
             output = self._new(_WORDS[operator], tuple(np.broadcast_shapes(x.shape, other.shape)))
-            a, b = (other, x) if step.op is Op.VV_RSUB else (x, other)
+            a, b = (other, x) if mfu_op.op is Op.VV_RSUB else (x, other)
             limit = _limit(operator, self.builder.limits[a], self.builder.limits[b])
             return self.builder.add(ir.Binary(output=output, **self.common, operator=operator, a=a, b=b), limit)
-        if step.table is None:
-            kind = _UNARY[step.op]
+        if mfu_op.table is None:
+            kind = _UNARY[mfu_op.op]
             return self._same(kind(output=self._new(kind.__name__.lower(), x.shape), **self.common, x=x), x)
-        return self._table(step.table, x)
+        return self._table(mfu_op.table, x)
 
     def _table(self, number: int, x: ir.Value) -> ir.Value:
         memories = self.builder.flow.memories

@@ -161,7 +161,7 @@ class _Grouper:
 
 def _signature(one: Instance, level: int) -> tuple[object, ...]:
     """What members of a class have in common."""
-    steps = tuple((step.op, step.table, step.operand is None) for step in one.steps)
+    mfu_ops = tuple((mfu_op.op, mfu_op.table, mfu_op.operand is None) for mfu_op in one.mfu_ops)
     key: tuple[object, ...] = (
         one.layer,
         one.where,
@@ -170,7 +170,7 @@ def _signature(one: Instance, level: int) -> tuple[object, ...]:
         one.shape[1:],
         one.taps,
         one.weight_key,
-        steps,
+        mfu_ops,
         one.narrow is None,
         one.quant,
     )

@@ -51,7 +51,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Step:
+class MfuOp:
     """An operation of a multifunction unit: with operand vectors ``[positions, rows]``, a table slot, or neither."""
 
     op: Op
@@ -86,7 +86,7 @@ class Instance:
         ``[rows, N, K]``, exact.
     weight_key : tuple
         Equal for equal weights.
-    steps : tuple of Step
+    mfu_ops : tuple of MfuOp
     wide, narrow : Ids ``[positions, rows]`` or None
         Vectors of the value, and of its conversion; ``wide`` is the source where nothing is computed.
     quant : Quant
@@ -106,7 +106,7 @@ class Instance:
     wide: Ids
     weight: FloatArray | None = None
     weight_key: tuple[object, ...] = ()
-    steps: tuple[Step, ...] = ()
+    mfu_ops: tuple[MfuOp, ...] = ()
     narrow: Ids | None = None
     quant: Quant = field(default_factory=Quant)
     noise: npt.NDArray[np.uint16] | None = None
@@ -119,11 +119,11 @@ class Instance:
     @property
     def computes(self) -> bool:
         """Whether the value is more than a copy."""
-        return self.kind is not Kind.COPY or bool(self.steps)
+        return self.kind is not Kind.COPY or bool(self.mfu_ops)
 
     def reads(self) -> list[Ids]:
         """Vectors that are read."""
-        return [self.source, *(step.operand for step in self.steps if step.operand is not None)]
+        return [self.source, *(mfu_op.operand for mfu_op in self.mfu_ops if mfu_op.operand is not None)]
 
 
 @dataclass(frozen=True)
@@ -352,14 +352,18 @@ class _Run:
         """Rows whose operands are read before any of them is written."""
         chain = access.chain
         operands = [None if at is None else self.words[Mem.WIDE][at[positions, rows]] for at in access.operands]
-        steps = tuple(Step(step.op, operand, step.table) for step, operand in zip(chain.steps, operands, strict=True))
+        mfu_ops = tuple(
+            MfuOp(mfu_op.op, operand, mfu_op.table) for mfu_op, operand in zip(chain.mfu_ops, operands, strict=True)
+        )
         kind = _kind(chain)
         shape = source.shape[:2]
         whole = shape == (chain.outer * chain.inner, chain.rows)
         outer, inner = (chain.outer, chain.inner) if whole else (1, shape[0])
-        wide = source[:, :, 0] if kind is Kind.COPY and not steps else self._fresh(shape[0] * shape[1]).reshape(shape)
+        wide = source[:, :, 0] if kind is Kind.COPY and not mfu_ops else self._fresh(shape[0] * shape[1]).reshape(shape)
         narrow = None
-        again = kind is Kind.COPY and not steps and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
+        again = (
+            kind is Kind.COPY and not mfu_ops and chain.mem is Mem.NARROW and chain.quant.mode is ExponentMode.DYNAMIC
+        )
         if again:  # converting a block once more changes nothing, in any rounding
             narrow = source[:, :, 0]
         elif Mem.NARROW in access.targets:
@@ -368,7 +372,7 @@ class _Run:
             0, chain.pc, self._layers(chain.pc), self._where(chain.pc), chain.mem, kind,
             (outer, inner, shape[1]), source,
             (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
-            wide, steps=steps, narrow=narrow, quant=chain.quant, noise=noise,
+            wide, mfu_ops=mfu_ops, narrow=narrow, quant=chain.quant, noise=noise,
         )  # fmt: skip
         if kind in (Kind.DENSE, Kind.DEPTHWISE):
             self._products(chain, rows, base)
@@ -403,8 +407,8 @@ class _Run:
                     wide=base.wide[:, some],
                     narrow=None if base.narrow is None else base.narrow[:, some],
                     noise=None if base.noise is None else base.noise[:, some],
-                    steps=tuple(
-                        replace(s, operand=None if s.operand is None else s.operand[:, some]) for s in base.steps
+                    mfu_ops=tuple(
+                        replace(s, operand=None if s.operand is None else s.operand[:, some]) for s in base.mfu_ops
                     ),
                     weight=weight[part],
                     weight_key=(*key, part.start, part.stop),

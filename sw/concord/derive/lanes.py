@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, Step, constant, pattern
+from concord.derive.flow import OUTSIDE, Flow, Instance, Kind, MfuOp, constant, pattern
 from concord.golden import table
 from concord.golden.operations import BINARY, UNARY
 from concord.spec.formats import Rounding
@@ -107,8 +107,8 @@ class Analysis:
 
     def _instance(self, one: Instance) -> None:
         lanes = self._start(one)
-        for step in one.steps:
-            lanes = self._step(one, step, lanes)
+        for mfu_op in one.mfu_ops:
+            lanes = self._mfu_op(one, mfu_op, lanes)
         self.wide.append(lanes)
         if one.computes:
             self.elements[one.wide.ravel()] = lanes.eids(one.wide, self.native)
@@ -169,28 +169,28 @@ class Analysis:
 
     # Operations --------------------------------------------------------------------------------
 
-    def _step(self, one: Instance, step: Step, lanes: Lanes) -> Lanes:
-        if step.operand is None:
-            return Lanes(lanes.first, self._known_unary(step, lanes.known))
-        columns = self.elements[step.operand].reshape(one.positions, -1)
+    def _mfu_op(self, one: Instance, mfu_op: MfuOp, lanes: Lanes) -> Lanes:
+        if mfu_op.operand is None:
+            return Lanes(lanes.first, self._known_unary(mfu_op, lanes.known))
+        columns = self.elements[mfu_op.operand].reshape(one.positions, -1)
         first = self._equal([lanes.first], columns)
         both = (lanes.known < 0) & (columns[0] < 0) & (columns == columns[:1]).all(axis=0)
         known = np.full_like(lanes.known, LIVE)
         if both.any():
             with np.errstate(all="ignore"):
-                known[both] = constant(BINARY[step.op](pattern(lanes.known[both]), pattern(columns[0, both])))
+                known[both] = constant(BINARY[mfu_op.op](pattern(lanes.known[both]), pattern(columns[0, both])))
         return Lanes(first, known)
 
-    def _known_unary(self, step: Step, known: Ids) -> Ids:
+    def _known_unary(self, mfu_op: MfuOp, known: Ids) -> Ids:
         there = known < 0
         if not there.any():
             return known
         bits, found = pattern(known[there]), known.copy()
-        if step.table is None:
-            found[there] = constant(UNARY[step.op](bits))
+        if mfu_op.table is None:
+            found[there] = constant(UNARY[mfu_op.op](bits))
         else:
             memories = self.flow.memories
-            found[there] = constant(table.lookup(bits, memories.table, memories.slot(step.table)).entries)
+            found[there] = constant(table.lookup(bits, memories.table, memories.slot(mfu_op.table)).entries)
         return found
 
 

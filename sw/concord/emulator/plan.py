@@ -64,8 +64,8 @@ class Access:
         self._check(source, chain.mem)
         self.source = self._flat(np.where(source < 0, outside, source))
         self.operands: list[Index | None] = []
-        for step in chain.steps:
-            index = None if step.operand is None else self._flat(chain.addresses(step.operand))
+        for mfu_op in chain.mfu_ops:
+            index = None if mfu_op.operand is None else self._flat(chain.addresses(mfu_op.operand))
             if index is not None:
                 self._check(index, Mem.WIDE)
             self.operands.append(None if index is None else index[..., 0])
@@ -180,14 +180,14 @@ class Pass:
     ) -> int:
         """Go on with values ``x``, which are in one of the ``buffers`` or not to be changed; returns the flags."""
         pool, flags = lanes.pool, 0
-        for step, operand in zip(self.chain.steps, self.operands, strict=True):
+        for mfu_op, operand in zip(self.chain.mfu_ops, self.operands, strict=True):
             out = buffers[1] if x is buffers[0] else buffers[0]
             if operand is not None:
-                flags |= kernels.binary(step.op, x, operand.read(lanes.wide, "operand", pool), out, pool)
-            elif step.table is not None:
-                flags |= kernels.look_up(x, slots[step.table], table, out, pool)
+                flags |= kernels.binary(mfu_op.op, x, operand.read(lanes.wide, "operand", pool), out, pool)
+            elif mfu_op.table is not None:
+                flags |= kernels.look_up(x, slots[mfu_op.table], table, out, pool)
             else:
-                flags |= kernels.UNARY[step.op](x, out)
+                flags |= kernels.UNARY[mfu_op.op](x, out)
             x = out
         if not any(x is buffer for buffer in buffers):  # still in the memory that is about to be written
             buffers[0][...] = x

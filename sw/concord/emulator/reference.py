@@ -14,7 +14,7 @@ from concord.emulator.memories import Memories
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
 from concord.golden.operations import BINARY, UNARY
-from concord.program import Chain, MfuStep, trace
+from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
 from concord.spec.formats import BINARY16_INF, Flag, Rounding
 from concord.spec.isa import Mem, Op
@@ -53,7 +53,7 @@ class ReferenceMachine:
     def _chain(self, chain: Chain) -> None:
         sources = chain.sources(self.config)
         inside = chain.inside()
-        operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.steps]
+        operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.mfu_ops]
         targets = {d.mem: chain.addresses(d.address) for d in chain.destinations}
         matrix = chain.matrix_words(self.config) if chain.reduce is Op.MV_MUL else None
         group = chain.group(self.config)
@@ -63,8 +63,8 @@ class ReferenceMachine:
                 rows = range(r, min(r + group, chain.rows))
                 together = [self._source(chain, sources[o, i, row], inside[o, i], matrix, row) for row in rows]
             x = together[r % group]
-            for step, operand in zip(chain.steps, operands, strict=True):
-                x = self._step(chain, step, None if operand is None else int(operand[o, i, r]), x)
+            for mfu_op, operand in zip(chain.mfu_ops, operands, strict=True):
+                x = self._mfu_op(chain, mfu_op, None if operand is None else int(operand[o, i, r]), x)
             if Mem.WIDE in targets:
                 self.memories.wide[self._within(Mem.WIDE, int(targets[Mem.WIDE][o, i, r]))] = x
             if Mem.NARROW in targets:
@@ -161,17 +161,17 @@ class ReferenceMachine:
 
     # Multifunction units and destinations ------------------------------------------------------
 
-    def _step(self, chain: Chain, step: MfuStep, operand: int | None, x: Bits) -> Bits:
+    def _mfu_op(self, chain: Chain, mfu_op: MfuOp, operand: int | None, x: Bits) -> Bits:
         if operand is not None:
             other = self._vector(Mem.WIDE, operand)
-            result = BINARY[step.op](x, other)
-            if step.op not in (Op.VV_MAX, Op.VV_MIN):
+            result = BINARY[mfu_op.op](x, other)
+            if mfu_op.op not in (Op.VV_MAX, Op.VV_MIN):
                 self._flag(chain, Flag.HALF_OVERFLOW, binary16.overflowed(result, x, other))
             return result
-        if step.op is not Op.V_TBL:
-            return UNARY[step.op](x)
-        assert step.table is not None
-        found = table.lookup(x, self.memories.table, self.memories.slot(step.table))
+        if mfu_op.op is not Op.V_TBL:
+            return UNARY[mfu_op.op](x)
+        assert mfu_op.table is not None
+        found = table.lookup(x, self.memories.table, self.memories.slot(mfu_op.table))
         self._flag(chain, Flag.NONFINITE, found.nonfinite)
         self._flag(chain, Flag.TABLE_CLAMPED, found.clamped)
         return found.entries

@@ -148,9 +148,9 @@ class Bounds:
             for rows in segment.passes:
                 mine = slice(rows.start - segment.rows.start, rows.stop - segment.rows.start)
                 some = ends[0][:, mine], ends[1][:, mine]
-                for step, index in zip(chain.steps, access.operands, strict=True):
+                for mfu_op, index in zip(chain.mfu_ops, access.operands, strict=True):
                     operand = None if index is None else self._read(Mem.WIDE, index[segment.positions, rows])
-                    some = self._step(step.op, step.table, some, operand)
+                    some = self._step(mfu_op.op, mfu_op.table, some, operand)
                 for mem, index in access.targets.items():
                     self._write(mem, index[segment.positions, rows], some, chain.quant)
 

@@ -4,7 +4,7 @@ Programs have no branches, so :func:`trace` lists every chain of a run with all 
 before anything is loaded that a run stays inside the memories and depends on nothing but its inputs.
 """
 
-from concord.program.chains import Address, Chain, Destination, MfuStep, Pad, Quant, Window
+from concord.program.chains import Address, Chain, Destination, MfuOp, Pad, Quant, Window
 from concord.program.trace import Trace, trace
 from concord.program.verify import Problem, Span, verify, verify_phases
 
@@ -12,7 +12,7 @@ __all__ = [
     "Address",
     "Chain",
     "Destination",
-    "MfuStep",
+    "MfuOp",
     "Pad",
     "Problem",
     "Quant",

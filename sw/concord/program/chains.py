@@ -70,7 +70,7 @@ class Quant:
 
 
 @dataclass(frozen=True)
-class MfuStep:
+class MfuOp:
     """One operation of a multifunction unit: with an operand address, a table slot, or neither."""
 
     op: Op
@@ -105,7 +105,7 @@ class Chain:
         ``MV_MUL``, ``V_MAX``, ``V_REDMAX`` or none.
     mode, matrix : MvMode, int
         Of the product: mode and first word in the matrix memory, address register included.
-    steps : tuple of MfuStep
+    mfu_ops : tuple of MfuOp
         Operations of the multifunction units, in order.
     destinations : tuple of Destination
         One or two, of different memories.
@@ -125,7 +125,7 @@ class Chain:
     reduce: Op | None
     mode: MvMode
     matrix: int
-    steps: tuple[MfuStep, ...]
+    mfu_ops: tuple[MfuOp, ...]
     destinations: tuple[Destination, ...]
     quant: Quant
 

@@ -72,7 +72,7 @@ class _Pipe:
         config = self.config
         sources = chain.sources(config).reshape(chain.vectors, -1).tolist()
         inside = chain.inside().reshape(chain.outer * chain.inner, -1).repeat(chain.cols, axis=1).tolist()
-        operands = [chain.addresses(s.operand).reshape(-1).tolist() for s in chain.steps if s.operand is not None]
+        operands = [chain.addresses(s.operand).reshape(-1).tolist() for s in chain.mfu_ops if s.operand is not None]
         targets = [(self.written[d.mem], chain.addresses(d.address).reshape(-1).tolist()) for d in chain.destinations]
         source, wide = self.written[chain.mem], self.written[Mem.WIDE]
         product = chain.reduce is Op.MV_MUL
@@ -118,6 +118,6 @@ def _serial(found: Trace, config: NpuConfig) -> int:
         else:
             source = (inside * _TAKEN + outside) * (config.native if chain.reduce is Op.V_REDMAX else 1)
         written = _NARROW if any(d.mem is Mem.NARROW for d in chain.destinations) else 1
-        stages = _STAGE * len(chain.steps) + _STAGES - len(chain.steps)
+        stages = _STAGE * len(chain.mfu_ops) + _STAGES - len(chain.mfu_ops)
         total += 1 + config.native * (source + chain.vectors * (_ELEMENT + stages + written)) + chain.vectors * _VECTOR
     return total + _END

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuStep, Pad, Quant, Window
+from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuOp, Pad, Quant, Window
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
@@ -187,7 +187,7 @@ class _Sequencer:
             reduce=reduce,
             mode=MvMode(product.get("mode", MvMode.DENSE)),
             matrix=(product["matrix"] + self.aregs[product["reg"]]) & MATRIX_MASK if "matrix" in product else 0,
-            steps=tuple(
+            mfu_ops=tuple(
                 self._step(form.op, values, stage) for form, values, stage in middle if stage > PipelineStage.REDUCE
             ),
             destinations=tuple(
@@ -198,9 +198,9 @@ class _Sequencer:
             quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
         )
 
-    def _step(self, op: Op, values: dict[str, Any], stage: PipelineStage) -> MfuStep:
+    def _step(self, op: Op, values: dict[str, Any], stage: PipelineStage) -> MfuOp:
         operand = self._address(values) if "addr" in values else None
-        return MfuStep(op, stage, operand, values.get("table"))
+        return MfuOp(op, stage, operand, values.get("table"))
 
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK

@@ -154,12 +154,12 @@ class _Checker:
         source = chain.sources(self.config)
         when = np.broadcast_to(order[..., None, None], source.shape)
         self._read(chain.pc, chain.mem, source[inside], when[inside], firsts, "source")
-        for step in chain.steps:
-            if step.operand is not None:
-                index = chain.addresses(step.operand)
-                self._read(chain.pc, Mem.WIDE, index.ravel(), order.ravel(), firsts, step.op.name.lower())
-            if step.table is not None and not self.written[RegionId.SLOTS][step.table]:
-                self.report(chain.pc, f"uses table {step.table}, which is not loaded")
+        for mfu_op in chain.mfu_ops:
+            if mfu_op.operand is not None:
+                index = chain.addresses(mfu_op.operand)
+                self._read(chain.pc, Mem.WIDE, index.ravel(), order.ravel(), firsts, mfu_op.op.name.lower())
+            if mfu_op.table is not None and not self.written[RegionId.SLOTS][mfu_op.table]:
+                self.report(chain.pc, f"uses table {mfu_op.table}, which is not loaded")
         if chain.reduce is Op.MV_MUL:
             self._matrix(chain)
         for mem, index in targets.items():

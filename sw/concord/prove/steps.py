@@ -45,11 +45,11 @@ def alone(chain: Chain) -> list[int]:
         words.append(isa.encode(Op.MV_MUL, mode=int(chain.mode), matrix=chain.matrix))
     elif chain.reduce is not None:
         words.append(isa.encode(chain.reduce))
-    for step in chain.steps:
-        fields = {} if step.operand is None else _fields(step.operand)
-        if step.table is not None:
-            fields["table"] = step.table
-        words.append(isa.encode(step.op, unit=isa.FORMS[step.op].stages.index(step.stage), **fields))
+    for mfu_op in chain.mfu_ops:
+        fields = {} if mfu_op.operand is None else _fields(mfu_op.operand)
+        if mfu_op.table is not None:
+            fields["table"] = mfu_op.table
+        words.append(isa.encode(mfu_op.op, unit=isa.FORMS[mfu_op.op].stages.index(mfu_op.stage), **fields))
     for number, one in enumerate(chain.destinations, 1):
         last = int(number == len(chain.destinations))
         words.append(isa.encode(Op.V_WR, mem=int(one.mem), last=last, **_fields(one.address)))

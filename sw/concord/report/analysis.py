@@ -21,7 +21,7 @@ from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
-from concord.report.places import covered, kind, least_cycles, leaves, memories, reads, space, steps, work
+from concord.report.places import covered, kind, least_cycles, leaves, memories, mfu_ops, reads, space, work
 from concord.report.prefixes import COUNTED, Counts, cycles, layer_at, results, without_overlap
 from concord.utils.arrays import FloatArray
 
@@ -147,7 +147,7 @@ def _layers(
                 nodes=tuple(node.name for node in nodes),
                 operators=tuple(node.op for node in nodes),
                 shape=_shape(graph, part.tensor),
-                steps=steps(layer),
+                mfu_ops=mfu_ops(layer),
                 reads=reads(compiled, index),
                 writes=writes,
                 error=error(part.best, reference),

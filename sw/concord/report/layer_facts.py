@@ -165,7 +165,7 @@ class LayerFacts:
         Nodes of the graph that it covers.
     shape : tuple of int
         Of a sample of the tensor.
-    steps : tuple of str
+    mfu_ops : tuple of str
         What the multifunction units do, in order.
     reads : tuple of Read
         What it reads.
@@ -189,7 +189,7 @@ class LayerFacts:
     nodes: tuple[str, ...]
     operators: tuple[str, ...]
     shape: tuple[int, ...]
-    steps: tuple[str, ...]
+    mfu_ops: tuple[str, ...]
     reads: tuple[Read, ...]
     writes: tuple[Format, ...]
     error: Error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from concord.compiler.ir.curves import Functions
-from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent, Reduction, Step
+from concord.compiler.ir.layers import AnyLayer, Layer, MfuOp, Recurrent, Reduction
 from concord.compiler.ir.layout import PAD, Storage
 from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.footprint import weight_bits
@@ -48,19 +48,19 @@ def kind(compiled: Compiled, layer: AnyLayer) -> str:
     return layer.reduction.value if isinstance(layer, Layer) else covered(compiled, layer)[0].op
 
 
-def steps(layer: AnyLayer) -> tuple[str, ...]:
+def mfu_ops(layer: AnyLayer) -> tuple[str, ...]:
     """What the multifunction units do; of a recurrent layer the functions of its gates."""
     if isinstance(layer, Layer):
-        return tuple(map(_step, layer.steps))
+        return tuple(map(_mfu_op, layer.mfu_ops))
     return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.curves)))
 
 
-def _step(step: Step) -> str:
-    if step.curve is not None:
-        return _functions(step.curve[0])
-    if step.operand is None:
-        return step.op.name.removeprefix("V_").lower()
-    return f"{_WORDS[step.op]} {'constant' if step.operand.constant is not None else step.operand.tensor}"
+def _mfu_op(mfu_op: MfuOp) -> str:
+    if mfu_op.curve is not None:
+        return _functions(mfu_op.curve[0])
+    if mfu_op.operand is None:
+        return mfu_op.op.name.removeprefix("V_").lower()
+    return f"{_WORDS[mfu_op.op]} {'constant' if mfu_op.operand.constant is not None else mfu_op.operand.tensor}"
 
 
 def _functions(functions: Functions) -> str:
@@ -76,11 +76,11 @@ def reads(compiled: Compiled, index: int) -> tuple[Read, ...]:
         return (source, *(_read(compiled, index, s.name, "wide", role, s) for role, s in states))
     memory = plan.sources[index].name.lower()
     found = [_read(compiled, index, layer.source_tensor, memory, "source", layer.source.storage)]
-    for step in layer.steps:
-        if step.operand is not None and step.operand.storage is not None:
-            storage = step.operand.storage
+    for mfu_op in layer.mfu_ops:
+        if mfu_op.operand is not None and mfu_op.operand.storage is not None:
+            storage = mfu_op.operand.storage
             memory = "wide" if plan.copy(storage, Mem.WIDE) is not None else "narrow"
-            found.append(_read(compiled, index, step.operand.tensor, memory, "operand", storage))
+            found.append(_read(compiled, index, mfu_op.operand.tensor, memory, "operand", storage))
     return tuple(found)
 
 
@@ -154,7 +154,7 @@ def space(compiled: Compiled, index: int) -> Space:
         keys = [f"{part}_{gate}" for part in ("bias", "inner", "peephole") for gate in cell.gates]
         constants = [f"constant.{layer.name}.{key}" for key in (*keys, "initial_h", "initial_c")]
     else:
-        constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.steps))]
+        constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.mfu_ops))]
     vectors = {mem: sum(copy.vectors for copy in copies if copy.mem is mem) for mem in Mem}
     for storage in _written(layer):
         for mem in Mem:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.curves import RELU, Curve
-from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
+from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
@@ -95,15 +95,15 @@ class Chains:
         walk, window = layer.source, layer.window
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
-        start, step, row_step = self._steps(layer)
-        below, row_step = self.oriented(walk.storage, source, row_step)
+        start, stride, row_stride = self._steps(layer)
+        below, row_stride = self.oriented(walk.storage, source, row_stride)
         dropped = self.dropped_rows.get(walk.storage, 0)
-        start += below + (y * window.stride[0] - dropped) * row_step
+        start += below + (y * window.stride[0] - dropped) * row_stride
         self.set(Op.SET_SHAPE, rows=out[2], cols=walk.tiles if dense else 1)
         self.set(Op.SET_ITERS, inner=out[1], outer=rows)
         if layer.reduction is not Reduction.NONE:
-            self._window(window, y, out, step, row_step, dropped if walk.storage in self.dropped_rows else None)
-            start -= window.begin[0] * row_step + window.begin[1] * step
+            self._window(window, y, out, stride, row_stride, dropped if walk.storage in self.dropped_rows else None)
+            start -= window.begin[0] * row_stride + window.begin[1] * stride
         self.quant(layer)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
         builder = self.builder
@@ -111,8 +111,8 @@ class Chains:
             int(source),
             addr,
             row=0 if dense else walk.row,
-            inner=window.stride[1] * step,
-            outer=window.stride[0] * row_step,
+            inner=window.stride[1] * stride,
+            outer=window.stride[0] * row_stride,
         )
         if layer.weight is not None:
             builder.mv_mul(self.allocator[f"weight.{layer.name}"], mode=0 if dense else 1)
@@ -120,8 +120,8 @@ class Chains:
             builder.v_max()
         elif layer.reduction is Reduction.LANES:
             builder.v_redmax()
-        for action in layer.steps:
-            self._step(action, y, out, buffer)
+        for action in layer.mfu_ops:
+            self._mfu_op(action, y, out, buffer)
         self._write(layer, y)
 
     def quant(self, layer: Layer) -> None:
@@ -131,31 +131,31 @@ class Chains:
             self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
 
     def _steps(self, layer: Layer) -> tuple[int, int, int]:
-        """First vector, step per position and per row of positions, in the root storage."""
+        """First vector, stride per position and per row of positions, in the root storage."""
         walk = layer.source
         storage = walk.storage
         first = storage.vector(walk.start) - storage.vector(0)
         if storage.parent is not None:
             inside = walk.start % storage.tiles + walk.tiles <= storage.tiles
-            if not inside or walk.step % storage.tiles or walk.row_step % storage.tiles:
+            if not inside or walk.stride % storage.tiles or walk.row_stride % storage.tiles:
                 raise LayoutError(f"{layer.name} must read whole positions of a tensor that is part of another")
             at = walk.start
-            step = storage.vector(at + walk.step) - storage.vector(at) if walk.width > 1 else 0
-            row_step = storage.vector(at + walk.row_step) - storage.vector(at) if walk.height > 1 else 0
-            return first, step, row_step
-        return first, walk.step, walk.row_step
+            stride = storage.vector(at + walk.stride) - storage.vector(at) if walk.width > 1 else 0
+            row_stride = storage.vector(at + walk.row_stride) - storage.vector(at) if walk.height > 1 else 0
+            return first, stride, row_stride
+        return first, walk.stride, walk.row_stride
 
-    def oriented(self, storage: Storage, mem: Mem, row_step: int) -> tuple[int, int]:
+    def oriented(self, storage: Storage, mem: Mem, row_stride: int) -> tuple[int, int]:
         """Where the first row lies, from the lowest address of a tensor on, and the stride from row to row."""
         copy = self.plan.copy(storage, mem)
-        return (copy.vectors - row_step, -row_step) if copy is not None and copy.reversed else (0, row_step)
+        return (copy.vectors - row_stride, -row_stride) if copy is not None and copy.reversed else (0, row_stride)
 
     def _window(
-        self, window: Window, y: int, out: tuple[int, int, int], step: int, row_step: int, dropped: int | None
+        self, window: Window, y: int, out: tuple[int, int, int], stride: int, row_stride: int, dropped: int | None
     ) -> None:
         """Window and padding; in a buffer that has lost ``dropped`` rows, positions count from its first row."""
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
-        self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_step, stride_x=dx * step, dil_y=dy, dil_x=dx)
+        self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_stride, stride_x=dx * stride, dil_y=dy, dil_x=dx)
         height, width = window.size[0] - (dropped or 0), window.size[1]
         top -= y * sy - (dropped or 0)
         last = (out[0] - 1) * sy + (kh - 1) * dy - top
@@ -168,44 +168,44 @@ class Chains:
         else:
             self.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
 
-    def _step(self, step: Step, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
-        operand = step.operand
-        if step.curve is not None:
-            self.activation(step.curve)
+    def _mfu_op(self, mfu_op: MfuOp, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
+        operand = mfu_op.operand
+        if mfu_op.curve is not None:
+            self.activation(mfu_op.curve)
         elif operand is None:
-            self.builder.emit(step.op)
+            self.builder.emit(mfu_op.op)
         elif operand.constant is not None:
             addr = self.data_section.constant(operand.constant) + y * operand.outer
-            self.builder.emit(step.op, addr=addr, row=operand.row, inner=operand.inner, outer=operand.outer)
+            self.builder.emit(mfu_op.op, addr=addr, row=operand.row, inner=operand.inner, outer=operand.outer)
         elif buffer is not None and operand.storage is not None and self.plan.copy(operand.storage, Mem.WIDE) is None:
-            self.builder.emit(step.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])
+            self.builder.emit(mfu_op.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])
         else:
             addr, row, inner, outer = self._operand(operand)
             if operand.storage is not None:
                 below, outer = self.oriented(operand.storage, Mem.WIDE, outer)
                 addr += below - self.dropped_rows.get(operand.storage, 0) * outer
-            self.builder.emit(step.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
+            self.builder.emit(mfu_op.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
 
     def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
         storage = operand.storage
         assert storage is not None
         addr = self.plan.addr(storage, Mem.WIDE, operand.start)
-        steps = (operand.row, operand.inner, operand.outer)
+        strides = (operand.row, operand.inner, operand.outer)
         if storage.parent is None:
-            return (addr, *steps)
+            return (addr, *strides)
         row, inner, outer = (
-            storage.vector(operand.start + s) - storage.vector(operand.start) if s else 0 for s in steps
+            storage.vector(operand.start + s) - storage.vector(operand.start) if s else 0 for s in strides
         )
         return addr, row, inner, outer
 
     def _write(self, layer: Layer, y: int) -> None:
         target = layer.target
-        row_step = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
-        step = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
+        row_stride = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
+        stride = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
         y -= self.dropped_rows.get(target, 0)
         reg = self.registers.get(target, 0)
         for mem in (Mem.WIDE, Mem.NARROW):
             if self.plan.copy(target, mem) is not None:
-                below, outer = self.oriented(target, mem, row_step)
+                below, outer = self.oriented(target, mem, row_stride)
                 addr = self.plan.addr(target, mem, 0) + below + y * outer
-                self.builder.v_wr(int(mem), addr, reg=reg, row=1, inner=step, outer=outer)
+                self.builder.v_wr(int(mem), addr, reg=reg, row=1, inner=stride, outer=outer)

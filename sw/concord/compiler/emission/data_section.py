@@ -54,9 +54,9 @@ class DataSection:
                 store = self.allocator.matrix if layer.reduction is Reduction.DENSE else self.allocator.depthwise
                 mant = self.formats.mantissa(layer, self.config)
                 store(f"weight.{layer.name}", filled_weight(layer), mant=mant)
-            for k, step in enumerate(layer.steps):
-                if step.operand is not None and step.operand.constant is not None:
-                    self._constant(f"constant.{layer.name}.{k}", step.operand.constant)
+            for k, mfu_op in enumerate(layer.mfu_ops):
+                if mfu_op.operand is not None and mfu_op.operand.constant is not None:
+                    self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)
 
     def _cell(self, block: Recurrent) -> None:
         """Weights and constants of a recurrent block."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from concord.compiler.emission.chains import Chains
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.emission.steps_in_time import Block
+from concord.compiler.emission.time_steps import Block
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies

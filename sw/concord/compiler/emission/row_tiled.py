@@ -29,13 +29,13 @@ ORDERS, _ALL_ORDERS = 400, 8000
 
 @dataclass
 class _TileProgram:
-    """Instructions for ``count`` row tiles from ``first`` on, each writing ``steps`` vectors behind the one before."""
+    """Instructions for ``count`` row tiles from ``first`` on, each ``increments`` vectors behind the one before."""
 
     words: list[int]
     starts: tuple[int, ...]
     first: int
     count: int = 1
-    steps: tuple[int, ...] = ()
+    increments: tuple[int, ...] = ()
 
 
 class RowTiled:
@@ -109,10 +109,10 @@ class RowTiled:
         """Instructions of the first ``count`` row tiles."""
         program: _TileProgram | None = None
         for tile in range(count):
-            steps = self._steps_between(tile - 1, tile) if tile else ()
-            alike = program is not None and (program.count == 1 or program.steps == steps)
+            increments = self._increments(tile - 1, tile) if tile else ()
+            alike = program is not None and (program.count == 1 or program.increments == increments)
             if program is not None and alike and self._words(tile, program.first)[0] == program.words:
-                program.count, program.steps = program.count + 1, steps
+                program.count, program.increments = program.count + 1, increments
                 continue
             if program is not None:
                 yield program
@@ -120,22 +120,22 @@ class RowTiled:
         if program is not None:
             yield program
 
-    def _steps_between(self, before: int, tile: int) -> tuple[int, ...]:
+    def _increments(self, before: int, tile: int) -> tuple[int, ...]:
         """Vectors that one row tile writes further on than another, by register."""
         tiles = self.tiling.tiles
         return tuple((tiles[tile][s].new - tiles[before][s].new) * row_vectors(s) for s in self.tiling.whole)
 
     def _emit(self, program: _TileProgram) -> list[int]:
         """Append the instructions of tiles; returns where its row tiles begin."""
-        steps = {reg: step for reg, step in enumerate(program.steps, 1) if step}
+        increments = {reg: increment for reg, increment in enumerate(program.increments, 1) if increment}
         first = len(self.chains.builder)
         for _ in range(program.count - 1):
-            for reg, step in steps.items():
-                self.chains.builder.inc_addr(reg, step)
+            for reg, increment in increments.items():
+                self.chains.builder.inc_addr(reg, increment)
         self.emitter.tile_starts.append(tuple(len(self.chains.builder) + start for start in program.starts))
         for word in program.words:
             self.chains.builder.raw(word)
-        return [first + (program.count - 1 - k) * len(steps) for k in range(program.count)]
+        return [first + (program.count - 1 - k) * len(increments) for k in range(program.count)]
 
     def _words(self, tile: int, first: int) -> tuple[list[int], tuple[int, ...]]:
         """Instructions of a row tile, with the addresses of tile ``first`` where registers count; starts of layers."""
@@ -189,15 +189,15 @@ class RowTiled:
         if not rows:
             return
         size = row_vectors(storage)
-        below, step = self.chains.oriented(storage, mem, size)
+        below, stride = self.chains.oriented(storage, mem, size)
         addr = self.plan.addr(storage, mem, 0) + below
         self.chains.set(Op.SET_SHAPE, rows=1, cols=1)
         self.chains.set(Op.SET_ITERS, inner=size, outer=rows)
         if mem is Mem.NARROW:
             self.chains.quant(maker)
-        source = addr + (first - self.tiling.tiles[tile][storage].start) * step
-        self.chains.builder.v_rd(int(mem), source, inner=1, outer=step)
-        self.chains.builder.v_wr(int(mem), addr, inner=1, outer=step)
+        source = addr + (first - self.tiling.tiles[tile][storage].start) * stride
+        self.chains.builder.v_rd(int(mem), source, inner=1, outer=stride)
+        self.chains.builder.v_wr(int(mem), addr, inner=1, outer=stride)
 
 
 def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:

@@ -1,4 +1,4 @@
-"""What one chain instruction group computes: source, reduction, steps of the multifunction units, destinations."""
+"""What one chain instruction group computes: source, reduction, operations of the multifunction units, destinations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reduction(Enum):
 
 @dataclass(frozen=True)
 class Window:
-    """A two-dimensional window: sizes, steps and padding in positions, always as (vertical, horizontal).
+    """A two-dimensional window: sizes, strides and padding in positions, always as (vertical, horizontal).
 
     ``size`` is that of the image that is padded.
     """
@@ -43,7 +43,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Operand:
-    """Wide vectors that a step reads: a tensor or a constant, with its vector per row, position and row of positions.
+    """Wide vectors that an operation reads, with strides per row, position and map row: a tensor or a constant.
 
     ``constant`` are the values, ``[vectors, native]``; otherwise they lie in ``storage`` from ``start`` on.
     """
@@ -58,7 +58,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Step:
+class MfuOp:
     """One operation of a multifunction unit, with its operand or its table."""
 
     op: Op
@@ -101,7 +101,7 @@ class Layer:
         Where it lies.
     ids : Ids
         View of the tensor.
-    steps : list of Step
+    mfu_ops : list of MfuOp
         What the multifunction units do, in order.
     source_tensor : str
         Name of the tensor that is read.
@@ -119,29 +119,29 @@ class Layer:
     target: Storage
     ids: Ids
     source_tensor: str
-    steps: list[Step] = field(default_factory=list)
+    mfu_ops: list[MfuOp] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
 
-    def fits(self, more: list[Step]) -> bool:
+    def fits(self, more: list[MfuOp]) -> bool:
         """Whether the multifunction units can do ``more`` behind what they do already."""
         stage = PipelineStage.REDUCE
-        for step in [*self.steps, *more]:
-            following = next((s for s in step.stages if s > stage), None)
+        for mfu_op in [*self.mfu_ops, *more]:
+            following = next((s for s in mfu_op.stages if s > stage), None)
             if following is None:
                 return False
             stage = following
         return True
 
-    def append(self, more: list[Step]) -> None:
+    def append(self, more: list[MfuOp]) -> None:
         """Do ``more`` behind what is done already."""
-        self.steps += more
-        operands = [step.operand.storage for step in more if step.operand is not None]
+        self.mfu_ops += more
+        operands = [mfu_op.operand.storage for mfu_op in more if mfu_op.operand is not None]
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
 
     @property
     def curves(self) -> list[Curve]:
         """What tables hold."""
-        return [step.curve for step in self.steps if step.curve is not None]
+        return [mfu_op.curve for mfu_op in self.mfu_ops if mfu_op.curve is not None]
 
     @property
     def weights(self) -> list[str]:
@@ -166,8 +166,8 @@ class Recurrent:
         Gates, weights and functions.
     source : Walk
         One position per step.
-    steps : int
-        Steps in time.
+    time_steps : int
+        Number of time steps.
     backward : bool
         From the last step to the first.
     target : Storage
@@ -184,7 +184,7 @@ class Recurrent:
     cell: Cell
     source: Walk
     source_tensor: str
-    steps: int
+    time_steps: int
     backward: bool
     target: Storage
     c: Storage | None
@@ -217,21 +217,21 @@ class Recurrent:
     @property
     def out(self) -> tuple[int, int, int]:
         """Rows, positions and vectors of the result."""
-        return 1, self.steps, self.tiles
+        return 1, self.time_steps, self.tiles
 
     @property
     def macs(self) -> int:
         """Slots for multiply-accumulates of all steps, padding included."""
         native = self.target.native
         per_gate = self.tiles * native * (self.source.tiles + self.tiles) * native
-        return self.steps * len(self.cell.gates) * per_gate
+        return self.time_steps * len(self.cell.gates) * per_gate
 
     @property
     def before(self) -> tuple[int, int]:
         """Position of the initial state, and from a position to that of the next step."""
         if not self.sequence:
             return 0, 0
-        return (self.steps, -1) if self.backward else (0, 1)
+        return (self.time_steps, -1) if self.backward else (0, 1)
 
 
 #: Everything that is emitted as a unit.

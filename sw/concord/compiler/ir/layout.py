@@ -43,10 +43,10 @@ class Storage:
     native : int
         Elements of a native vector.
     parent : Storage or None
-        The larger storage that this one is part of; then ``offset``, ``row_step`` and ``step`` place it there.
+        The larger storage that this one is part of; then ``offset``, ``row_stride`` and ``stride`` place it there.
     offset : int
         Vector of the first position in ``parent``.
-    row_step, step : int
+    row_stride, stride : int
         Vectors of ``parent`` from a row to the next and from a position to the next.
     """
 
@@ -57,8 +57,8 @@ class Storage:
     native: int
     parent: Storage | None = None
     offset: int = 0
-    row_step: int = 0
-    step: int = 0
+    row_stride: int = 0
+    stride: int = 0
     #: Cannot become part of a larger storage: the host writes it as one piece.
     fixed: bool = False
     #: Every lane of a vector has the same value, so that it meets elements in any lane.
@@ -66,19 +66,19 @@ class Storage:
 
     def __post_init__(self) -> None:
         self.base = next(_NUMBERS) * _SPACING
-        self.step = self.step or self.tiles
-        self.row_step = self.row_step or self.width * self.step
+        self.stride = self.stride or self.tiles
+        self.row_stride = self.row_stride or self.width * self.stride
 
     @property
     def vectors(self) -> int:
         """Native vectors in all."""
         return self.height * self.width * self.tiles
 
-    def place(self, parent: Storage, offset: int, row_step: int, step: int) -> None:
+    def place(self, parent: Storage, offset: int, row_stride: int, stride: int) -> None:
         """Make this storage part of a larger one."""
         if self.parent is not None:
             raise LayoutError(f"{self.name} is already part of {self.parent.name}")
-        self.parent, self.offset, self.row_step, self.step = parent, offset, row_step, step
+        self.parent, self.offset, self.row_stride, self.stride = parent, offset, row_stride, stride
 
     @property
     def root(self) -> Storage:
@@ -91,7 +91,7 @@ class Storage:
             return index
         position, tile = divmod(index, self.tiles)
         y, x = divmod(position, self.width)
-        return self.parent.vector(self.offset + y * self.row_step + x * self.step + tile)
+        return self.parent.vector(self.offset + y * self.row_stride + x * self.stride + tile)
 
     def view(self, channels: int) -> Ids:
         """Elements as ``[height, width, channel]``, the first ``channels`` of every position."""
@@ -103,7 +103,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Walk:
-    """Vectors of a view in terms of loops: vector ``start + y * row_step + x * step + v`` of ``storage``.
+    """Vectors of a view in terms of loops: vector ``start + y * row_stride + x * stride + v`` of ``storage``.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Walk:
         First vector.
     height, width, tiles : int
         Turns of the three loops.
-    row_step, step : int
+    row_stride, stride : int
         Vectors per row and per position.
     lanes : Ids
         ``[channels]``: element of the ``tiles`` vectors of a position that holds a channel, ``PAD`` for zeros.
@@ -126,8 +126,8 @@ class Walk:
     height: int
     width: int
     tiles: int
-    row_step: int
-    step: int
+    row_stride: int
+    stride: int
     lanes: Ids
     row: int = 1
 
@@ -250,16 +250,16 @@ class Storages:
         used = there[0, 0]
         local = ids[..., used] - storage.base
         vector, lane = local // self.native, local % self.native
-        row_step = int(vector[1, 0, 0] - vector[0, 0, 0]) if height > 1 else 0
-        step = int(vector[0, 1, 0] - vector[0, 0, 0]) if width > 1 else 0
+        row_stride = int(vector[1, 0, 0] - vector[0, 0, 0]) if height > 1 else 0
+        stride = int(vector[0, 1, 0] - vector[0, 0, 0]) if width > 1 else 0
         y, x = np.arange(height)[:, None, None], np.arange(width)[:, None]
-        if (vector != vector[0, 0] + y * row_step + x * step).any() or (lane != lane[0, 0]).any():
+        if (vector != vector[0, 0] + y * row_stride + x * stride).any() or (lane != lane[0, 0]).any():
             raise LayoutError(f"{what} must have every channel in the same place of every position")
         first = int(vector[0, 0].min())
         tiles = int(vector[0, 0].max()) - first + 1
         lanes = np.full(channels, PAD)
         lanes[used] = (vector[0, 0] - first) * self.native + lane[0, 0]
-        return Walk(storage, first, height, width, tiles, row_step, step, lanes)
+        return Walk(storage, first, height, width, tiles, row_stride, stride, lanes)
 
 
 def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:

@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, Operand, Reduction, Step, Window
+from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
@@ -61,7 +61,7 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     )
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
-    layer.append([Step(op, operand)])
+    layer.append([MfuOp(op, operand)])
     return layer
 
 

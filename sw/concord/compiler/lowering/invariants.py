@@ -57,7 +57,7 @@ def _placed(storage: Storage) -> Iterator[str]:
 def _steps(storage: Storage, index: int) -> int:
     position, tile = divmod(index, storage.tiles)
     y, x = divmod(position, storage.width)
-    return y * storage.row_step + x * storage.step + tile
+    return y * storage.row_stride + x * storage.stride + tile
 
 
 def _layers(lowered: Lowered) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _in_root(storage: Storage, vectors: Ids) -> Ids:
     while storage.parent is not None:
         position, tile = np.divmod(vectors, storage.tiles)
         y, x = np.divmod(position, storage.width)
-        vectors = storage.offset + y * storage.row_step + x * storage.step + tile
+        vectors = storage.offset + y * storage.row_stride + x * storage.stride + tile
         storage = storage.parent
     return vectors
 
@@ -117,20 +117,20 @@ def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
     if isinstance(layer, Recurrent):
         yield from ((f"initial {key}", walk.storage, _walked(walk)) for key, walk in layer.initial.items())
         return
-    for step in layer.steps:
-        operand = step.operand
+    for mfu_op in layer.mfu_ops:
+        operand = mfu_op.operand
         if operand is not None and operand.storage is not None:
             loops = zip(layer.out, (operand.outer, operand.inner, operand.row), strict=True)
             yield operand.tensor or "an operand", operand.storage, _loops(operand.start, *loops)
 
 
 def _walked(walk: Walk) -> Ids:
-    return _loops(walk.start, (walk.height, walk.row_step), (walk.width, walk.step), (walk.tiles, walk.row))
+    return _loops(walk.start, (walk.height, walk.row_stride), (walk.width, walk.stride), (walk.tiles, walk.row))
 
 
 def _loops(start: int, *loops: tuple[int, int]) -> Ids:
-    """Vectors of nested loops, each with its turns and its step; every vector once."""
+    """Vectors of nested loops, each with its size and its stride; every vector once."""
     found: Ids = np.array([start])
-    for turns, step in loops:
-        found = np.add.outer(found, np.arange(turns if step else 1) * step).reshape(-1)
+    for size, stride in loops:
+        found = np.add.outer(found, np.arange(size if stride else 1) * stride).reshape(-1)
     return found

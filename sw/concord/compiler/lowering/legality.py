@@ -6,7 +6,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.lowering import steps
+from concord.compiler.lowering import operands
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.spec.config import NpuConfig
@@ -75,7 +75,7 @@ def check_weights(node: Node, config: NpuConfig) -> None:
             raise LayoutError(f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model")
     for key, what in (("B", "biases"), ("P", "peepholes"), ("initial_h", "states"), ("initial_c", "states")):
         if isinstance(values := node.attrs.get(key), np.ndarray):
-            steps.check_constant(values, what)
+            operands.check_constant(values, what)
 
 
 def _refuse(sizes: list[tuple[str, int, int]]) -> None:

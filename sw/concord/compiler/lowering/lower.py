@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.ir.layers import AnyLayer, Layer, Reduction, Step, Window
+from concord.compiler.ir.layers import AnyLayer, Layer, MfuOp, Reduction, Window
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering import inputs, legality, steps
+from concord.compiler.lowering import inputs, legality, operands
 from concord.compiler.lowering.inputs import Unfold
 from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import operator_of
@@ -251,11 +251,11 @@ class Lowering:
             if storage.parent is None and not storage.fixed:
                 continue
             mine = (ids != PAD) & storages.within(ids, storage)
-            walk = steps.box(storages, ids[mine])
+            walk = operands.box(storages, ids[mine])
             out = (walk.height, walk.width, walk.tiles)
             name = f"{storage.name}.copy{len(self.done.layers)}"
             target = storages.new(name, out[0], out[1], out[2] * self.config.native)
-            moved[mine] = steps.shifted(ids[mine], walk, target)
+            moved[mine] = operands.shifted(ids[mine], walk, target)
             copy = Layer(name, walk, Reduction.NONE, None, Window(), out, name, target, moved[mine], storage.name)
             self.done.layers.append(copy)
             self.done.copied[name] = ids[mine]
@@ -284,7 +284,7 @@ class Lowering:
         self.done.views[tensor] = ids
         return layer
 
-    def extend(self, layer: Layer, node: Node, more: list[Step]) -> None:
+    def extend(self, layer: Layer, node: Node, more: list[MfuOp]) -> None:
         """Fuse ``node`` into a layer."""
         layer.append(more)
         layer.nodes.append(node.name)
@@ -303,7 +303,7 @@ class Lowering:
             return None
         return layer
 
-    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[Step]], tensor: str) -> None:
+    def elementwise(self, node: Node, make: Callable[[Ids, Storage], list[MfuOp]], tensor: str) -> None:
         """Do ``make(view of the result, its storage)`` on every element of ``tensor``, fused or in a chain."""
         ids = self.view(tensor)
         layer = self.open_layer(tensor)
@@ -314,10 +314,10 @@ class Lowering:
                 self.extend(layer, node, more)
                 return
         ids = self.whole(tensor)
-        walk = steps.box(self.done.storages, ids)
+        walk = operands.box(self.done.storages, ids)
         out = (walk.height, walk.width, walk.tiles)
         layer = self.add(
-            node, walk, Reduction.NONE, None, Window(), out, lambda target: steps.shifted(ids, walk, target)
+            node, walk, Reduction.NONE, None, Window(), out, lambda target: operands.shifted(ids, walk, target)
         )
         layer.target.uniform = walk.storage.uniform
         try:
@@ -330,10 +330,10 @@ class Lowering:
             raise
         layer.append(more)
 
-    def _earlier(self, more: list[Step], layer: Layer) -> bool:
+    def _earlier(self, more: list[MfuOp], layer: Layer) -> bool:
         """Whether the tensors that steps read are computed before ``layer``."""
         targets = [la.target for la in self.done.layers[self.done.layers.index(layer) :]]
-        return not any(step.operand is not None and step.operand.storage in targets for step in more)
+        return not any(mfu_op.operand is not None and mfu_op.operand.storage in targets for mfu_op in more)
 
 
 _NOT_SUPPORTED = "operator is not supported on the NPU"

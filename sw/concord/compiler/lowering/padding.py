@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
 from concord.compiler.ir.layout import PAD, LayoutError, Walk
-from concord.compiler.lowering import steps
+from concord.compiler.lowering import operands
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.unfolding import graph_input
 from concord.graph.ir import Node
@@ -83,12 +83,12 @@ def _takes_views(node: Node, reader: Node) -> bool:
 
 @dataclass(frozen=True)
 class _Run:
-    """``count`` elements of the padded axis from ``at`` on: those of the tensor from ``start`` on, ``step`` apart."""
+    """``count`` elements of the padded axis from ``at`` on: those of the tensor from ``start`` on, ``stride`` apart."""
 
     at: int
     count: int
     start: int
-    step: int
+    stride: int
 
 
 def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", "reflect", "wrap"]) -> list[_Run]:
@@ -102,8 +102,8 @@ def _runs(size: int, before: int, after: int, mode: Literal["constant", "edge", 
         last = found[-1] if found else None
         if last is not None and last.count == 1 and index - last.start in (-1, 0, 1):
             found[-1] = _Run(last.at, 2, last.start, index - last.start)
-        elif last is not None and last.count > 1 and index == last.start + last.count * last.step:
-            found[-1] = _Run(last.at, last.count + 1, last.start, last.step)
+        elif last is not None and last.count > 1 and index == last.start + last.count * last.stride:
+            found[-1] = _Run(last.at, last.count + 1, last.start, last.stride)
         else:
             found.append(_Run(at, 1, index, 0))
     return found
@@ -133,7 +133,7 @@ def _placed(lowering: Lowering, ids: Ids, padded: Sequence[int]) -> tuple[list[i
 def _boxes(runs: list[list[_Run]]) -> Iterator[tuple[_Run, ...]]:
     """The runs of every box that two loops walk: the axes before the last two are taken one by one."""
     singles = [
-        [_Run(run.at + k, 1, run.start + k * run.step, 0) for run in axis for k in range(run.count)]
+        [_Run(run.at + k, 1, run.start + k * run.stride, 0) for run in axis for k in range(run.count)]
         for axis in runs[:-2]
     ]
     yield from product(*singles, *runs[-2:])
@@ -153,10 +153,10 @@ def pad_copy(lowering: Lowering, node: Node) -> None:
     first = int(vector.reshape(-1)[0])
     stride = [int(vector.take(1, axis).reshape(-1)[0]) - first if ids.shape[axis] > 1 else 0 for axis in outside]
     for box in _boxes(runs):
-        start = walk.start + sum(run.start * step for run, step in zip(box, stride, strict=True))
-        steps_of = [run.step * step for run, step in zip(box, stride, strict=True)]
-        height, row_step = (box[-2].count, steps_of[-2]) if len(box) > 1 else (1, 0)
-        source = Walk(walk.storage, start, height, box[-1].count, walk.tiles, row_step, steps_of[-1], walk.lanes)
+        start = walk.start + sum(run.start * one for run, one in zip(box, stride, strict=True))
+        strides = [run.stride * one for run, one in zip(box, stride, strict=True)]
+        height, row_stride = (box[-2].count, strides[-2]) if len(box) > 1 else (1, 0)
+        source = Walk(walk.storage, start, height, box[-1].count, walk.tiles, row_stride, strides[-1], walk.lanes)
         frame.layer(source, tuple(slice(run.at, run.at + run.count) for run in box))
 
 
@@ -195,8 +195,8 @@ class _Frame:
         parent, walk = self.parent, self.walk
         source = Walk(walk.storage, walk.start, parent.height, parent.width, parent.tiles, 0, 0, walk.lanes)
         layer = self.layer(source, tuple(slice(0, size) for size in self.sizes))
-        number = steps.constant(np.asarray(value), layer.ids, layer.target)
-        layer.append([Step(Op.VV_MIN, number), Step(Op.VV_MAX, number)])
+        number = operands.constant(np.asarray(value), layer.ids, layer.target)
+        layer.append([MfuOp(Op.VV_MIN, number), MfuOp(Op.VV_MAX, number)])
         rest = np.zeros(self.shape, dtype=np.bool_)
         rest[inside] = True
         layer.ids = np.where(rest.transpose(self.order), PAD, layer.ids)

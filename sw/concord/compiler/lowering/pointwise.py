@@ -9,9 +9,9 @@ import numpy as np
 
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.curves import Proven, Span
-from concord.compiler.ir.layers import Step
+from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.layout import LayoutError, Storage
-from concord.compiler.lowering import steps
+from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
@@ -22,20 +22,20 @@ from concord.utils.arrays import FloatArray, Ids
 
 def relu(lowering: Lowering, node: Node) -> None:
     """The larger of an element and zero."""
-    lowering.elementwise(node, lambda ids, target: [Step(Op.V_RELU)], node.inputs[0])
+    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_RELU)], node.inputs[0])
 
 
 def clip(lowering: Lowering, node: Node) -> None:
     """The larger of an element and a bound, the smaller of it and another one; no bound is beyond all numbers."""
     low, high = node.attrs["min"], node.attrs["max"]
 
-    def make(ids: Ids, target: Storage) -> list[Step]:
+    def make(ids: Ids, target: Storage) -> list[MfuOp]:
         found = []
         if low > -BINARY16_MAX and low != 0:
-            found.append(Step(Op.VV_MAX, steps.constant(np.array(low), ids, target)))
+            found.append(MfuOp(Op.VV_MAX, operands.constant(np.array(low), ids, target)))
         if high < BINARY16_MAX:
-            found.append(Step(Op.VV_MIN, steps.constant(np.array(high), ids, target)))
-        return [*found, Step(Op.V_RELU)] if low == 0 else found
+            found.append(MfuOp(Op.VV_MIN, operands.constant(np.array(high), ids, target)))
+        return [*found, MfuOp(Op.V_RELU)] if low == 0 else found
 
     lowering.elementwise(node, make, node.inputs[0])
 
@@ -48,7 +48,7 @@ def function(lowering: Lowering, node: Node) -> None:
         given = node.attrs["domain"]
         domain = given if isinstance(given, Span) else Proven(given)
     curve = (functions, domain)
-    lowering.elementwise(node, lambda ids, target: [Step(Op.V_TBL, curve=curve)], node.inputs[0])
+    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_TBL, curve=curve)], node.inputs[0])
 
 
 def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
@@ -78,7 +78,7 @@ def binary(lowering: Lowering, node: Node) -> None:
         values = _within(lowering, node)
         beyond = node.attrs.get("beyond")
         lowering.elementwise(
-            node, lambda ids, target: [Step(op, steps.constant(values, ids, target, beyond))], node.inputs[0]
+            node, lambda ids, target: [MfuOp(op, operands.constant(values, ids, target, beyond))], node.inputs[0]
         )
         return
     first, second = node.inputs
@@ -94,7 +94,7 @@ def binary(lowering: Lowering, node: Node) -> None:
             lowering.elementwise(
                 node,
                 lambda ids, target, b=b, other=other, chosen=chosen: [  # type: ignore[misc]
-                    Step(chosen, steps.tensor(b, other, ids, lowering.done.storages, target))
+                    MfuOp(chosen, operands.tensor(b, other, ids, lowering.done.storages, target))
                 ],
                 a,
             )

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
 from concord.compiler.ir.layout import PAD, Storage, Walk, placed, spread
-from concord.compiler.lowering import legality, steps
+from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.reductions import power_below
@@ -61,7 +61,7 @@ def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, of
             bias = bias + offset * _rounded(lowering, layer).sum(axis=(1, 2, 3))[rows]
         shape = [1] * layer.ids.ndim
         shape[axis] = -1
-        layer.steps.append(Step(Op.VV_ADD, steps.constant(bias.reshape(shape), layer.ids, layer.target)))
+        layer.mfu_ops.append(MfuOp(Op.VV_ADD, operands.constant(bias.reshape(shape), layer.ids, layer.target)))
 
 
 def _weight(lowering: Lowering, node: Node) -> FloatArray:
@@ -217,4 +217,4 @@ def average_pool(lowering: Lowering, node: Node) -> None:
     equal = np.full((ids.shape[2], *window.kernel), share)
     layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
     factors = 1.0 / (share * divisors(node, lowering.graph.shapes[node.inputs[0]][2:]))
-    layer.steps.append(Step(Op.VV_MUL, steps.constant(factors, layer.ids, layer.target)))
+    layer.mfu_ops.append(MfuOp(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))

@@ -12,9 +12,9 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, Reduction, Step, Window
+from concord.compiler.ir.layers import Layer, MfuOp, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
-from concord.compiler.lowering import large_windows, steps
+from concord.compiler.lowering import large_windows, operands
 from concord.compiler.lowering.lower import Lowering
 from concord.graph.ir import Node
 from concord.spec.config import NpuConfig
@@ -116,7 +116,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     layer = (_inside if found.inside else _by_window)(lowering, node, found, shape, share)
     if share * count != 1:
         factor = np.full(layer.ids.shape, 1.0 / (share * count))
-        layer.steps.append(Step(Op.VV_MUL, steps.constant(factor, layer.ids, layer.target)))
+        layer.mfu_ops.append(MfuOp(Op.VV_MUL, operands.constant(factor, layer.ids, layer.target)))
 
 
 def _view(found: Form, shape: Sequence[int], lanes: Ids, target: Storage) -> Ids:
@@ -168,13 +168,13 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
     if not walk.full and not node.attrs.get("masked"):
         raise LayoutError("maximum must be over whole native vectors")
     # Maxima are one behind the other in the order of what is read, which may be another one than that of the axes.
-    firsts = (np.arange(walk.height)[:, None] * walk.row_step + np.arange(walk.width) * walk.step).reshape(-1)
+    firsts = (np.arange(walk.height)[:, None] * walk.row_stride + np.arange(walk.width) * walk.stride).reshape(-1)
     order = np.argsort(firsts)
-    steps_between = np.diff(firsts[order])
-    if len(set(steps_between.tolist())) > 1:
+    strides = np.diff(firsts[order])
+    if len(set(strides.tolist())) > 1:
         raise LayoutError("maximum must be over positions at equal distances")
-    count, step = len(firsts), int(steps_between[0]) if len(firsts) > 1 else 0
-    vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, step, 1, np.arange(walk.storage.native))
+    count, stride = len(firsts), int(strides[0]) if len(firsts) > 1 else 0
+    vectors = Walk(walk.storage, walk.start, count, walk.tiles, 1, stride, 1, np.arange(walk.storage.native))
 
     def view(target: Storage) -> Ids:
         ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]

@@ -66,9 +66,9 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
         return
     yield layer.source.storage, plan.sources[index]
     streamed = plan.streamed[index].operand if index in plan.streamed else None
-    for step in layer.steps:
-        if step.operand is not None and step.operand.storage is not None:
-            yield step.operand.storage, Mem.NARROW if step.operand is streamed else Mem.WIDE
+    for mfu_op in layer.mfu_ops:
+        if mfu_op.operand is not None and mfu_op.operand.storage is not None:
+            yield mfu_op.operand.storage, Mem.NARROW if mfu_op.operand is streamed else Mem.WIDE
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ CHUNKS = 8
 def is_moving(layer: Layer) -> bool:
     """Whether a layer computes no new values [dtype-pass]: maxima and ReLU alone."""
     moves = layer.reduction in (Reduction.MAX, Reduction.LANES, Reduction.NONE)
-    return moves and all(step.op is Op.V_RELU for step in layer.steps)
+    return moves and all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops)
 
 
 @dataclass
@@ -111,9 +111,9 @@ def make_plan(lowered: Lowered) -> Plan:
             continue
         plan.sources[index] = mem = _source(plan, layer)
         _need(plan, layer.source.storage, mem, index)
-        for step in layer.steps:
-            if step.operand is not None and step.operand.storage is not None:
-                _need(plan, step.operand.storage, Mem.WIDE, index, operand=True)
+        for mfu_op in layer.mfu_ops:
+            if mfu_op.operand is not None and mfu_op.operand.storage is not None:
+                _need(plan, mfu_op.operand.storage, Mem.WIDE, index, operand=True)
     for index, layer in enumerate(lowered.layers):
         for mem in Mem:
             copy = plan.copy(layer.target, mem)
@@ -179,7 +179,7 @@ def stream_residual(plan: Plan) -> bool:
     narrow.first_use = min(narrow.first_use, copy.first_use)
     for index in copy.operands or ():
         layer = plan.layer(index)
-        (operand,) = (s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage)
+        (operand,) = (s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage)
         rows = -(-layer.out[0] // CHUNKS)
         size = rows * layer.out[1] * layer.out[2]
         first, second = (
@@ -197,7 +197,7 @@ def _can_be_streamed(plan: Plan, copy: Copy) -> bool:
         return False
     for index in copy.operands:
         layer = plan.layer(index)
-        mine = [s.operand for s in layer.steps if s.operand is not None and s.operand.storage is copy.storage]
+        mine = [s.operand for s in layer.mfu_ops if s.operand is not None and s.operand.storage is copy.storage]
         if len(mine) != 1 or index in plan.streamed or not (mine[0].inner and mine[0].outer):
             return False
     return True
@@ -230,11 +230,11 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
     _, width, tiles = layer.out
     walk, natural = layer.source, (1, tiles, width * tiles)
     if layer.reduction is Reduction.NONE and plan.sources[index] is mem and not walk.start:
-        if _in_order((walk.row, walk.step, walk.row_step), natural, layer.out):
+        if _in_order((walk.row, walk.stride, walk.row_stride), natural, layer.out):
             storages.append(walk.storage)
     streamed = plan.streamed.get(index)
-    for step in layer.steps:
-        operand = step.operand
+    for mfu_op in layer.mfu_ops:
+        operand = mfu_op.operand
         if operand is None or operand.storage is None or operand.start:
             continue
         widened = streamed is not None and streamed.operand is operand

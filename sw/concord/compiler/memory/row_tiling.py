@@ -168,7 +168,9 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
 
 def _operands(layer: Layer) -> list[Operand]:
     """Operands that are tensors."""
-    return [step.operand for step in layer.steps if step.operand is not None and step.operand.storage is not None]
+    return [
+        mfu_op.operand for mfu_op in layer.mfu_ops if mfu_op.operand is not None and mfu_op.operand.storage is not None
+    ]
 
 
 def _reads(layer: Layer) -> set[Storage]:
@@ -190,7 +192,7 @@ def _obstacle(layer: AnyLayer) -> str | None:
     if not isinstance(layer, Layer):
         return "is recurrent"
     walk, storage = layer.source, layer.source.storage
-    aligned = walk.row_step == row_vectors(storage) and walk.start < row_vectors(storage)
+    aligned = walk.row_stride == row_vectors(storage) and walk.start < row_vectors(storage)
     if storage.parent is not None or layer.target.parent is not None:
         return "reads or computes a part of another tensor"
     if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:

@@ -59,7 +59,8 @@ def _layer(layer: AnyLayer) -> Iterator[str]:
     walk = layer.source
     yield f"reads {layer.source_tensor} in {walk.storage.root.name}, {walk.height}x{walk.width}x{walk.tiles} vectors"
     if isinstance(layer, Recurrent):
-        yield f"{layer.steps} steps, {'backward' if layer.backward else 'forward'}, gates {', '.join(layer.cell.gates)}"
+        direction = "backward" if layer.backward else "forward"
+        yield f"{layer.time_steps} time steps, {direction}, gates {', '.join(layer.cell.gates)}"
     else:
         yield from _chain(layer)
     shape = "x".join(map(str, layer.out))
@@ -70,9 +71,9 @@ def _chain(layer: Layer) -> Iterator[str]:
     if layer.reduction is not Reduction.NONE:
         weight = "" if layer.weight is None else f", weights {'x'.join(map(str, layer.weight.shape))}"
         yield f"{layer.reduction.value}{weight}{_window(layer.window)}"
-    for step in layer.steps:
-        table = "" if step.curve is None else f" table of {'+'.join(name for name, _ in step.curve[0])}"
-        yield f"{step.op.name.lower()}{table}{'' if step.operand is None else f' {_operand(step.operand)}'}"
+    for mfu_op in layer.mfu_ops:
+        table = "" if mfu_op.curve is None else f" table of {'+'.join(name for name, _ in mfu_op.curve[0])}"
+        yield f"{mfu_op.op.name.lower()}{table}{'' if mfu_op.operand is None else f' {_operand(mfu_op.operand)}'}"
 
 
 def _window(window: Window) -> str:

@@ -1,4 +1,4 @@
-"""Instructions of a recurrent block: chains of its cell, in a loop over the steps."""
+"""Instructions of a recurrent block: chains of its cell, in a loop over the time steps."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Block:
         self._shape(block.source.tiles)
         for chain in cell.ahead(self):
             chain()
-        if block.steps > 1:
-            builder.loop(block.steps - 1)
+        if block.time_steps > 1:
+            builder.loop(block.time_steps - 1)
             self._step(last=False)
             builder.end_loop()
             # In the loop the state before an instruction is also what its end leaves.
@@ -47,7 +47,7 @@ class Block:
             chain()
         ahead = [] if last else cell.ahead(self)
         if not last:
-            self.builder.inc_addr(X_REG, -self.block.source.step if self.block.backward else self.block.source.step)
+            self.builder.inc_addr(X_REG, -self.block.source.stride if self.block.backward else self.block.source.stride)
         # The first of them gives the last chain before the result time to leave the pipe.
         for chain in ahead[:1]:
             chain()
@@ -64,7 +64,7 @@ class Block:
         """Product of the input with the weights of a gate, and its bias."""
         self._shape(self.block.source.tiles)
         walk = self.block.source
-        start = walk.start + ((self.block.steps - 1) * walk.step if self.block.backward else 0)
+        start = walk.start + ((self.block.time_steps - 1) * walk.stride if self.block.backward else 0)
         self.builder.v_rd(int(Mem.NARROW), self.chains.plan.addr(walk.storage, Mem.NARROW, start), reg=X_REG)
         self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.w_{gate}"])
         self._constant(Op.VV_ADD, f"bias_{gate}")

@@ -1,4 +1,4 @@
-"""Element-wise operations as steps of the multifunction units, and the operands they read."""
+"""Operands of element-wise operations in the multifunction units: tensors and constants."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def box(storages: Storages, ids: Ids) -> Walk:
     y, x, v = (int(part.min()) for part in (rows, columns, tiles))
     height, width, count = (int(part.max()) - low + 1 for part, low in ((rows, y), (columns, x), (tiles, v)))
     start = (y * storage.width + x) * storage.tiles + v
-    row_step = storage.width * storage.tiles
-    return Walk(storage, start, height, width, count, row_step, storage.tiles, np.arange(count * storage.native))
+    row_stride = storage.width * storage.tiles
+    return Walk(storage, start, height, width, count, row_stride, storage.tiles, np.arange(count * storage.native))
 
 
 def shifted(ids: Ids, walk: Walk, target: Storage) -> Ids:
