@@ -40,7 +40,7 @@ gates: $(READY) ## netlists after synthesis and after place and route against th
 	$(RUN) tests/gates.py $(ARGS)
 torch: $(READY) ## install PyTorch, and run the tests that need it
 	$(RUN) -m pip install --quiet --disable-pip-version-check --no-input -e ".[torch]"
-	$(RUN) -m pytest -q -n 2 tests/derive tests/prove tests/train -k torch $(ARGS)
+	$(RUN) -m pytest -q -n 2 tests/sw/derive tests/sw/prove tests/sw/train -k torch $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")

@@ -16,7 +16,7 @@ class Case:
     Parameters
     ----------
     module, function : str
-        The test, in ``tests/rtl``.
+        The test, in ``tests``.
     arguments : dict
         What it is called with.
     """
@@ -33,40 +33,40 @@ class Case:
 TWO_ENGINES = TINY.replace(engines=2)
 
 CASES = {
-    "binary16_mul": Case("test_arith_mul", "test_products"),
-    "binary16_add": Case("test_arith_add", "test_corners"),
-    "acc_to_binary16": Case("test_arith_convert", "test_acc_to_binary16", {"config": TINY}),
-    "narrow_to_binary16": Case("test_arith_convert", "test_narrow_to_binary16", {"config": TINY}),
-    "multiplier": Case("test_dsp", "test_product_appears_after_the_latency", {"widths": (8, 8)}),
-    "vector_memory": Case("test_memories", "test_vector_memory", {"depth": 1539}),
-    "matrix_memory": Case("test_memories", "test_matrix_memory", {"config": TWO_ENGINES}),
-    "quantizer": Case("test_quantizer", "test_quantizer", {"config": TINY, "gap": 0.6}),
-    "quantizer one lane": Case("test_quantizer", "test_quantizer", {"config": UP5K, "gap": 0.0}),
-    "table": Case("test_table", "test_written_contents_and_host_reads", {"config": TINY}),
-    "reduce": Case("test_reduce", "test_reduce", {"config": TINY, "gap": 0.5}),
-    "mfu": Case("test_mfu", "test_mfu", {"config": TINY, "gap": 0.5}),
-    "mvm": Case("test_mvm", "test_random_jobs", {"config": TINY, "gap": 0.1, "wait": 0.8}),
-    "mvm two engines": Case("test_mvm", "test_random_jobs", {"config": TWO_ENGINES, "gap": 0.4, "wait": 0.0}),
-    "lazy update": Case("test_lazy_update", "test_blocks_that_do_not_grow"),
-    "lazy growth": Case("test_lazy_update", "test_growth", {"name": "8/16/32 point 0"}),
-    "updated memory": Case("test_block_updater", "test_a_memory_is_updated_where_it_is"),
-    "register slice": Case("test_register_slice", "test_transfers_under_stalls", {"stalls": (0.4, 0.4)}),
-    "hazard": Case("test_hazard", "test_no_read_overtakes_a_write", {"seed": 0}),
-    "walkers": Case("test_walkers", "test_addresses", {"config": TINY, "stall": 0.5}),
-    "sequencer": Case("test_sequencer", "test_legal_programs", {"seed": 0, "stall": 0.8}),
-    "framer": Case("test_link_units", "test_framer", {"stalls": (0.5, 0.5)}),
-    "deframer": Case("test_link_units", "test_deframer_on_arbitrary_bytes"),
-    "crc": Case("test_link_units", "test_crc"),
-    "uart": Case("test_link_uart", "test_both_ways_at_once", {"divisor": 5}),
-    "messages": Case("test_message_faults", "test_random_traffic_with_faults"),
+    "binary16_mul": Case("rtl.arith.test_mul", "test_products"),
+    "binary16_add": Case("rtl.arith.test_add", "test_corners"),
+    "acc_to_binary16": Case("rtl.arith.test_convert", "test_acc_to_binary16", {"config": TINY}),
+    "narrow_to_binary16": Case("rtl.arith.test_convert", "test_narrow_to_binary16", {"config": TINY}),
+    "multiplier": Case("rtl.test_dsp", "test_product_appears_after_the_latency", {"widths": (8, 8)}),
+    "vector_memory": Case("rtl.memories.test_memories", "test_vector_memory", {"depth": 1539}),
+    "matrix_memory": Case("rtl.memories.test_memories", "test_matrix_memory", {"config": TWO_ENGINES}),
+    "quantizer": Case("rtl.test_quantizer", "test_quantizer", {"config": TINY, "gap": 0.6}),
+    "quantizer one lane": Case("rtl.test_quantizer", "test_quantizer", {"config": UP5K, "gap": 0.0}),
+    "table": Case("rtl.test_table", "test_written_contents_and_host_reads", {"config": TINY}),
+    "reduce": Case("rtl.test_reduce", "test_reduce", {"config": TINY, "gap": 0.5}),
+    "mfu": Case("rtl.test_mfu", "test_mfu", {"config": TINY, "gap": 0.5}),
+    "mvm": Case("rtl.mvm.test_mvm", "test_random_jobs", {"config": TINY, "gap": 0.1, "wait": 0.8}),
+    "mvm two engines": Case("rtl.mvm.test_mvm", "test_random_jobs", {"config": TWO_ENGINES, "gap": 0.4, "wait": 0.0}),
+    "lazy update": Case("rtl.lazy.test_lazy_update", "test_blocks_that_do_not_grow"),
+    "lazy growth": Case("rtl.lazy.test_lazy_update", "test_growth", {"name": "8/16/32 point 0"}),
+    "updated memory": Case("rtl.lazy.test_block_updater", "test_a_memory_is_updated_where_it_is"),
+    "register slice": Case("rtl.test_register_slice", "test_transfers_under_stalls", {"stalls": (0.4, 0.4)}),
+    "hazard": Case("rtl.pipe.test_hazard", "test_no_read_overtakes_a_write", {"seed": 0}),
+    "walkers": Case("rtl.pipe.test_walkers", "test_addresses", {"config": TINY, "stall": 0.5}),
+    "sequencer": Case("rtl.sequencer.test_sequencer", "test_legal_programs", {"seed": 0, "stall": 0.8}),
+    "framer": Case("rtl.link.test_units", "test_framer", {"stalls": (0.5, 0.5)}),
+    "deframer": Case("rtl.link.test_units", "test_deframer_on_arbitrary_bytes"),
+    "crc": Case("rtl.link.test_units", "test_crc"),
+    "uart": Case("rtl.link.test_uart", "test_both_ways_at_once", {"divisor": 5}),
+    "messages": Case("rtl.link.test_message_faults", "test_random_traffic_with_faults"),
     "messages stalled": Case(
         "test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
     ),
-    "messages truncated": Case("test_message_faults", "test_truncation_at_every_byte", {"closed": False}),
-    "grid adder": Case("test_element_serial_units", "test_sums_on_the_grid_are_those_of_binary16"),
-    "counters": Case("test_element_serial_units", "test_counters_count_from_the_last_clear"),
-    "column memory": Case("test_element_serial_units", "test_columns_are_written_alone"),
-    "core": Case("test_core", "test_tiny", {"seed": 0}),
+    "messages truncated": Case("rtl.link.test_message_faults", "test_truncation_at_every_byte", {"closed": False}),
+    "grid adder": Case("rtl.element_serial.test_units", "test_sums_on_the_grid_are_those_of_binary16"),
+    "counters": Case("rtl.element_serial.test_units", "test_counters_count_from_the_last_clear"),
+    "column memory": Case("rtl.element_serial.test_units", "test_columns_are_written_alone"),
+    "core": Case("rtl.test_core", "test_tiny", {"seed": 0}),
     "top": Case("top_bench", "traffic", {"config": TINY, "seed": 1, "stall": 0.0}),
     "top stalled": Case("top_bench", "traffic", {"config": TINY, "seed": 2, "stall": 0.3}),
 }

@@ -4,6 +4,6 @@ import sys
 from pathlib import Path
 
 SIM = Path(__file__).parent
-for folder in (SIM, SIM.parent / "tests" / "rtl", SIM.parent / "tests"):
+for folder in (SIM, SIM.parent / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

@@ -11,9 +11,9 @@ from cocotb.task import bridge
 @cocotb.test()
 async def case(handle):
     """Run the function of the case ``CONCORD_CASE`` with its benches on the design."""
-    import bench
     from cases import CASES
     from replay import simulator
+    from support import bench
 
     inputs = json.loads(Path(os.environ["CONCORD_INPUTS"]).read_text())
     bench.simulate = simulator(handle, inputs)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from amaranth.back import verilog
 
-import bench
 from cases import CASES
 from replay import Captured, capture, inputs_of, ports_of
 from simulators import TOP, Simulation, environment, simulators
+from support import bench
 
 
 def design(case):

@@ -2,14 +2,14 @@
 
 import random
 
-import bench
 from concord.emulator import ReferenceMachine
 from concord.host.frames import Frame, FrameReader, enclose
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind, Status
 from concord.spec.memmap import REGISTERS, Reg, RegionId, regions
 from concord_rtl.top import NpuTop
-from link_model import DeviceModel
-from program_gen import random_program
+from support import bench
+from support.link_model import DeviceModel
+from support.program_gen import random_program
 
 LOADED = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS)
 READ_BACK = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)

@@ -13,8 +13,8 @@ _STATES = {}
 
 
 def _rewind_models():
-    if "onnx_models" in sys.modules:
-        sys.modules["onnx_models"].rewind()
+    if "support.onnx_models" in sys.modules:
+        sys.modules["support.onnx_models"].rewind()
 
 
 def pytest_collectstart(collector):

@@ -159,11 +159,11 @@ def table(tallies: dict[str, Tally]) -> str:
 def main() -> int:
     """Exit status 1 if there are findings."""
     if sys.argv[1:2] == ["--worker"]:
-        from fuzz.worker import work
+        from support.fuzz.worker import work
 
         work(Path(sys.argv[2]))
         return 0
-    from fuzz.worker import PLANTED, TARGETS
+    from support.fuzz.worker import PLANTED, TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", action="append", choices=[*TARGETS, PLANTED], help="repeatable; default: all")

@@ -23,8 +23,8 @@ from concord.host import connect
 from concord.host.rtl import find_netlist
 from concord.spec.memmap import RegionId
 from concord.spec.presets import preset
-from device_runs import COUNTED, LOADED, after, load
-from program_gen import random_program
+from support.device_runs import COUNTED, LOADED, after, load
+from support.program_gen import random_program
 
 #: Memories that a bitstream fills for the preset tiny; smaller ones are part of the netlist.
 FILLED = (RegionId.PROGRAM, RegionId.TABLE, RegionId.MATRIX)

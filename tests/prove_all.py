@@ -23,9 +23,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-import pair_units
 from concord.utils.files import write_text
-from pair_units import OPERATIONS, UNITS, wrong
+from support import pair_units
+from support.pair_units import OPERATIONS, UNITS, wrong
 
 ROOT = Path(__file__).parent.parent
 STATE = ROOT / "build" / "prove-all.json"
@@ -34,8 +34,9 @@ CHUNK, PIECE = 256, 4
 CHUNKS = (1 << 16) // CHUNK
 #: What results depend on: a change of one of these begins again.
 SOURCES = (
-    "tests/pair_units.py", "tests/pairs.cpp", "sw/concord/golden/binary16.py", "sw/concord/emulator/kernels.py",
-    "sw/concord/derive/backends/numpy_prelude.py", "sw/concord/derive/backends/onnx_functions.py",
+    "tests/support/pair_units.py", "tests/support/pairs.cpp", "sw/concord/golden/binary16.py",
+    "sw/concord/emulator/kernels.py", "sw/concord/derive/backends/numpy_prelude.py",
+    "sw/concord/derive/backends/onnx_functions.py",
     "sw/concord/derive/backends/torch_functions.py", "hw/concord_rtl/arith/binary16_add.py",
     "hw/concord_rtl/arith/binary16_mul.py", "hw/concord_rtl/arith/helpers.py", "hw/concord_rtl/dsp.py",
     "hw/concord_rtl/families/primitives.py",

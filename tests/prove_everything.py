@@ -22,13 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-import prove_parts as parts
 from concord.bench import tasks
 from concord.host.errors import DeviceError
 from concord.host.rtl import find_library
 from concord.prove.machines import MACHINES
-from derive_runners import OPERATIONS
-from small_examples import SMALL
+from support import prove_parts as parts
+from support.derive_runners import OPERATIONS
+from support.small_examples import SMALL
 
 #: Values that a whole run compares, at least.
 PROMISED = 10**8

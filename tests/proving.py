@@ -14,8 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from formal.catalogue import PROOFS
-from formal.proof import Outcome, Proof, Result
+from support.formal.catalogue import PROOFS
+from support.formal.proof import Outcome, Proof, Result
 
 _COLUMNS = (32, 94, 24, 11)
 

@@ -3,11 +3,11 @@
 import pytest
 from amaranth.hdl import Signal
 
-from formal.bench import Bench
-from formal.catalogue import PROOFS
-from formal.mutant import Change, changed
-from formal.proof import Function, Result, Sequential
 from proving import attempt, choose, main, prove
+from support.formal.bench import Bench
+from support.formal.catalogue import PROOFS
+from support.formal.mutant import Change, changed
+from support.formal.proof import Function, Result, Sequential
 
 #: Units of which one slip each is tried.
 NOTICED = ("hazard tracker", "binary16 multiplier")

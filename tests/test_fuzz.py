@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from fuzz.planted import FAULTS
-from fuzz.worker import TARGETS
 from fuzzing import fuzz, table
+from support.fuzz.planted import FAULTS
+from support.fuzz.worker import TARGETS
 
 
 def test_faults_of_every_kind_are_found(tmp_path):

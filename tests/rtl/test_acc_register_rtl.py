@@ -8,9 +8,9 @@ from concord.emulator import ReferenceMachine
 from concord.spec.formats import Flag
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY
-from core_bench import execute
-from program_gen import random_program
-from register_cases import CASES, machine_of
+from support.core_bench import execute
+from support.program_gen import random_program
+from support.register_cases import CASES, machine_of
 
 CONFIGS = {
     "20 bits": TINY.replace(acc_width=20, acc_register=20),

@@ -3,7 +3,7 @@
 import pytest
 from amaranth.lib.fifo import SyncFIFO
 
-from bench import simulate, sink, source
+from support.bench import simulate, sink, source
 
 
 @pytest.mark.parametrize(

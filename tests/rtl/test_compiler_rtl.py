@@ -6,7 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiled_nets import (
+from concord.compiler.ir.table_segments import divided, sample
+from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model
+from concord.graph.execute import run
+from concord.host import connect
+from concord.report.prefixes import cycles, prefixes
+from concord.spec.presets import TINY
+from support.compiled_nets import (
     attention,
     graph_convolution,
     grouped_softmax,
@@ -18,18 +26,10 @@ from compiled_nets import (
     residual,
     scaled_functions,
 )
-from concord.compiler.ir.table_segments import divided, sample
-from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.model import compile_graph
-from concord.frontend import import_model
-from concord.graph.execute import run
-from concord.host import connect
-from concord.report.prefixes import cycles, prefixes
-from concord.spec.presets import TINY
-from onnx_models import onnxruntime_results
-from quantised_nets import network
-from row_tiled_nets import separable
-from rtl_configs import BY_MANTISSA, FED
+from support.onnx_models import onnxruntime_results
+from support.quantised_nets import network
+from support.row_tiled_nets import separable
+from support.rtl_configs import BY_MANTISSA, FED
 
 
 def check(graph, config, formats=DEFAULT, tolerance=0.1):

@@ -6,8 +6,8 @@ from concord.host import TrapError, connect
 from concord.host.rtl import find_library
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
-from contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
-from device_runs import WRITTEN, compare, load
+from support.contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
+from support.device_runs import WRITTEN, compare, load
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 
-from bench import simulate
 from concord.emulator import Memories, ReferenceMachine
 from concord.golden import binary16
 from concord.program.assembler import assemble
@@ -13,9 +12,10 @@ from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
-from core_bench import contents, execute, read
-from engine_programs import FEEDBACK, feedback_memories
-from program_gen import random_program
+from support.bench import simulate
+from support.core_bench import contents, execute, read
+from support.engine_programs import FEEDBACK, feedback_memories
+from support.program_gen import random_program
 
 TWO_ENGINES = TINY.replace(engines=2)
 WIDE = TINY.replace(native=8, lanes=4, mfu_lanes=2)

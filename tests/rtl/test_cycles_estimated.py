@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from compiled_nets import gru, perceptron, recurrent, residual
 from concord.compiler.model import compile_graph
 from concord.examples import softmax
 from concord.host import connect
 from concord.program.cycles import cycles
 from concord.spec.presets import TINY, UP5K
-from row_tiled_nets import separable
+from support.compiled_nets import gru, perceptron, recurrent, residual
+from support.row_tiled_nets import separable
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from amaranth.back import verilog
 
-from bench import simulate
 from concord_rtl import families
 from concord_rtl.dsp import Multiplier
-from netlist import run_netlist
+from support.bench import simulate
+from support.netlist import run_netlist
 
 ECP5, UP5K = families.ECP5.target, families.ICE40.target
 CELLS = Path(__file__).parents[2] / "sim" / "cells"

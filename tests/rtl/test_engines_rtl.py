@@ -11,11 +11,11 @@ import pytest
 from concord.host import connect
 from concord.host.rtl import find_library
 from concord.spec.presets import TINY
-from device_runs import compare, load
-from engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
-from program_gen import random_program
-from reference_runs import assert_machines_agree
-from rtl_configs import FOUR_ENGINES
+from support.device_runs import compare, load
+from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
+from support.program_gen import random_program
+from support.reference_runs import assert_machines_agree
+from support.rtl_configs import FOUR_ENGINES
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import pytest
 
 from concord.host import connect
 from concord.spec.presets import TINY
-from small_examples import SMALL
+from support.small_examples import SMALL
 
 
 @pytest.fixture(scope="module")

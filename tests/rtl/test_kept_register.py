@@ -13,10 +13,10 @@ from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from bench import simulate
 from concord_rtl import families
 from concord_rtl.kept_register import KeptRegister
-from netlist import run_netlist
+from support.bench import simulate
+from support.netlist import run_netlist
 
 ECP5 = families.ECP5.target
 MODEL = Path(__file__).parents[2] / "sim" / "cells" / "trellis_ff.v"

@@ -2,12 +2,12 @@
 import numpy as np
 import pytest
 
-from bench import simulate
 from concord.golden import binary16, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import MFU_CTRL, Act, AddOp
 from concord_rtl.mfu import Mfu
-from halves import SUMS, halves
+from support.bench import simulate
+from support.halves import SUMS, halves
 
 CONFIGS = {"tiny": TINY, "one lane": UP5K, "ecp5-85f": ECP5_85F}
 SLOTS = [

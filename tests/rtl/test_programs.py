@@ -9,8 +9,8 @@ from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import isa
 from concord.spec.presets import TINY, UP5K
-from device_runs import compare, load
-from program_gen import random_program
+from support.device_runs import compare, load
+from support.program_gen import random_program
 
 pytestmark = pytest.mark.slow
 

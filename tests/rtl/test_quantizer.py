@@ -2,14 +2,14 @@
 import numpy as np
 import pytest
 
-from bench import simulate
 from concord.golden import blocks
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import QUANT_CTRL
 from concord_rtl.noise import Noise
 from concord_rtl.quantizer import Quantizer
-from halves import halves
+from support.bench import simulate
+from support.halves import halves
 
 CONFIGS = {
     "ecp5-85f": ECP5_85F,

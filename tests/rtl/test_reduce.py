@@ -2,13 +2,13 @@
 import numpy as np
 import pytest
 
-from bench import simulate
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_INF
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
 from concord_rtl.reduce import Reduce
-from halves import halves
+from support.bench import simulate
+from support.halves import halves
 
 CONFIGS = {
     "two beats": TINY,

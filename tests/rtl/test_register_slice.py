@@ -5,8 +5,8 @@ import random
 import pytest
 from amaranth.sim import Simulator
 
-from bench import simulate, sink, source
 from concord_rtl.register_slice import RegisterSlice
+from support.bench import simulate, sink, source
 
 PAYLOADS = [random.Random(5).getrandbits(12) for _ in range(300)]
 

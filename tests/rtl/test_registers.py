@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from bench import simulate
 from concord.spec.formats import Flag
 from concord.spec.memmap import REGISTERS, Reg
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.flags import FlagMemory
 from concord_rtl.registers import Registers
+from support.bench import simulate
 
 CONFIGS = [TINY, UP5K]
 CONTROL = REGISTERS[Reg.CONTROL].layout

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from compiled_nets import gru, residual
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.report import analyse, render
 from concord.report.difference import first_difference
 from concord.spec.presets import TINY
-from row_tiled_nets import separable
+from support.compiled_nets import gru, residual
+from support.row_tiled_nets import separable
 
 
 @pytest.mark.slow

@@ -2,12 +2,12 @@
 import numpy as np
 import pytest
 
-from bench import simulate
 from concord.golden import binary16, table
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.shapes import shape_of
 from concord_rtl.table import TableBank
-from halves import check, halves
+from support.bench import simulate
+from support.halves import check, halves
 
 CONFIGS = {
     "tiny": TINY,

@@ -1,0 +1,146 @@
+"""The how-to pages: their code works as it stands there, and they name the files that have to change."""
+
+import re
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from concord.cli.main import main
+from concord.compiler.lowering import pointwise as lowerings
+from concord.compiler.lowering import table
+from concord.compiler.model import compile_graph
+from concord.derive.backends import registry
+from concord.frontend import import_model, importer, pooling
+from concord.functions import Function, catalogue
+from concord.graph.ops import OPS, Operator, elementwise
+from concord.host import connect
+from concord.spec import boards
+from concord.spec.presets import ECP5_85F, PRESETS
+from concord_boards import Board
+from concord_rtl.flow.board_top import BoardTop, divisor_of
+from concord_rtl.flow.clocking import clock_of
+from support.flow_design import Echo
+from support.onnx_models import model, node, unary
+from support.small_examples import SMALL
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "howto"
+
+
+def code(page):
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """Names that blocks are run with; entries they make go away again."""
+    monkeypatch.setattr(boards, "BOARD_SPECS", dict(boards.BOARD_SPECS))
+    monkeypatch.setattr(registry, "BACKENDS", registry.BACKENDS.copy())
+    return {**vars(boards), **vars(registry)}
+
+
+def test_the_board_of_the_page(names, monkeypatch):
+    entry, description = code("board.md")
+    exec(entry, names)
+    spec = names["BOARD_SPECS"]["icesugar"]
+    monkeypatch.setitem(boards.BOARD_PRESETS, "icesugar", spec.preset)
+    exec(description, names)
+    board = names["ICESUGAR"]
+    assert isinstance(board, Board) and board.name == "icesugar" and board.preset in PRESETS
+    platform = board.platform()
+    assert platform.lookup(board.oscillator).clock.frequency == board.oscillator_hz
+    hz, _ = clock_of(board, spec.clock_hz)
+    assert divisor_of(hz, spec.baud) == round(hz / spec.baud)
+    pins = board.platform().prepare(BoardTop(Echo([]), board, clock_hz=hz, baud=spec.baud), "npu").files["npu.pcf"]
+    for resource, number in [*board.leds, ("uart", 0)]:
+        assert f"set_io {resource}_{number}__" in pins
+
+
+def test_the_back_end_of_the_page(names, tmp_path, monkeypatch):
+    writer, entry = code("backend.md")
+    exec(writer, names)
+    exec(entry, names)
+    image = tmp_path / "x.image"
+    SMALL["conv1x1"]().image().save(image)
+    result = CliRunner().invoke(main, ["derive", str(image), "-o", str(tmp_path / "x.dot")])
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "x.dot").read_text()
+    assert text.startswith("digraph model {\n") and '[label="MatMul"];' in text and '[label="Relu"];' in text
+
+
+def test_the_files_of_the_instruction_that_is_copied():
+    """Every file in which ReLU is computed is one that the page sends people to."""
+    relu = re.compile(r"\b(V_RELU|(Act|Take)\.RELU|(half|kernels)\.relu|ir\.Relu|HalfRelu|half_relu)\b")
+    sources = [path for folder in ("sw", "hw") for path in (ROOT / folder).rglob("*.py")]
+    places = [str(path.relative_to(ROOT)) for path in sources if relu.search(path.read_text())]
+    page = (PAGES / "instruction.md").read_text()
+    assert [place for place in places if f"`{place}`" not in page] == []
+    assert len(places) > 10
+
+
+def added(page, module, table, key, monkeypatch):
+    """Run the block of a page that makes an entry of a table in a module, and return the entry; it goes away again."""
+    (block,) = (block for block in code(page) if re.search(rf'^{table}\["{key}"\] = ', block, re.MULTILINE))
+    names = {"np": np, **vars(module)}
+    monkeypatch.setitem(names[table], key, None)
+    exec(block, names)
+    return names[table][key]
+
+
+def ran(proto, x):
+    """Results of a model with one input on the emulator."""
+    compiled = compile_graph(import_model(proto), ECP5_85F)
+    with connect("emulator", ECP5_85F) as device:
+        device.load(compiled.image)
+        return compiled.run(device, {"x": x})["y"]
+
+
+def test_the_function_of_the_page():
+    """The record is that of the catalogue, and the page names every field."""
+    (block,) = code("function.md")
+    assert textwrap.indent(block.rstrip(), "    ") + ",\n" in Path(catalogue.__file__).read_text()
+    page = (PAGES / "function.md").read_text()
+    assert [field.name for field in fields(Function) if f"`{field.name}`" not in page] == ["name"]
+    x = np.linspace(-8, 8, 2 * 60).reshape(2, 60)
+    want = x / (1 + np.abs(x))
+    y = ran(unary("Softsign", shape=(1, 60)), x)
+    assert np.sqrt(np.mean((y - want) ** 2) / np.mean(want**2)) < 0.01
+
+
+def test_the_operator_of_the_page_that_is_made_of_others(monkeypatch):
+    monkeypatch.setitem(
+        importer.HANDLERS, "ReduceMin", added("operator.md", pooling, "HANDLERS", "ReduceMin", monkeypatch)
+    )
+    x = np.random.default_rng(1).normal(0, 1, (3, 4, 5)).astype(np.float16)
+    proto = model([node("ReduceMin", ["x"], ["y"], axes=[2], keepdims=0)], {"x": (1, 4, 5)})
+    assert ran(proto, x) == pytest.approx(x.min(axis=2), rel=0.02)
+
+
+def test_the_operator_of_the_page_in_the_graph(monkeypatch):
+    record = added("operator.md", elementwise, "ELEMENTWISE_OPS", "Negate", monkeypatch)
+    monkeypatch.setitem(OPS, "Negate", record)
+    (block,) = (block for block in code("operator.md") if block.startswith("def negate("))
+    exec(block, names := {"np": np, **vars(lowerings)})
+    monkeypatch.setattr(lowerings, "negate", names["negate"], raising=False)
+    added("operator.md", table, "HANDLERS", "Negate", monkeypatch)
+    monkeypatch.setitem(
+        importer.HANDLERS, "Neg", lambda ctx, node: ctx.emit(node, "Negate", [ctx.tensor(node.input(0))])
+    )
+    x = np.random.default_rng(1).normal(0, 1, (3, 60)).astype(np.float16)
+    assert np.array_equal(ran(unary("Neg", shape=(1, 60)), x), -x)
+
+
+def test_the_page_of_operators_names_every_field_and_every_table():
+    page = (PAGES / "operator.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    tables = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| `([\w/]+\.py)` \|", page, re.MULTILINE)
+    assert len(tables) == 6
+    entries = [(name, path) for names, path in tables for name in re.findall(r"\w+", names)]
+    for name, path in entries:
+        assert re.search(rf"^ *{name}\b.* = ", (ROOT / path).read_text(), re.MULTILINE), f"{name} in {path}"
+    assert {field.name for field in fields(Operator)} == set(named) - {name for name, _ in entries}

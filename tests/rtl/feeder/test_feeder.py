@@ -1,0 +1,231 @@
+"""The feeder against its golden model: inputs laid out, runs, and results, under random stalls."""
+
+import random
+
+import numpy as np
+import pytest
+
+from concord.golden.feeder import Feeder as Model
+from concord.image import feeder_scripts
+from concord.image.feeder_layout import Feed, Feeding
+from concord.image.feeder_scripts import stream
+from concord.image.phases import Phase, PortRange
+from concord.image.ports import Port
+from concord.spec.memmap import REGISTERS, Reg, RegionId
+from concord.spec.presets import TINY
+from concord_rtl.feeder.feeder import Feeder
+from support.bench import get, put, simulate
+
+CONFIG = TINY.replace(inbox=128, narrow_depth=256, wide_depth=256)
+#: A wide vector that the feeder does not use.
+OWN = 240
+
+
+def random_feed(rng, name="x"):
+    """Geometry with everything in it."""
+    while True:
+        image = rng.randint(1, 7), rng.randint(1, 6), rng.randint(1, 6)
+        kernel = rng.randint(1, 3), rng.randint(1, 3)
+        if rng.random() < 0.4:
+            kernel = (1, 1)
+        single = kernel == (1, 1)
+        if rng.random() < 0.3:
+            return vectors_in_windows(rng, name)
+        stride = (1, 1) if single else (rng.randint(1, 2), rng.randint(1, 3))
+        dilation = (1, 1) if single else (rng.randint(1, 2), rng.randint(1, 2))
+        pads = (0, 0) if single else (rng.randint(0, 2), rng.randint(0, 2))
+        windows = tuple(
+            (size + 2 * pad - (k - 1) * d - 1) // s + 1
+            for size, pad, k, d, s in zip(image, pads, kernel, dilation, stride, strict=False)
+        )
+        feed = Feed(
+            name,
+            image,
+            kernel,
+            stride,
+            dilation,
+            (-pads[0], -pads[1]),
+            windows,
+            0 if single else rng.choice([0, 0xB800]),
+        )
+        if min(windows) > 0 and feed.order(CONFIG.native).size <= 256 and 3 * 2 * image[1] * image[2] * 2 < 64:
+            return feed
+
+
+def vectors_in_windows(rng, name):
+    """Windows that whole native vectors make up, of channels or of neighbours."""
+    height, kernel, native = rng.randint(1, 3), rng.randint(1, 2), CONFIG.native
+    height = max(height, kernel)
+    if rng.random() < 0.5:
+        size, step, image = 2 * native, native, (height, 3 * native, 1)
+    else:
+        kernel, size, step, image = 1, 2, 1, (height, 3, rng.choice([1, 2]) * native)
+    windows = height - kernel + 1, (image[1] - size) // step + 1
+    return Feed(name, image, (kernel, size), (1, step), (1, 1), (0, 0), windows)
+
+
+def batch_of(rng, feed, kind, samples):
+    """Values of the port: elements that are coded, or have many values."""
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    raw = (
+        numbers.integers(-9, 9, (samples, feed.elements)) / 8
+        if kind == "few"
+        else numbers.normal(0, 3, (samples, feed.elements))
+    )
+    raw = raw.astype(np.float16).astype(np.float64)
+    border = float(np.array([feed.border], np.uint16).view(np.float16)[0])
+    order = feed.order(CONFIG.native)
+    return np.where(order < 0, border, raw[:, order])
+
+
+#: Address of a result in narrow memory.
+RESULT = 250
+
+
+class Core:
+    """Vector memories, and a program that adds one to the bits of a wide vector."""
+
+    def __init__(self, trap_at=None):
+        self.memory = {RegionId.NARROW: {RESULT: 0x7F_80_01_FF_7F}, RegionId.WIDE: {k: 7919 * k for k in range(256)}}
+        self.writes, self.starts, self.trap_at = [], [], trap_at
+
+    def read(self, region, addr):
+        return self.memory[region].get(addr, 0)
+
+    def write(self, region, addr, word):
+        self.memory[region][addr] = word
+        self.writes.append((region, addr, word))
+
+    def start(self, pc):
+        self.starts.append(pc)
+        for addr in range(200, 203):
+            self.memory[RegionId.WIDE][addr] += 0x0001000200030005
+        self.memory[RegionId.NARROW][RESULT] = self.memory[RegionId.NARROW][RESULT] * 5 % (1 << 40)
+        return len(self.starts) != self.trap_at
+
+
+def core_bench(dut, core, finished, stall, seed):
+    """What is behind the bus."""
+    control = REGISTERS[Reg.CONTROL].layout
+
+    async def bench(ctx):
+        rng = random.Random(seed)
+        while not finished:
+            ctx.set(dut.core.req.ready, rng.random() >= stall)
+            *_, moved, request = await ctx.tick().sample(dut.core.req.valid & dut.core.req.ready, dut.core.req.payload)
+            ctx.set(dut.core.req.ready, 0)
+            if not moved:
+                continue
+            region = RegionId(request.region)
+            if not request.write:
+                for _ in range(rng.randint(0, 3)):
+                    await ctx.tick()
+                await put(ctx, dut.core.rsp, core.read(region, request.addr))
+            elif region is RegionId.REGS:
+                fields = control.unpack(request.data & 0xFFFFFFFF)
+                assert request.addr == Reg.CONTROL and fields["start"] and not fields["clear_flags"]
+                ctx.set(dut.core_busy, 1)
+                for _ in range(rng.randint(1, 40)):
+                    await ctx.tick()
+                ctx.set(dut.core_trapped, not core.start(fields["pc"]))
+                ctx.set(dut.core_busy, 0)
+            else:
+                core.write(region, request.addr, request.data & (1 << dut.config.wide_word.width) - 1)
+
+    return bench
+
+
+def image_of(rng, feeds):
+    """Ports and schedule of inputs behind each other, and of two outputs."""
+    ports, parts, narrow, wide = [], [], 0, 0
+    for feed in feeds:
+        region = rng.choice([RegionId.NARROW, RegionId.NARROW, RegionId.WIDE])
+        vectors = len(feed.order(CONFIG.native))
+        address = narrow if region is RegionId.NARROW else wide
+        narrow, wide = (narrow + vectors, wide) if region is RegionId.NARROW else (narrow, wide + vectors)
+        ports.append(Port(feed.port, region, address, (vectors, CONFIG.native)))
+        parts.append(PortRange(feed.port, 0, vectors, address))
+    outputs = [Port("y", RegionId.WIDE, 200, (2, 4)), Port("z", RegionId.NARROW, RESULT, (1, 4))]
+    out = PortRange("y", 0, 2, 200), PortRange("z", 0, 1, RESULT)
+    return (ports, outputs), [Phase(5, tuple(parts), out)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_layout_run_and_results(seed, monkeypatch):
+    monkeypatch.setattr(feeder_scripts, "CODES_DEPTH", 24)  # so that many values do not need many samples
+    rng = random.Random(seed)
+    stall = (0.0, 0.3)[seed % 2]
+    feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]
+    ports, schedule = image_of(rng, feeds)
+    feeding = Feeding(tuple(feeds), {"y": (3, 3), "z": ((1,), (4,))[seed % 3 == 0]})
+    samples = 3
+    batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many"]), samples) for feed in feeds}
+    whole = stream(feeding, schedule, ports, batch, CONFIG)
+    want, got = Core(), Core()
+    model = Model(CONFIG, want.read, want.write, want.start)
+    results = []
+    for addr, word in enumerate(whole.codes):
+        model.write(RegionId.CODES, addr, word)
+    for addr, word in enumerate(whole.route.script):
+        model.write(RegionId.SCRIPT, addr, word)
+    assert len(whole.data) == samples * whole.route.sample_bytes and whole.route.result_bytes == (14, 17)[seed % 3 == 0]
+    for byte in whole.data:
+        assert model.room > 0
+        model.write(RegionId.INBOX, 0, byte)
+        while len(model.outbox) - len(results) >= 4:
+            results += model.read(len(results) % 64, 4)
+    results += model.read(len(results) % 64, len(model.outbox) - len(results))
+    assert len(results) == samples * whole.route.result_bytes and want.starts == [5] * samples
+    for feed, port in zip(feeds, ports[0], strict=True):  # what the host would have written
+        words = port.encode(batch[feed.port][-1], CONFIG)
+        assert [want.memory[port.region][port.address + k] for k in range(len(words))] == words
+
+    dut = Feeder(CONFIG)
+    finished, own = [], []
+
+    async def write(ctx, region, addr, data):
+        await put(ctx, dut.bus.req, {"region": region, "addr": addr, "write": 1, "data": data})
+
+    async def host(ctx):
+        for addr, word in enumerate(whole.codes):
+            await write(ctx, RegionId.CODES, addr, word)
+        for addr, word in enumerate(whole.route.script):
+            await write(ctx, RegionId.SCRIPT, addr, word)
+        sent = read = 0
+        while read < len(results):
+            await ctx.tick().repeat(rng.randint(1, 5))
+            if rng.random() < 0.2:  # the host's own accesses, between those of the engine
+                own.append((RegionId.WIDE, OWN, rng.randrange(1 << 64)))
+                await write(ctx, *own[-1])
+                await put(ctx, dut.bus.req, {"region": RegionId.WIDE, "addr": OWN, "write": 0, "data": 0})
+                assert await get(ctx, dut.bus.rsp) == own[-1][-1]
+            room, produced = ctx.get(dut.room), ctx.get(dut.produced)
+            if sent < len(whole.data) and room > 0 and rng.random() < 0.7:
+                for byte in whole.data[sent : sent + room]:
+                    if rng.random() < stall:
+                        await ctx.tick().repeat(rng.randint(1, 9))
+                    await put(ctx, dut.raw, byte)
+                    sent += 1
+            elif (produced - read) % 64:
+                await ctx.tick()
+                count = rng.randint(1, (produced - read) % 64)
+                ctx.set(dut.acknowledged, read % 64)
+                ctx.set(dut.acknowledge, 1)
+                await ctx.tick()
+                ctx.set(dut.acknowledge, 0)
+                for _ in range(count):
+                    await put(ctx, dut.bus.req, {"region": RegionId.OUTBOX, "addr": read % 64, "write": 0, "data": 0})
+                    ctx.set(dut.bus.rsp.ready, 1)
+                    *_, valid, byte = await ctx.tick().sample(dut.bus.rsp.valid, dut.bus.rsp.payload)
+                    assert valid
+                    ctx.set(dut.bus.rsp.ready, 0)
+                    assert byte & 255 == results[read]
+                    read += 1
+        await ctx.tick().repeat(200)
+        assert not ctx.get(dut.busy)
+        finished.append(True)
+
+    simulate(dut, host, core_bench(dut, got, finished, stall, seed), cycles=100_000)
+    assert got.starts == want.starts
+    assert [access for access in got.writes if access[1] != OWN] == want.writes
+    assert [access for access in got.writes if access[1] == OWN] == own and own

@@ -1,0 +1,119 @@
+"""Networks through the feeder of the Verilated design: the same bits as the emulator, and fewer bytes."""
+
+import numpy as np
+import pytest
+
+from concord.bench.hardware import CountingTransport
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
+from concord.host import Link, LinkedDevice, TrapError, connect
+from concord.host.paced import PacedTransport
+from concord.host.rtl import find_library
+from concord.host.traffic import fed_traffic
+from concord.image.feeder_scripts import route
+from concord.program.cycles import cycles
+from support.fed_nets import NETWORKS, batch_of
+from support.rtl_configs import FED
+
+pytestmark = pytest.mark.slow
+
+#: Clock cycles of a byte at 3 Mbit/s and 50 MHz.
+BYTE_CYCLES = 167
+#: Full requests of a batch by which rates are measured.
+REQUESTS = 4
+
+
+@pytest.fixture(scope="module")
+def device():
+    with LinkedDevice(Link(CountingTransport(find_library(FED))), FED) as device:
+        yield device
+
+
+@pytest.mark.parametrize("kind", ["codes", "many"])
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_the_same_bits(device, make, kind):
+    graph = make()
+    compiled = compile_graph(graph, FED)
+    given = batch_of(graph, 7, kind)
+    with connect("emulator", FED) as emulator:
+        emulator.load(compiled.image)
+        want = compiled.run(emulator, given)
+    device.load(compiled.image)
+    for _ in range(2):  # with the script to be written, and without
+        got = compiled.run(device, given)
+        for name, values in want.items():
+            np.testing.assert_array_equal(got[name], values)
+
+
+@pytest.mark.parametrize("name", ["residual", "gru"])
+def test_narrow_results(device, name):
+    graph = NETWORKS[name]()
+    compiled = compile_graph(graph, FED, Formats(narrow=tuple(graph.outputs)))
+    given = batch_of(graph, 7, "many")
+    with connect("emulator", FED) as emulator:
+        emulator.load(compiled.image)
+        want = compiled.run(emulator, given)
+    device.load(compiled.image)
+    got = compiled.run(device, given)
+    assert device.input_route.startswith("raw: ")
+    for output, values in want.items():
+        np.testing.assert_array_equal(got[output], values)
+
+
+def test_a_trap_is_told_and_the_next_batch_runs(device):
+    compiled = compile_graph(NETWORKS["perceptron"](), FED)
+    given = batch_of(compiled.graph, 3, "codes")
+    device.load(compiled.image)
+    want = compiled.run(device, given)
+    device.write("PROGRAM", 1, [0])
+    with pytest.raises(TrapError, match="at address 1"):
+        compiled.run(device, given)
+    device.write("PROGRAM", 1, [compiled.image.program[1]])
+    got = compiled.run(device, given)
+    for name, values in want.items():
+        np.testing.assert_array_equal(got[name], values)
+
+
+@pytest.fixture
+def paced():
+    """A device on a line at 3 Mbit/s beside a clock of 50 MHz."""
+    transport = PacedTransport(find_library(FED), BYTE_CYCLES)
+    with LinkedDevice(Link(transport), FED) as device:
+        yield device
+
+
+def run_paced(device, compiled, graph, kind, samples):
+    """Results, cycles, and bytes on the line of a batch, the script being there."""
+    given = batch_of(graph, samples, kind)
+    line = device.link.transport
+    before = line.cycles, line.sent + line.received
+    results = compiled.run(device, given)
+    return given, results, line.cycles - before[0], line.sent + line.received - before[1]
+
+
+@pytest.mark.parametrize(("name", "kind", "least"), [("perceptron", "codes", 0.95), ("residual", "many", 0.95)])
+def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
+    """Transfers go on while the device computes: the link alone limits, as the estimate says."""
+    graph = NETWORKS[name]()
+    compiled = compile_graph(graph, FED)
+    line = paced.link.transport
+    line.byte_cycles = 0
+    paced.load(compiled.image)
+    image = compiled.image
+    few = tuple(graph.inputs) if kind == "codes" else ()
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, FED)
+    count = REQUESTS * found.chunk // found.sample_bytes
+    run_paced(paced, compiled, graph, kind, count)  # with the code book of all numbers
+    line.byte_cycles = BYTE_CYCLES
+    one = run_paced(paced, compiled, graph, kind, count)
+    two = run_paced(paced, compiled, graph, kind, 2 * count)
+    with connect("emulator", FED) as emulator:
+        emulator.load(compiled.image)
+        for given, results, _, _ in (one, two):
+            for output, values in compiled.run(emulator, given).items():
+                np.testing.assert_array_equal(results[output], values)
+    taken, sent = (two[k] - one[k] for k in (2, 3))
+    assert sent * BYTE_CYCLES >= least * taken
+    found = fed_traffic(image, found, [cycles(image.program, FED)], BYTE_CYCLES)
+    assert found.cycles * count == pytest.approx(taken, rel=0.05)
+    assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)

@@ -1,0 +1,280 @@
+# amaranth: UnusedElaboratable=no
+"""Memories: contents, latency, bank boundaries, host access."""
+
+import random
+from pathlib import Path
+
+import pytest
+from amaranth import unsigned
+from amaranth.back import verilog
+from amaranth.lib import data
+
+from concord.spec.presets import ECP5_85F, TINY
+from concord.spec.presets import UP5K as UP5K_CONFIG
+from concord_rtl import families
+from concord_rtl.memories.block_ram import BlockRam
+from concord_rtl.memories.column_memory import ColumnMemory
+from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.memories.row_memory import RowMemory
+from concord_rtl.memories.spram import Spram
+from concord_rtl.memories.vector_memory import VectorMemory, bank_depths
+from support.bench import simulate
+from support.netlist import run_netlist
+
+ECP5, UP5K = families.ECP5.target, families.ICE40.target
+
+
+@pytest.mark.parametrize(
+    "depth, banks",
+    [
+        (2560, [2048, 512]),
+        (2048, [2048]),
+        (96, [96]),
+        (512 + 40, [512, 40]),
+        (1024 + 512 + 3, [1024, 512, 3]),
+        (9000, [4096, 4096, 512, 296]),
+    ],
+)
+def test_banks_are_powers_of_two_but_for_a_small_last_one(depth, banks):
+    assert bank_depths(depth, 512, 4096) == banks
+
+
+def run_vector_memory(depth, init, seed=0, cycles=1500):
+    """Random reads and writes, one of each per cycle; every word read is compared two cycles later."""
+    width = 11
+    dut = VectorMemory(unsigned(width), depth, init)
+    rng = random.Random(seed)
+    edges = [0, 1, depth - 1, depth - 2]
+    for bank in dut.banks[:-1]:
+        edges += [bank - 1, bank]
+    model = list(init) + [0] * (depth - len(init))
+    checked = [0]
+
+    async def bench(ctx):
+        due = []
+        for _ in range(cycles):
+            read, write = (rng.choice([rng.randrange(depth), rng.choice(edges)]) for _ in range(2))
+            en, r_en, word = rng.random() < 0.5 and read != write, rng.random() < 0.9, rng.getrandbits(width)
+            ctx.set(dut.read.addr, read)
+            ctx.set(dut.read.en, r_en)
+            ctx.set(dut.write.addr, write)
+            ctx.set(dut.write.data, word)
+            ctx.set(dut.write.en, en)
+            due.append(model[read] if r_en else 0)
+            if en:
+                model[write] = word
+            *_, got = await ctx.tick().sample(dut.read.data)
+            if len(due) > dut.LATENCY:
+                assert got == due.pop(0)
+                checked[0] += 1
+
+    simulate(dut, bench)
+    assert checked[0] == cycles - dut.LATENCY
+
+
+@pytest.mark.parametrize("depth", [2, 5, 64, 96, 552, 1539])
+def test_vector_memory(depth):
+    run_vector_memory(depth, [(37 * k + 5) % 2048 for k in range(depth - 1)], seed=depth)
+
+
+def test_a_word_of_a_layout():
+    word = data.StructLayout({"mant": data.ArrayLayout(4, 3), "exp": 5})
+    dut = VectorMemory(word, 16)
+    value = {"mant": [1, 2, 3], "exp": 9}
+
+    async def bench(ctx):
+        ctx.set(dut.write.addr, 7)
+        ctx.set(dut.write.data, value)
+        ctx.set(dut.write.en, 1)
+        ctx.set(dut.read.addr, 7)
+        for _ in range(dut.LATENCY + 1):
+            await ctx.tick()
+        assert ctx.get(dut.read.data) == word.const(value)
+
+    simulate(dut, bench)
+
+
+def test_an_unconnected_enable_reads():
+    dut = VectorMemory(unsigned(8), 4, [1, 2, 3, 4])
+
+    async def bench(ctx):
+        ctx.set(dut.read.addr, 2)
+        for _ in range(dut.LATENCY):
+            await ctx.tick()
+        assert ctx.get(dut.read.data) == 3
+
+    simulate(dut, bench)
+
+
+def matrix_rows(config, seed):
+    rng = random.Random(seed)
+    return [rng.getrandbits(config.matrix_row.width) for _ in range(config.matrix_depth * config.rows)]
+
+
+@pytest.mark.parametrize("config", [TINY, TINY.replace(matrix_depth=600, engines=8)], ids=["tiny", "eight"])
+def test_matrix_memory(config):
+    """The host writes some rows and reads others back; the engines read whole words. Latencies are exact."""
+    rng = random.Random(4)
+    init = matrix_rows(config, 1)
+    dut = MatrixMemory(config, init)
+    rows, width = config.rows, config.matrix_row.width
+
+    async def bench(ctx):
+        due = {}
+        for now in range(1200):
+            addr, row, host = rng.randrange(config.matrix_depth), rng.randrange(rows), rng.random() < 0.5
+            write, word = rng.random() < 0.5, rng.getrandbits(width)
+            used = addr if host else rng.randrange(config.matrix_depth)
+            ctx.set(dut.host.sel, host)
+            ctx.set(dut.host.addr, addr)
+            ctx.set(dut.host.row, row)
+            ctx.set(dut.host.en, write)
+            ctx.set(dut.host.w_data, word)
+            ctx.set(dut.read.addr, used if not host else rng.randrange(config.matrix_depth))
+            if host and write:
+                init[addr * rows + row] = word
+            elif host:
+                due[now + dut.HOST_LATENCY] = ("host", init[addr * rows + row])
+            else:
+                whole = sum(init[used * rows + k] << k * width for k in range(rows))
+                due[now + dut.LATENCY] = ("read", whole)
+            *_, wide, one = await ctx.tick().sample(dut.read.data.as_value(), dut.host.data)
+            kind, want = due.pop(now, (None, None))
+            assert kind is None or (one if kind == "host" else wide) == want
+
+    simulate(dut, bench)
+
+
+def test_rows_match_the_matrix_region():
+    """Row r of word a is at address a*T*N + r, with the fields of the row where the layout has them."""
+    rng = random.Random(9)
+    values = [
+        {"mant": [rng.randint(-127, 127) for _ in range(TINY.lanes)], "exp": rng.randrange(16)} for _ in range(4 * 8)
+    ]
+    dut = MatrixMemory(TINY, [TINY.matrix_row.pack(**value) for value in values])
+
+    async def bench(ctx):
+        ctx.set(dut.read.addr, 6)
+        for _ in range(dut.LATENCY):
+            await ctx.tick()
+        for row in range(TINY.rows):
+            got = ctx.get(dut.read.data[row])
+            assert TINY.matrix_row.unpack(got.as_bits()) == values[6 * TINY.rows + row]
+
+    simulate(dut, bench)
+
+
+def test_spram_reads_what_was_written():
+    dut = Spram()
+    rng = random.Random(3)
+    model = {}
+
+    async def bench(ctx):
+        due = {}
+        for now in range(400):
+            addr = rng.choice([0, 1, 77, dut.DEPTH - 1])
+            write, word, r_en = rng.random() < 0.4, rng.getrandbits(dut.WIDTH), rng.random() < 0.8
+            ctx.set(dut.addr, addr)
+            ctx.set(dut.w_en, write)
+            ctx.set(dut.r_en, r_en)
+            ctx.set(dut.w_data, word)
+            if write:
+                model[addr] = word
+            elif addr in model or not r_en:
+                due[now + dut.LATENCY] = model[addr] if r_en else 0
+            *_, got = await ctx.tick().sample(dut.data)
+            assert got == due.pop(now, got)
+
+    simulate(dut, bench)
+
+
+#: Random reads and writes to the plain memory, to the instances, and to the instances after a change of a parameter.
+#: Reads begin when the contents can be told from zeros; addresses are far apart in the cycle of a write.
+BENCH = """
+module bench(input clk, output reg [15:0] wrong, noticed, moved);
+    initial {{wrong, noticed, moved}} = 0;
+    reg [63:0] noise = 64'h9E3779B97F4A7C15;
+    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
+    wire [{addr}-1:0] to = noise[0] ? noise[63:32] % {depth} : noise[63:32] % 64;
+    wire [{addr}-1:0] draw = noise[0] ? noise[31:8] % {depth} : noise[31:8] % 64;
+    wire [{addr}-1:0] from = draw == to ? (to + 1) % {depth} : draw;
+    wire [{width}-1:0] data = {{noise[40:3], noise[60:2]}};
+    wire [{width}-1:0] plain, block, broken;
+    twin twin_i ({ports}, .data(plain));
+    block block_i ({ports}, .data(block));
+    broken broken_i ({ports}, .data(broken));
+    always @(posedge clk) begin
+        noise <= n3;
+        if (plain != block) wrong <= wrong + 1;
+        if (plain != broken) noticed <= noticed + 1;
+        if (plain != 0) moved <= moved + 1;
+    end
+endmodule
+"""
+PORTS = ".clk(clk), .rst(1'b0), .addr(from), .w_en(noise[1]), .w_addr(to), .w_data(data)"
+CELL = (Path(__file__).parents[3] / "sim" / "cells" / "dp16kd.v").read_text()
+
+
+@pytest.mark.parametrize(
+    "width, depth, change",
+    [
+        (40, 512, ('.REGMODE_B("OUTREG")', '.REGMODE_B("NOREG")')),
+        (10, 2048, (".ADB3(", ".ADB4(")),
+        pytest.param(20, 1000, (".INITVAL_3", ".INITVAL_2"), marks=pytest.mark.slow),
+        pytest.param(5, 4096, (".DATA_WIDTH_B(32'd4)", ".DATA_WIDTH_B(32'd9)"), marks=pytest.mark.slow),
+    ],
+)
+def test_block_ram_equals_its_twin_and_a_wrong_parameter_is_noticed(tmp_path, monkeypatch, width, depth, change):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    rng = random.Random(depth)
+    init = [rng.getrandbits(width) for _ in range(depth)]
+    twin = verilog.convert(BlockRam(width, depth, init), name="twin", emit_src=False)
+    block = verilog.convert(BlockRam(width, depth, init), name="block", platform=ECP5, emit_src=False)
+    old, new = change
+    assert old in block
+    broken = block.replace("module block(", "module broken(").replace(old, new)
+    text = BENCH.format(width=width, depth=depth, addr=(depth - 1).bit_length(), ports=PORTS)
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "cell.v": CELL, "bench.v": text}
+    wrong, noticed, moved = run_netlist(tmp_path, sources, ["wrong", "noticed", "moved"], 1500)
+    assert wrong == 0
+    assert noticed > 100
+    assert moved > 1000
+
+
+@pytest.mark.parametrize(
+    "width, depth, count", [(68, 2048, 8), (68, 512, 2), (68, 2560, 10), (136, 2048, 16), (256, 1024, 15)]
+)
+def test_block_rams_used_on_ecp5(monkeypatch, width, depth, count):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    assert verilog.convert(VectorMemory(width, depth), platform=ECP5).count("DP16KD #(") == count
+
+
+def test_spram_is_used_on_up5k_only(monkeypatch):
+    monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
+    row = RowMemory(UP5K_CONFIG)
+    assert verilog.convert(row, platform=UP5K).count("SB_SPRAM256KA") == -(-row.host.data.shape().width // Spram.WIDTH)
+    assert "SPRAM" not in verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=ECP5)
+    small = UP5K_CONFIG.replace(matrix_depth=16)
+    rams = families.primitives_of(UP5K).single_port_rams
+    assert verilog.convert(MatrixMemory(small), platform=UP5K).count("SB_SPRAM256KA") == rams
+    assert "SB_SPRAM256KA" not in verilog.convert(MatrixMemory(small))
+
+
+def test_spram_cannot_be_initialised():
+    with pytest.raises(ValueError, match="init must be empty in SPRAM"):
+        verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=UP5K)
+    with pytest.raises(ValueError, match="init must be empty in SPRAM"):
+        verilog.convert(MatrixMemory(UP5K_CONFIG, [1]), platform=UP5K)
+
+
+def test_constructors_reject_nonsense():
+    with pytest.raises(ValueError, match="depth must be an integer of at least 2, not 1"):
+        VectorMemory(unsigned(4), 1)
+    with pytest.raises(ValueError, match=r"depth must be in 2..16384, not 16385"):
+        BlockRam(4, 16385)
+    with pytest.raises(ValueError, match="init must have at most depth=4 words, not 5"):
+        VectorMemory(unsigned(4), 4, [0] * 5)
+    with pytest.raises(ValueError, match="init must have at most 40960 rows, not 40961"):
+        MatrixMemory(ECP5_85F, [0] * 40961)
+    with pytest.raises(ValueError, match="init must have at most depth=2 words, not 3"):
+        ColumnMemory([4], 2, [0] * 3)

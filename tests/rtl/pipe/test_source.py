@@ -1,0 +1,59 @@
+# amaranth: UnusedElaboratable=no
+"""Source reads go as long as there is room for their data, and no longer."""
+
+import pytest
+
+from concord.spec.presets import TINY
+from concord_rtl.pipe.hazard import HazardGate
+from concord_rtl.pipe.layouts import Reduction
+from concord_rtl.pipe.source import SourceReader, queue_depth
+from concord_rtl.pipe.tap_walker import step_layout
+from support.bench import simulate
+
+SLOTS = 3
+
+
+def reader():
+    request = HazardGate(TINY, memories=2, payload=step_layout(TINY)).o.p.shape()
+    return SourceReader(TINY, slots=SLOTS, request=request)
+
+
+async def accepted(ctx, dut, most, *, reduction, first=1):
+    """How many of ``most`` requests are taken within as many cycles, and some more."""
+    ctx.set(dut.i.p, {"addr": 1, "memory": 0, "payload": {"reduction": reduction, "first": first, "last": 1}})
+    count = 0
+    for _ in range(most + 12):
+        ctx.set(dut.i.valid, count < most)
+        *_, moved = await ctx.tick().sample(dut.i.valid & dut.i.ready)
+        count += moved
+    ctx.set(dut.i.valid, 0)
+    return count
+
+
+@pytest.mark.parametrize("products", [0, 1, 7, 8, 9, 40])
+def test_products_take_no_place_in_the_queue(products):
+    dut = reader()
+
+    async def bench(ctx):
+        ctx.set(dut.free, 0)
+        assert await accepted(ctx, dut, 1, reduction=Reduction.PRODUCT) == 1
+        assert await accepted(ctx, dut, products, reduction=Reduction.PRODUCT, first=0) == products
+        assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == queue_depth(TINY)
+        ctx.set(dut.queue.ready, 1)
+        assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == 30
+
+    simulate(dut, bench)
+
+
+def test_only_the_first_step_of_a_product_needs_a_slot():
+    dut = reader()
+
+    async def bench(ctx):
+        assert await accepted(ctx, dut, 10, reduction=Reduction.PRODUCT) == SLOTS
+        assert await accepted(ctx, dut, 10, reduction=Reduction.PRODUCT, first=0) == 10
+        ctx.set(dut.free, 1)
+        await ctx.tick()
+        ctx.set(dut.free, 0)
+        assert await accepted(ctx, dut, 10, reduction=Reduction.PRODUCT) == 1
+
+    simulate(dut, bench)

@@ -1,0 +1,1 @@
+"""What tests share: small networks, programs, models of the link, and second implementations to compare with."""

@@ -1,0 +1,31 @@
+"""The command line as tests call it, and a small model for it."""
+
+import numpy as np
+from click.testing import CliRunner
+
+from concord.cli.main import main
+from support.onnx_models import model, node
+
+#: Samples that :func:`two_products` writes.
+SAMPLES = 300
+
+
+def run(*arguments):
+    """Run the command; returns exit code and everything it printed."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+def two_products(folder):
+    """``net.onnx`` with layers first and second, samples ``x.npz``, and ``xy.npz`` with right labels, too."""
+    rng = np.random.default_rng(1)
+    v, w = (rng.normal(0, scale, shape).astype(np.float32) for scale, shape in ((0.2, (20, 8)), (0.4, (8, 3))))
+    nodes = [node("MatMul", ["x", "v"], ["a"], name="first"), node("Relu", ["a"], ["b"]),
+             node("MatMul", ["b", "w"], ["y"], name="second")]  # fmt: skip
+    proto = model(nodes, {"x": (1, 20)}, constants={"v": v, "w": w})
+    (folder / "net.onnx").write_bytes(proto.SerializeToString())
+    x = rng.normal(0, 1, (SAMPLES, 20))
+    np.savez(folder / "x.npz", x=x)
+    np.savez(folder / "xy.npz", x=x, y=(np.maximum(x @ v, 0) @ w).argmax(axis=1))
+    return folder

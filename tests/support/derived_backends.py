@@ -1,0 +1,86 @@
+"""Derived models on every backend: outputs, and sticky flags of models that have them."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.onnx_file import write_onnx
+from concord.derive.backends.torch_file import write_torch
+from concord.derive.flags import by_layer
+from concord.derive.model import derive_package
+from concord.host import connect
+from concord.program.flags import diagnose_flags
+from concord.spec.presets import TINY
+from support.derived_twins import NO_TORCH, same, twin
+
+#: Several tile engines, too; and wide mantissas, for which float64 is too short.
+CONFIGS = {
+    "tiny": TINY,
+    "two engines": TINY.replace(engines=2),
+    "wide": TINY.replace(act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
+}
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason=NO_TORCH)
+
+
+def on_numpy(model, folder, inputs):
+    """Outputs of the NumPy file, and by layer and flag the samples that raised it."""
+    return _of_python(twin(model, folder, write_numpy), model, inputs)
+
+
+def on_torch(model, folder, inputs):
+    """The same of the PyTorch module."""
+    return _of_python(twin(model, folder, write_torch), model, inputs)
+
+
+def _of_python(module, model, inputs):
+    return (module.run(inputs), {}) if model.flags is None else module.run(inputs, flags=True)
+
+
+def on_onnxruntime(model, folder, inputs):
+    """The same of the ONNX graph."""
+    write_onnx(model, folder / "twin.onnx")
+    session = onnxruntime.InferenceSession(folder / "twin.onnx", providers=["CPUExecutionProvider"])
+    given = {name: np.asarray(values, np.float64) for name, values in inputs.items()}
+    found = dict(zip([output.name for output in session.get_outputs()], session.run(None, given), strict=True))
+    if model.flags is None or not model.flags.places:
+        return found, {}
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["flags"])
+    words = found.pop(facts["output"])
+    assert words.dtype == np.uint8 and words.shape == (len(next(iter(given.values()))), len(facts["layers"]))
+    return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
+
+
+def networks(package, backend, folder, samples):
+    """Compare a compiled network with the emulator: outputs of the NPU, and what the host computes from them."""
+    rng = np.random.default_rng(5)
+    arrangement = package.arrangement
+    x = {name: rng.normal(size=(samples, *arrangement.shapes[name])) for name in arrangement.inputs}
+    with connect("emulator", package.config) as device:
+        device.load(package.image)
+        want = arrangement.unpack(device.run(arrangement.pack(x)), samples)
+    found, _ = backend(derive_package(package), folder, x)
+    want |= package.behind(x, want)
+    same({name: found[name] for name in want if name in found}, {name: want[name] for name in want if name in found})
+    assert set(package.host_graph.outputs if package.host_graph is not None else want) <= set(found)
+
+
+def emulated_flags(image, inputs, group=1):
+    """By layer and flag the samples that raise it on the emulator, each run by itself."""
+    found = {}
+    with connect("emulator", image.config) as device:
+        for k in range(len(next(iter(inputs.values())))):
+            device.load(image)  # clears the flags, and what the sample before has left
+            with np.errstate(all="ignore"):
+                device.run({name: values[k : k + 1] for name, values in inputs.items()})
+            for one in diagnose_flags(image, device.flags()):
+                mine = found.setdefault(one.where, {}).setdefault(one.flag, set())  # several chains of one layer
+                mine |= set(range(group * k, group * (k + 1)))
+    return {where: {flag: sorted(mine) for flag, mine in names.items()} for where, names in found.items()}
+
+
+compiled = pytest.mark.parametrize("backend", [on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])
+every = pytest.mark.parametrize("backend", [on_numpy, on_onnxruntime, pytest.param(on_torch, marks=needs_torch)])

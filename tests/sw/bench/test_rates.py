@@ -1,0 +1,66 @@
+"""The table of rates: bytes of the data, and those on the link."""
+
+import numpy as np
+import pytest
+
+from concord.bench import Results
+from concord.bench import rates as bench
+from concord.bench.tasks import TASKS, Task, top_one
+from concord.compiler.model import compile_graph, expecting
+from concord.host.rates import Rates, rates
+from concord.spec.presets import ECP5_85F, TINY
+from support.compiled_nets import perceptron
+from support.trained import needs_data
+
+TASK = Task("net", "data", lambda _, x: x, top_one)
+
+
+@pytest.mark.parametrize(("values", "coming"), [(256, 30), (257, 30 + 8)])
+def test_bytes_of_the_data(values, coming):
+    compiled = compile_graph(perceptron(30, 8, 6), TINY)
+    x = np.resize(np.arange(values), (9, 30))
+    assert bench.raw_bytes(TASK, compiled, x) == (coming, 12)
+    double = compile_graph(perceptron(30, 8, 6), TINY.replace(narrow_depth=128), batch=2)
+    assert bench.raw_bytes(TASK, double, x) == (coming, 12)
+
+
+def test_states_have_two_bytes():
+    task = Task("net", "data", lambda _, x: x, top_one, state=(("x", "y"),))
+    assert bench.raw_bytes(task, compile_graph(perceptron(30, 8, 6), TINY), np.zeros((1, 30))) == (60, 12)
+
+
+def test_a_row():
+    found = Rates(
+        sent=900, received=100, requests=5, cycles=500_000, measured=False, batch=2, clock_hz=50_000_000, baud=1_000_000
+    )
+    assert list(bench.row(found, 350, 50).values()) == [
+        "350", "50", "450", "50", "1.25", "5.00", "5.000", "20.00", "100", "200", "computation",
+    ]  # fmt: skip
+
+
+def test_without_data_it_is_skipped(monkeypatch):
+    monkeypatch.delenv("CONCORD_DATA", raising=False)
+    results = Results("")
+    bench.measure_rates(TINY, results, lambda what: None)
+    assert results.skipped == {bench.GROUP: "CONCORD_DATA does not name a folder with networks"} and not results.rows
+
+
+@needs_data
+def test_rows_of_networks(monkeypatch):
+    tasks = [task for task in TASKS if task.model in ("digits_mlp", "mnist_cnn")]
+    monkeypatch.setattr(bench, "TASKS", tasks)
+    results, said = Results(""), []
+    bench.measure_rates(ECP5_85F, results, said.append)
+    assert said == ["rates of mnist_cnn", "rates of digits_mlp"]
+    rows = results.rows[bench.GROUP]
+    assert [rows["digits_mlp"][name] for name in ("raw in", "raw out")] == ["64", "20"]
+    assert [rows["mnist_cnn"][name] for name in ("raw in", "raw out")] == ["784", "20"]
+    graph, inputs, _ = bench.load(tasks[0], bench.folder())
+    compiled = expecting(compile_graph(graph, ECP5_85F), {graph.inputs[0]: inputs[:16]})
+    assert compiled.image.feeding.few == tuple(graph.inputs)
+    found = rates(compiled.image)
+    assert 784 + 20 < found.bytes_in + found.bytes_out < 1.1 * (784 + 20)
+    assert rows["mnist_cnn"]["in"] == f"{found.bytes_in:,.0f}" and found.at in results.notes[bench.GROUP]
+    results = Results("")
+    bench.measure_rates(TINY, results, lambda what: None)
+    assert len(results.skipped) == 2 and not results.rows

@@ -1,0 +1,57 @@
+"""Ctrl-C ends the command with one line and status 130, whatever it is doing."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from concord.networks.folder import load_package
+from concord.spec.presets import ECP5_85F
+from support.commands import two_products
+
+COMMAND = """
+import sys
+sys.argv[0] = "concord"
+from concord.__main__ import main
+print("ready", flush=True)
+main()
+"""
+
+
+def begin(*words, on_interrupt=signal.default_int_handler):
+    """The command, as far as its first own line; it inherits whether interruptions are ignored, as behind ``&``."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, words)], **pipes)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.2, 0.3, 0.6])
+def test_one_line_at_any_time(tmp_path, delay):
+    """At the beginning modules are imported, then numbers are computed."""
+    model = two_products(tmp_path) / "net.onnx"
+    process = begin("compile", model, "--calibrate", tmp_path / "x.npz", "--mantissa", "auto")
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    if delay >= 0.3 and process.returncode in (0, -signal.SIGINT):  # it was over, or about to end: everything is there
+        assert not errors and load_package(tmp_path / "net").image.program
+        return
+    assert (process.returncode, errors.splitlines()[-1:]) == (130, [b"interrupted"])
+    assert b"Traceback" not in errors and b"Aborted" not in errors
+    assert not (tmp_path / "net").exists() and not list(tmp_path.glob(".net*"))
+
+
+def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
+    model = two_products(tmp_path) / "net.onnx"
+    process = begin("compile", model, on_interrupt=signal.SIG_IGN)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 0 and not errors
+    assert load_package(tmp_path / "net").config == ECP5_85F

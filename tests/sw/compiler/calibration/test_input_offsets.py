@@ -1,0 +1,144 @@
+"""What the host takes off inputs, and biases that make up for it."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.calibration.calibration import ALL, Follow
+from concord.compiler.calibration.input_offsets import input_offsets
+from concord.compiler.ir.layout import BORDER, PAD
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
+from concord.graph import execute
+from concord.graph.ir import Node, Quantization
+from concord.networks.calibrated import calibration_of, emulate
+from concord.spec.presets import TINY
+from support.compiled_nets import graph_of
+
+
+def conv(pads=(0, 0, 1, 1), strides=(1, 1), channels=1, group=1, bias=(1.0, -2.0, 0.5)):
+    """Weights that are held exactly."""
+    weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, channels // group, 2, 2))
+    attrs = {"strides": strides, "pads": pads, "dilations": (1, 1), "group": group}
+    return Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array(bias), **attrs})
+
+
+def network(size=5, **options):
+    first = conv(**options)
+    return graph_of([first], x=(1, options.get("channels", 1), size, size))
+
+
+def pixels(graph, samples=6, most=254):
+    """From 0 to 254: with 127 taken off, mantissas of 8 bits hold all of them."""
+    x = np.random.default_rng(5).integers(0, most + 1, (samples, *graph.sample_shape("x"))).astype(float)
+    x[:, 0, 0, :2] = 0, most
+    return {"x": x}
+
+
+@pytest.mark.parametrize("options", [{}, {"pads": (0, 1, 1, 0)}, {"strides": (2, 2)}, {"pads": (0, 0, 0, 0)}])
+def test_pixels_are_exact_at_the_border_too(options):
+    graph = network(**options)
+    x = pixels(graph)
+    want = execute.run(graph, x)["y"].astype(np.float16)
+    plain, centred = (compile_graph(graph, TINY, Formats(input_offsets=c)) for c in ({}, {"x": 127.0}))
+    assert plain.lowered.offsettable == {"x"}
+    assert np.array_equal(emulate(centred, x)["y"], want)
+    assert not np.array_equal(emulate(plain, x)["y"], want)
+    assert plain.image.program == centred.image.program
+    port = centred.package.arrangement.pack(x)["x"]
+    assert port.min() == -127 and port.max() == 127
+    order = centred.package.arrangement.inputs["x"]
+    assert (port[:, order == PAD] == 0).all() and (port[:, order == BORDER] == -127).all()
+    assert (order == BORDER).any() == (options.get("pads") != (0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("mant", [3, 8])
+def test_the_bias_makes_up_for_the_weights_that_are_there(mant):
+    """Not for those that were asked for, when they are not held exactly: results stay where they were."""
+    weight = np.random.default_rng(8).uniform(-1, 1, (3, 1, 2, 2))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+    node = Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array([1.0, -2.0, 0.5]), **attrs})
+    graph = graph_of([node], x=(1, 1, 5, 5))
+    x = pixels(graph, most=127)  # held exactly with and without 64 taken off
+    plain, centred = (
+        emulate(compile_graph(graph, TINY, Formats(input_offsets=c, mantissas={"first": mant})), x)["y"].astype(float)
+        for c in ({}, {"x": 64.0})
+    )
+    lost = np.abs(execute.run(graph, x)["y"] - plain).max()
+    assert lost > 0.3
+    # Bias and results are rounded to binary16, below 256 in steps of an eighth.
+    assert np.abs(centred - plain).max() <= 0.2
+
+
+def behind_a_transpose():
+    """Channels last, as they come out of a camera."""
+    turn = Node("Transpose", "turn", ("i",), ("x",), {"perm": (0, 3, 1, 2)})
+    return graph_of([turn, conv()], i=(1, 5, 5, 1))
+
+
+def test_what_moves_elements_is_looked_through():
+    graph = behind_a_transpose()
+    x = {"i": pixels(network())["x"].transpose(0, 2, 3, 1)}
+    centred = compile_graph(graph, TINY, Formats(input_offsets={"i": 127.0}))
+    assert np.array_equal(emulate(centred, x)["y"], execute.run(graph, x)["y"].astype(np.float16))
+
+
+def two_readers():
+    relu, join = Node("Relu", "relu", ("x",), ("r",)), Node("Concat", "join", ("y", "r"), ("z",), {"axis": 1})
+    return graph_of([conv(), relu, join], x=(1, 1, 5, 5))
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [network(bias=(0.0, 0.0, 0.0)), network(channels=3, group=3), network(channels=2), two_readers()],
+    ids=["no bias", "groups", "padded by the NPU", "two readers"],
+)
+def test_other_inputs_stay_as_they_are(graph):
+    config = TINY.replace(wide_depth=256)
+    plain, other = (compile_graph(graph, config, Formats(input_offsets=c)) for c in ({}, {"x": 127.0}))
+    assert plain.lowered.offsettable == set()
+    assert (plain.image.program, plain.image.segments) == (other.image.program, other.image.segments)
+    assert other.package.arrangement.input_offsets == {} and "offset" not in other.image.metadata
+    assert input_offsets(plain, pixels(graph)) == {}
+
+
+@pytest.mark.parametrize(("most", "scale"), [(254, 1.0), (255, 1.0), (255, 1 / 255)])
+def test_calibration_finds_the_middle(most, scale):
+    graph = network()
+    x = {name: scale * values for name, values in pixels(graph, 40, most).items()}
+    (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
+    assert abs(offset / scale - most / 2) <= 0.51
+
+
+def test_pixels_that_begin_above_zero():
+    """The middle of a range, not half its width."""
+    graph = network()
+    x = {name: values / 2 + 120 for name, values in pixels(graph, 40).items()}
+    (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
+    assert abs(offset - (120 + 254 / 4)) <= 0.51
+
+
+def test_inputs_around_zero_stay():
+    graph = network()
+    x = {"x": np.random.default_rng(6).normal(0, 1, (40, *graph.sample_shape("x")))}
+    assert input_offsets(compile_graph(graph, TINY), x) == {}
+    few = {"x": np.random.default_rng(7).exponential(1, (40, *graph.sample_shape("x"))) ** 4}
+    assert input_offsets(compile_graph(graph, TINY), few) == {}, "most are small, which dynamic exponents are good for"
+
+
+def test_codes_of_a_quantised_model_stay():
+    graph = network()
+    graph.quantization["x"] = Quantization(np.array(1.0), np.array(0), 8, False)
+    compiled = compile_graph(graph, TINY)
+    assert "x" in compiled.package.arrangement.grids and input_offsets(compiled, pixels(graph)) == {}
+
+
+def test_calibration_measures_what_it_is_good_for():
+    graph = network()
+    calibration = calibration_of(graph, pixels(graph, 30))
+    follow = Follow.BIASES | Follow.INPUTS
+    centred = calibration.measure("", TINY, Formats(), follow)
+    assert centred.error < 0.2 * calibration.measure("", TINY, Formats(), follow & ~Follow.INPUTS).error
+    assert centred.compiled.package.formats.input_offsets == centred.compiled.package.arrangement.input_offsets != {}
+    (text,) = centred.compiled.image.metadata["offset"]
+    assert text.startswith("the host subtracts 12") and "from x" in text
+    assert calibration.measure("", TINY, Formats(), ALL).compiled.package.formats.input_offsets

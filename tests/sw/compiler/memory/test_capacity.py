@@ -1,0 +1,219 @@
+"""Networks that are too large: which memory lacks how much, why row tiles do not help, and suggestions."""
+
+import re
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from concord.cli.main import main
+from concord.compiler.calibration.suggestions import suggestions
+from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model
+from concord.graph.ir import Node
+from concord.program.allocator import CapacityError
+from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
+from support.compiled_nets import graph_of, perceptron
+from support.onnx_models import floats, model, node
+from support.row_tiled_nets import conv, separable, window
+
+
+def refused(graph, config, **options):
+    with pytest.raises(CapacityError) as caught:
+        compile_graph(graph, config, **options)
+    return caught.value
+
+
+def mlp(*widths):
+    nodes, constants, value = [], {}, "x"
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        constants[f"w{k}"] = floats(inputs, outputs) / np.float32(np.sqrt(inputs))
+        nodes += [node("Gemm", [value, f"w{k}"], [f"h{k}"], name=f"fc{k}"), node("Relu", [f"h{k}"], [f"r{k}"])]
+        value = f"r{k}"
+    return model(nodes, {"x": (1, widths[0])}, [value], constants)
+
+
+def compiled_by_command(tmp_path, proto, *arguments):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(proto.SerializeToString())
+    result = CliRunner().invoke(main, ["compile", str(path), *arguments, "-o", str(tmp_path / "out")])
+    assert isinstance(result.exception, SystemExit) and result.exit_code == 1, result.exception
+    assert not (tmp_path / "out").exists()
+    return result.output.splitlines()
+
+
+def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
+    lines = compiled_by_command(tmp_path, mlp(784, 300, 10), "--board", "ulx3s-25f")
+    assert lines == [
+        (
+            "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
+            "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
+        ),
+        "  it fits into ecp5-85f (--board ulx3s-85f)",
+        "  in one piece it needs an NPU like ecp5-25f with matrix_depth=15200, 3.34 times the memory",
+        "  --mantissa alone does not help: narrower mantissas make words smaller, not more",
+    ]
+    graph = import_model(tmp_path / "net.onnx")
+    for larger in (ECP5_85F, ECP5_25F.replace(matrix_depth=15200)):
+        compile_graph(graph, larger)
+    refused(graph, ECP5_25F.replace(matrix_depth=15199))
+
+
+@pytest.mark.parametrize(
+    ("board", "largest"), [("ulx3s-85f", "ecp5-85f"), ("ulx3s-25f", "ecp5-25f"), ("icebreaker", "up5k")]
+)
+def test_what_is_too_large_for_every_preset(tmp_path, board, largest):
+    lines = compiled_by_command(tmp_path, mlp(784, 1024, 1024, 10), "--board", board)
+    assert lines[0].startswith(f"Error: does not fit into {largest}: matrix memory has ")
+    assert lines[1] == "  it fits into no larger preset"
+
+
+def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
+    """The first convolution writes 2 x 16,384 vectors and more, which no instruction can address."""
+    kernels = {"w": floats(8, 3, 3, 3), "v": floats(8, 8, 3, 3)}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        node("Conv", ["a", "v"], ["b"], name="second", pads=[1, 1, 1, 1]),
+        node("MaxPool", ["b"], ["y"], name="pool", kernel_shape=[32, 32], strides=[32, 32]),
+    ]
+    lines = compiled_by_command(tmp_path, model(nodes, {"x": (1, 3, 128, 128)}, constants=kernels), "--preset", "up5k")
+    assert re.match(
+        r"Error: does not fit into up5k: narrow memory has 256 vectors, but \d+ are needed \(tensors.narrow "
+        r"\d+\).*; row tiles need \d+ vectors of narrow memory, which has \d+ left and ",
+        lines[0],
+    )
+    assert len(lines) == 3 and "in one piece" not in "".join(lines)  # such depths there are in no NPU
+
+
+def test_narrower_mantissas_pay_for_more_words():
+    """The depths that are told fit, and in as many bits as now with the width that is told."""
+    graph = separable()
+    config = TINY.replace(narrow_depth=16, program_depth=512, wide_depth=256)
+    error = refused(graph, config)
+    (have, need) = error.short[RegionId.NARROW]
+    assert have == 16 and list(error.short) == [RegionId.NARROW]
+    text = suggestions(graph, config, DEFAULT, 1, error)[1]
+    found = re.fullmatch(
+        rf"in one piece it needs an NPU like tiny with narrow_depth={need}, 1\.\d\d times the memory; "
+        r"with mantissas of (\d) bits in no more than now",
+        text,
+    )
+    larger = config.replace(narrow_depth=need)
+    compile_graph(graph, larger)
+
+    def bits(npu):
+        widths = (npu.matrix_row.width * npu.rows, npu.narrow_word.width, npu.wide_word.width)
+        return np.dot(widths, (npu.matrix_depth, npu.narrow_depth, npu.wide_depth))
+
+    width = int(found[1])
+    assert bits(with_mantissas(larger, width)) <= bits(config) < bits(with_mantissas(larger, width + 1))
+    compile_graph(graph, with_mantissas(larger, width))
+
+
+def test_samples_side_by_side_are_named():
+    graph = perceptron(64, 64, 10)
+    config = TINY.replace(matrix_depth=1024, narrow_depth=32)
+    error = refused(graph, config, batch=8)
+    assert suggestions(graph, config, DEFAULT, 8, error)[0] == "fewer samples per run need less: --batch"
+    compile_graph(graph, config)
+
+
+def test_why_there_is_no_row_tiling():
+    rng = np.random.default_rng(0)
+    few = TINY.replace(narrow_depth=16, wide_depth=16)
+    pool = Node("MaxPool", "p", ("x",), ("a",), window((2, 2)) | {"kernel": (2, 2)})
+    line = graph_of([conv(rng, "c", "x", "y", (4, 4, 1, 3))], x=(1, 4, 1, 40))
+    halves = conv(rng, "c", "x", "b", (4, 4, 2, 2), strides=(2, 2))
+    both = graph_of([pool, halves, Node("Add", "s", ("a", "b"), ("y",))], x=(1, 4, 8, 8))
+    assert "row tiling is not possible: layer 'c' reads a tensor of a single row" in str(refused(line, few))
+    assert "row tiles need" in str(refused(both, few.replace(matrix_depth=1024)))
+    steps = {"W": floats(1, 8, 3), "R": floats(1, 8, 2)}
+    proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=2, name="cell")], {"x": (40, 1, 3)}, constants=steps)
+    message = str(refused(import_model(proto), TINY.replace(narrow_depth=16)))
+    assert "row tiling is not possible: layer 'cell' is recurrent" in message
+
+
+TOO_LARGE = [
+    ({"x": (1, 20000)}, [node("Gemm", ["x", "w"], ["y"], name="n")], (20000, 4), "per position must be at most 1023"),
+    ({"x": (1, 4)}, [node("Gemm", ["x", "w"], ["y"], name="n")], (4, 20000), "per position must be at most 1023"),
+    (
+        {"x": (1, 3000)},
+        [node("Gemm", ["x", "w"], ["y"], name="n")],
+        (3000, 4),
+        "sum on tiny must be at most 64, not 750",
+    ),
+    (
+        {"x": (1, 8, 100, 100)},
+        [node("Conv", ["x", "w"], ["y"], name="n", dilations=[1, 40])],
+        (4, 8, 1, 3),
+        "dilation must be at most 31, not 40",
+    ),
+    (
+        {"x": (1, 8, 4, 9000)},
+        [node("Conv", ["x", "w"], ["y"], name="n", pads=[0, 1, 0, 1])],
+        (4, 8, 1, 3),
+        "size of a padded image must be at most 4095, not 9000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("shapes", "nodes", "weight", "message"), TOO_LARGE, ids=[case[-1] for case in TOO_LARGE])
+def test_what_no_chain_can_say_is_told_by_node(shapes, nodes, weight, message):
+    graph = import_model(model(nodes, shapes, constants={"w": floats(*weight)}))
+    with pytest.raises(Unsupported, match=message) as caught:
+        compile_graph(graph, TINY)
+    (reason,) = caught.value.reasons
+    assert " 'n': " in reason
+
+
+def test_sums_of_recurrent_layers_are_checked():
+    steps = {"W": floats(1, 4, 600), "R": floats(1, 4, 1)}
+    proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=1, name="n")], {"x": (2, 1, 600)}, constants=steps)
+    graph = import_model(proto)
+    with pytest.raises(Unsupported, match="LSTM 'n': native products in a sum on tiny must be at most 64, not 150"):
+        compile_graph(graph, TINY)
+    with pytest.raises(CapacityError):
+        compile_graph(graph, UP5K.replace(matrix_depth=16))
+
+
+def attention_of(tokens, heads, width):
+    nodes = [
+        node("MatMul", ["q", "k"], ["s"]),
+        node("Softmax", ["s"], ["p"], axis=-1),
+        node("MatMul", ["p", "v"], ["y"]),
+    ]
+    shapes = {"q": (1, heads, tokens, width), "k": (1, heads, width, tokens), "v": (1, heads, tokens, width)}
+    return model(nodes, shapes)
+
+
+def one_layer(shape, *weight, op="Gemm", **attrs):
+    return model(
+        [node(op, ["x", "w"], ["y"], name="fc", **attrs)], {"x": shape}, constants={"w": np.zeros(weight, "f")}
+    )
+
+
+FAR_TOO_LARGE = {
+    "rows": (one_layer((65536, 64), 64, 16), "Dense 'fc': native vectors of x must be at most 16384, not 262144"),
+    "line": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 22)}), "vectors of x must be at most 16384, not 2"),
+    "dimension": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 31)}),
+                  "input 'x': must have at most 16777216 elements, not 2147483648; make it smaller"),
+    "result": (model([node("Expand", ["x", "s"], ["y"])], {"x": (1, 8)}, constants={"s": np.array([1 << 30, 8])}),
+               "Expand 'y': "),
+    "products": (attention_of(128, 4, 32), "the elements [1, 4, 128, 128, 32] must be at most 262144, not 2097152"),
+    "attention": (attention_of(64, 2, 16), "narrow memory has 2048 vectors, but 8704 are needed"),
+    "weights": (one_layer((1, 4096), 4096, 1024), "memory has 2560 words, but 4194304 weights need at least 32768"),
+    "maps": (one_layer((1, 16, 512, 512), 16, 16, 3, 3, op="Conv", pads=[1] * 4), "memory has 1024 vectors, but 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("proto", "message"), FAR_TOO_LARGE.values(), ids=FAR_TOO_LARGE)
+def test_what_is_far_too_large_is_told_within_seconds(tmp_path, proto, message):
+    begin = time.process_time()
+    lines = compiled_by_command(tmp_path, proto)
+    assert any(message in line for line in lines[:2]), lines
+    assert time.process_time() - begin < 5

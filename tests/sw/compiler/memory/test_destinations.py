@@ -1,0 +1,95 @@
+"""Chains write the memories that the data-type pass says: its conversions cost no instruction."""
+
+import pytest
+
+from concord.compiler.ir.layers import Layer
+from concord.compiler.lowering.host_partition import split
+from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.plan import make_plan
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model
+from concord.graph.ir import Node
+from concord.graph.ops import OPS, Kind
+from concord.graph.passes.dtypes import Type, assign
+from concord.spec.isa import Mem
+from concord.spec.presets import ECP5_85F, TINY
+from support.compiled_nets import attention, graph_of, residual
+from support.trained import DATA, needs_data
+
+
+def planned(net, config):
+    """Memories of inputs and of results of chains, by tensor; and the nodes that chains compute."""
+    lowered = lower(net, config)
+    plan = make_plan(lowered)
+    chains = [layer for layer in lowered.layers if isinstance(layer, Layer) and layer.nodes]
+    written = {layer.tensor: layer.target for layer in chains}
+    written |= {tensor: storage for tensor, (storage, _) in lowered.inputs.items()}
+    memories = {
+        tensor: {mem for mem in Mem if plan.copy(storage, mem) is not None} for tensor, storage in written.items()
+    }
+    return memories, {name for layer in lowered.layers for name in (getattr(layer, "nodes", None) or [layer.name])}
+
+
+def decided(types, computed, tensor):
+    """What readers see of a tensor, those behind views as well."""
+    own = {reader for conversion in types.own for reader in conversion.readers}
+    seen = {Mem.WIDE} if tensor in types.graph.outputs else set()
+    for node in types.graph.nodes:
+        for index, name in enumerate(node.inputs):
+            if name != tensor:
+                continue
+            if OPS[node.op].kind is Kind.MOVING and node.name not in computed:
+                seen |= {mem for result in node.outputs for mem in decided(types, computed, result)}
+            else:
+                narrow = types.inputs[node.name, index] is Type.NARROW or (node.name, index) in own
+                seen.add(Mem.NARROW if narrow else Mem.WIDE)
+    return seen
+
+
+def check(net, config):
+    memories, computed = planned(net, config)
+    types = assign(net)
+    assert memories == {tensor: decided(types, computed, tensor) for tensor in memories}
+    return memories
+
+
+def test_a_residual_block():
+    memories = check(residual(), TINY)
+    both, narrow, wide = {Mem.NARROW, Mem.WIDE}, {Mem.NARROW}, {Mem.WIDE}
+    assert memories == {"x": narrow, "b": both, "d": narrow, "e": narrow, "f": narrow, "y": wide}
+
+
+def test_attention():
+    """The pass sees the parts: factors are wide, but for one that a matrix brings to the lanes of the other."""
+    memories = check(compile_graph(attention(), TINY).graph, TINY)
+    assert memories["x"] == {Mem.NARROW, Mem.WIDE}
+    assert memories["q1"] == memories["k1"] == memories["v1"] == {Mem.WIDE}
+    assert memories["p"] == {Mem.NARROW}
+
+
+def test_a_maximum_reads_the_type_that_it_writes():
+    pool = Node(
+        "MaxPool", "pool", ("x",), ("a",), {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
+    )
+    mean = Node("ReduceMean", "mean", ("a",), ("b",), {"axes": (2, 3), "keepdims": False})
+    other = Node("Function", "other", ("a",), ("y",), {"functions": (("tanh", {}),)})
+    assert check(graph_of([pool, mean], x=(1, 3, 4, 4)), TINY) == {
+        "x": {Mem.NARROW},
+        "a": {Mem.NARROW},
+        "b": {Mem.WIDE},
+    }
+    net = graph_of([pool, mean, other], x=(1, 3, 4, 4))
+    net.outputs.append("b")
+    assert check(net, TINY) == {"x": {Mem.WIDE}, "a": {Mem.NARROW, Mem.WIDE}, "b": {Mem.WIDE}, "y": {Mem.WIDE}}
+
+
+NETWORKS = ["ad_fc_autoencoder", "digits_cnn", "digits_mlp", "ic_resnet8", "kws_crnn", "kws_dscnn", "mnist_cnn",
+            "sww_dscnn1d", "vww_mobilenetv1_025"]  # fmt: skip
+
+
+@needs_data
+@pytest.mark.parametrize("name", NETWORKS)
+def test_trained_networks(name):
+    """Recurrent blocks are not compared."""
+    net, _ = split(import_model(DATA / "models" / f"{name}.onnx"))
+    assert len(check(net, ECP5_85F)) > 2

@@ -1,0 +1,212 @@
+"""Networks whose first layers are computed in row tiles: the same bits as in one piece."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from concord.bench.tasks import TASKS, load, top_one
+from concord.compiler.calibration.formats import static_exponents
+from concord.compiler.emission.arranging import arranged
+from concord.compiler.emission.row_tiled import planned
+from concord.compiler.ir.layers import Reduction
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.model import compile_graph, in_one_piece
+from concord.golden import binary16
+from concord.golden.blocks import dequantize, quantize
+from concord.graph import execute
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.networks.calibrated import emulate
+from concord.program.allocator import CapacityError
+from concord.report.prefixes import ends, halt
+from concord.spec.formats import ExponentMode
+from concord.spec.isa import Mem
+from concord.spec.presets import ECP5_85F, TINY
+from support.compiled_nets import graph_of
+from support.row_tiled_nets import (
+    choices,
+    conv,
+    image_in_one_piece,
+    image_in_row_tiles,
+    outputs_of,
+    random_net,
+    separable,
+    window,
+)
+from support.trained import DATA, needs_data
+
+
+def samples(graph, count=3, seed=7):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_bands_of_any_height_give_the_same_bits(seed):
+    rng = np.random.default_rng(seed)
+    graph, unfold = random_net(seed), rng.choice(list(Unfold))
+    (name,), inputs = graph.outputs, samples(graph)
+    lowered, found = choices(graph, unfold=unfold)
+    arrangement = arranged(lowered, {tensor: graph.sample_shape(tensor) for tensor in ("x", name)})
+    ports = arrangement.pack(inputs)
+    want = outputs_of(image_in_one_piece(lowered), ports)[name]
+    for prefix in found:
+        height = prefix.source.height
+        for rows in {1, int(rng.integers(1, height + 1)), height if prefix is found[-1] else 2}:
+            image, tiling = image_in_row_tiles(lowered, prefix, rows)
+            got = outputs_of(image, ports)[name]
+            np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows")
+            assert len(image.phases) == len(tiling.tiles) == -(-height // rows)
+
+
+def test_the_random_networks_have_something_of_everything():
+    """Row tiles that keep rows, reversed ones, in both memories, residual sums, several tensors written in tiles."""
+    kept, reductions, memories = 0, set(), set()
+    for seed in range(48):
+        lowered, found = choices(random_net(seed))
+        for prefix in found:
+            tiling = prefix.schedule(2)
+            kept += any(tiling.kept.values())
+            reductions |= {layer.reduction for layer in prefix.layers}
+            plan = planned(lowered, tiling)
+            memories |= {mem for s in tiling.sliding for mem in Mem if tiling.kept[s] and plan.copy(s, mem) is not None}
+    assert kept > 20 and reductions == set(Reduction) - {Reduction.LANES} and memories == set(Mem)
+
+
+# What the compiler chooses -------------------------------------------------------------------------
+
+
+def small(graph, **less):
+    """The network for a configuration that it does not fit in one piece, and for one that it does."""
+    config = TINY.replace(matrix_depth=256, program_depth=512, **less)
+    tiled, in_one = (
+        compile_graph(graph, config),
+        compile_graph(graph, config.replace(narrow_depth=1024, wide_depth=1024)),
+    )
+    assert tiled.row_tiling is not None and in_one.row_tiling is None
+    return tiled, in_one
+
+
+def test_a_network_larger_than_memory():
+    graph = separable(24)
+    tiled, in_one = small(graph, narrow_depth=64)
+    inputs = samples(graph, 5)
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
+    sizes = [tiled.row_tiling.size(storage) for storage in tiled.row_tiling.sliding]
+    assert all(size < storage.height for size, storage in zip(sizes, tiled.row_tiling.sliding, strict=True))
+    parts = [part for phase in tiled.image.phases for part in phase.inputs]
+    assert [part.first for part in parts] == sorted(part.first for part in parts) and len(parts) >= 4
+    assert {phase.outputs == () for phase in tiled.image.phases[:-1]} == {True}
+    want = execute.run(graph, inputs)["y"]
+    assert np.abs(emulate(tiled, inputs)["y"] - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_programs_are_cut_behind_a_layer_in_all_bands():
+    """Steps and vectors of every layer are those of the network in one piece, and what is moved."""
+    tiled, in_one = small(separable(24), narrow_depth=64)
+    counts = []
+    for compiled in (tiled, in_one):
+        image, found = compiled.image, []
+        for places in ends(compiled):
+            program = [halt() if pc in places else word for pc, word in enumerate(image.program)]
+            with connect("emulator", image.config) as device:
+                device.load(replace(image, program=tuple(program)))
+                compiled.package.run(device, samples(compiled.graph, 2))
+                counters = device.counters()
+            found.append([counters[name] for name in ("DENSE_STEPS", "DEPTHWISE_STEPS", "VECTORS")])
+        counts.append(np.diff(found, axis=0, prepend=0))
+    assert len(tiled.tile_starts) == 2 and np.array_equal(counts[0][:, :2], counts[1][:, :2])
+    moved = counts[0][:, 2] - counts[1][:, 2]
+    assert (moved >= 0).all() and (moved > 0).tolist() == [False, True, False, True, False, False]
+
+
+def test_bands_that_are_alike_share_their_instructions():
+    """Twice as many rows are more row tiles, but only an instruction more each."""
+    short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
+    assert short.row_tiling.rows == long.row_tiling.rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
+        12,
+        24,
+    )
+    assert len(long.image.program) == len(short.image.program) + 12
+
+
+def test_larger_memories_have_larger_bands():
+    graph = separable(24)
+    rows = [small(graph, narrow_depth=depth)[0].row_tiling.rows for depth in (64, 96, 128)]
+    assert rows[0] < rows[1] < rows[2]
+
+
+def test_static_exponents_stay_in_bands():
+    graph = separable()
+    inputs = samples(graph, 6)
+    values = execute.run(graph, inputs, keep="all")
+    _, in_one = small(graph, narrow_depth=48)
+    formats = Formats(exponents=static_exponents(in_one, values))
+    assert formats.exponents
+    config = in_one.image.config.replace(narrow_depth=48, wide_depth=64)
+    tiled = compile_graph(graph, config, formats)
+    assert tiled.row_tiling is not None
+    again = compile_graph(graph, in_one.image.config, formats)
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(again, inputs)["y"])
+
+
+def test_inputs_that_later_layers_read_are_written_once():
+    rng = np.random.default_rng(1)
+    graph = graph_of(
+        [
+            conv(rng, "c", "x", "a", (4, 1, 3, 3), pads=(1, 1, 1, 1)),
+            Node("MaxPool", "p", ("a",), ("b",), window((2, 2)) | {"kernel": (2, 2)}),
+            conv(rng, "d", "z", "e", (4, 4, 1, 1)),
+            Node("Add", "s", ("b", "e"), ("y",)),
+        ],
+        x=(1, 1, 16, 4), z=(1, 4, 8, 2),
+    )  # fmt: skip
+    tiled, in_one = small(graph, narrow_depth=80, wide_depth=52)
+    names = [[part.port for part in phase.inputs] for phase in tiled.image.phases]
+    assert names == [["x", "z"], *[["x"]] * (len(names) - 1)] and len(names) > 1
+    inputs = samples(graph)
+    np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
+
+
+def test_what_does_not_fit_in_bands_either_is_told():
+    graph = separable()
+    with pytest.raises(CapacityError, match=r"narrow memory has 16 vectors, but \d+ are needed"):
+        compile_graph(graph, TINY.replace(narrow_depth=16, program_depth=512))
+    with pytest.raises(CapacityError, match=r"matrix memory has 16 words, but \d+ are needed"):
+        compile_graph(graph, TINY.replace(narrow_depth=44, matrix_depth=16, program_depth=512))
+
+
+# Moving rows to the front --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exponent", [None, -9, -3, 4])
+def test_a_narrow_vector_that_is_converted_again_is_the_same(exponent):
+    """Every mantissa with every exponent: the greatest of a vector, beside smaller ones."""
+    act = TINY.act
+    mant = np.arange(-act.q_max, act.q_max + 1)
+    values = np.concatenate([mant[:, None] * [2.0**e] * [[1.0, 0.5, -0.25, 0.0]] for e in range(-24, 9)])
+    values = np.concatenate([values, np.random.default_rng(2).normal(0, 4, (4000, 4)), np.zeros((1, 4))])
+    settings = {} if exponent is None else {"mode": ExponentMode.STATIC, "exp": exponent}
+    once = quantize(binary16.encode(values), act, **settings)
+    again = quantize(binary16.encode(dequantize(once.mant, once.exp)), act, **settings)
+    np.testing.assert_array_equal(again.mant, once.mant)
+    np.testing.assert_array_equal(again.exp, once.exp)
+
+
+# Trained networks ----------------------------------------------------------------------------------
+
+
+@needs_data
+def test_mobilenet_in_bands_has_the_bits_of_a_larger_npu():
+    task = next(task for task in TASKS if task.model == "vww_mobilenetv1_025")
+    graph, inputs, labels = load(task, DATA)
+    tiled = compile_graph(graph, ECP5_85F)
+    assert tiled.row_tiling is not None and len(tiled.image.program) <= ECP5_85F.program_depth
+    (given,), (name,) = graph.inputs, graph.outputs
+    got = emulate(tiled, {given: inputs})[name]
+    np.testing.assert_array_equal(got[:12], emulate(in_one_piece(tiled), {given: inputs[:12]})[name])
+    want = execute.run(graph, {given: inputs})[name]
+    assert top_one(got, inputs, labels) >= top_one(want, inputs, labels) - 0.005
+    assert np.mean(got.argmax(axis=1) == want.argmax(axis=1)) > 0.95

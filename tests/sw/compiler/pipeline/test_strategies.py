@@ -1,0 +1,133 @@
+"""Strategies of the compiler: their order, which one is chosen, why others are refused, and what they cost."""
+
+import pytest
+
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.lower import Norms
+from concord.compiler.model import compile_graph
+from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
+from concord.pipeline.manager import instrumented
+from concord.program.allocator import CapacityError
+from concord.program.cycles import cycles
+from concord.spec.memmap import RegionId
+from concord.spec.presets import PRESETS, TINY
+from support.compiled_nets import ROOMY, normalised, perceptron, residual, scaled_functions
+from support.row_tiled_nets import random_net, separable
+
+CHOSEN, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.REFUSED, Outcome.NOT_TRIED
+
+
+def considered(graph, config):
+    """What becomes of strategies with estimates; the same must become of them without."""
+    seen, found = Strategies(), ()
+    try:
+        found = compile_graph(graph, config).strategies
+    except CapacityError as error:
+        with instrumented(seen), pytest.raises(CapacityError) as again:
+            compile_graph(graph, config)
+        assert str(again.value) == str(error)
+        return seen
+    with instrumented(seen):
+        compiled = compile_graph(graph, config)
+    plain = [(one.strategy, one.outcome, one.reason) for one in found]
+    assert [(one.strategy, one.outcome, one.reason) for one in seen.considered] == plain
+    assert list(compiled.strategies) == seen.considered
+    assert {one.cost for one in found} == {None}
+    return seen
+
+
+def outcomes(seen):
+    return [one.outcome for one in seen.considered]
+
+
+def test_the_order():
+    plain = strategies(residual(), plain=False)
+    windows = list(reversed(Unfold))
+    assert plain == [Strategy(False, Norms.ANY, tiled, unfold) for tiled in (False, True) for unfold in windows]
+    assert windows[0] is Unfold.BOTH
+    both = strategies(normalised(), plain=True)
+    assert len(both) == len(set(both)) == 6 * 3 * 2
+    assert [one.norms for one in both[::6]] == [*Norms, *Norms]
+    assert [one.plain for one in both] == [False] * 18 + [True] * 18
+
+
+def test_the_first_that_fits_is_chosen():
+    seen = considered(residual(), ROOMY)
+    assert outcomes(seen) == [CHOSEN, *[NOT_TRIED] * 5]
+    assert {one.reason for one in seen.considered[1:]} == {"an earlier one fits"}
+    window = [one.cost.cycles for one in seen.considered[:3]]
+    assert window == sorted(window) and window[0] < window[2]
+
+
+def test_costs_are_those_of_the_program():
+    seen = Strategies()
+    with instrumented(seen):
+        compiled = compile_graph(residual(), ROOMY)
+    (cost,) = (one.cost for one in seen.considered if one.outcome is CHOSEN)
+    assert cost.cycles == cycles(compiled.image.program, ROOMY)
+    assert cost.program == len(compiled.image.program)
+    used = dict.fromkeys(RegionId, 0)
+    for item in compiled.allocations.values():
+        used[item.region] += item.count
+    assert (cost.matrix, cost.narrow, cost.wide) == tuple(
+        used[r] for r in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)
+    )
+
+
+def test_row_tiling_where_nothing_else_fits():
+    seen = considered(separable(24), TINY.replace(matrix_depth=256, program_depth=512, narrow_depth=64))
+    assert REFUSED in outcomes(seen)[:3] and CHOSEN in outcomes(seen)[3:]
+    for one in seen.considered:
+        if one.outcome is REFUSED and not one.strategy.tiled:
+            assert "narrow memory has 64 vectors" in one.reason and one.cost.narrow > 64
+    (chosen,) = (one for one in seen.considered if one.outcome is CHOSEN)
+    assert chosen.strategy.tiled and chosen.cost.narrow <= 64
+    assert chosen.cost.cycles > seen.considered[0].cost.cycles
+
+
+def test_a_window_that_is_not_there_is_not_tried_again():
+    graph = perceptron(8, 64, 4)
+    seen = considered(graph, TINY.replace(matrix_depth=16))
+    assert outcomes(seen) == [REFUSED, NOT_TRIED, NOT_TRIED, REFUSED, NOT_TRIED, NOT_TRIED]
+    skipped = [one for one in seen.considered if one.outcome is NOT_TRIED]
+    assert {one.reason for one in skipped} == {"the same layers as before: there is no more to unfold"}
+
+
+def test_normalisations_that_only_the_program_is_too_long_for():
+    seen = considered(normalised(), TINY.replace(program_depth=70))
+    any_variance = [one for one in seen.considered if one.strategy.norms is Norms.ANY]
+    assert [one.outcome for one in any_variance] == [REFUSED, *[NOT_TRIED] * 5]
+    assert {one.reason for one in any_variance[1:]} == {"the program would be as long"}
+    (chosen,) = (one for one in seen.considered if one.outcome is CHOSEN)
+    assert chosen.strategy.norms is Norms.TWICE and chosen.cost.program <= 70 < any_variance[0].cost.program
+
+
+def test_one_table_per_function_comes_last():
+    roomy = compile_graph(scaled_functions(), TINY)
+    assert not roomy.strategies[0].strategy.plain
+    seen = considered(scaled_functions(), TINY.replace(program_depth=len(roomy.image.program) - 1))
+    assert len(seen.considered) == 12
+    (chosen,) = (one for one in seen.considered if one.outcome is CHOSEN)
+    assert chosen.strategy.plain and chosen is seen.considered[6]
+    assert chosen.cost.program < seen.considered[0].cost.program
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", ["tiny", "up5k"])
+def test_estimates_change_nothing(seed, name):
+    assert sum(one is CHOSEN for one in outcomes(considered(random_net(seed), PRESETS[name]))) <= 1
+
+
+def test_the_table_joins_what_differs_in_the_window_alone():
+    seen = considered(perceptron(8, 8, 4), TINY)
+    table = seen.table()
+    rows = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert [column.header for column in table.columns][:3] == ["rows", "window", "cycles"]
+    assert [row[:2] for row in rows] == [("all", "unfolded"), ("all", "along rows, not unfolded"), ("tiles", "any")]
+    assert rows[0][-1] == "chosen" and rows[1][-1] == "not tried: an earlier one fits"
+
+
+def test_a_strategy_in_a_line():
+    strategy = Strategy(True, Norms.ONCE, True, Unfold.NONE)
+    text = "row tiling, window not unfolded, variances by one look-up, one table per function"
+    assert strategy.text == text

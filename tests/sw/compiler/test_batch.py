@@ -1,0 +1,63 @@
+"""Several samples per run: the same values as one by one."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.graph.ir import Node
+from concord.graph.passes.batch import BatchError, with_batch
+from concord.host import connect
+from concord.networks.folder import load_package, save_package
+from concord.spec.presets import TINY
+from support.compiled_nets import graph_of, residual
+
+
+def perceptron(limit=()):
+    rng = np.random.default_rng(6)
+    return graph_of(
+        [
+            Node("Dense", "first", ("x",), ("a",), {"weight": rng.normal(0, 0.4, (6, 5)), "bias": rng.normal(0, 1, 6)}),
+            Node("Relu", "relu", ("a",), ("b",)),
+            Node("Mul", "scale", ("b",), ("c",), {"constant": rng.normal(0, 1, limit)}),
+            Node("Dense", "last", ("c",), ("d",), {"weight": rng.normal(0, 0.4, (3, 6)), "bias": rng.normal(0, 1, 3)}),
+            Node("Softmax", "softmax", ("d",), ("y",), {"axis": 1}),
+        ],
+        x=(1, 5),
+    )
+
+
+def results(package, x):
+    with connect("emulator", package.config) as device:
+        device.load(package.image)
+        return package.run(device, {"x": x})["y"]
+
+
+@pytest.mark.parametrize("batch", [2, 3, 7])
+@pytest.mark.parametrize("constant", [(), (1, 6), (6,)])
+def test_every_sample_as_on_its_own(batch, constant):
+    graph = perceptron(constant)
+    x = np.random.default_rng(1).normal(0, 1, (7, 5))
+    alone = results(compile_graph(graph, TINY).package, x)
+    together = results(compile_graph(graph, TINY, batch=batch).package, x)
+    assert together.shape == (7, 3)
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_batches_survive_the_round_trip(tmp_path, monkeypatch):
+    graph = perceptron()
+    package = compile_graph(graph, TINY, batch=3).package
+    monkeypatch.setattr("concord.networks.folder.import_model", lambda path: graph)
+    (tmp_path / "model").write_bytes(b"")
+    save_package(package, tmp_path / "net", tmp_path / "model")
+    x = np.random.default_rng(2).normal(0, 1, (5, 5))
+    np.testing.assert_array_equal(results(load_package(tmp_path / "net"), x), results(package, x))
+
+
+def test_what_has_no_axis_for_them_is_refused():
+    with pytest.raises(BatchError, match="batch must be 1 for a network with Conv, MaxPool, ReduceMean, not 2"):
+        compile_graph(residual(), TINY, batch=2)
+    with pytest.raises(BatchError, match=r"x has the shape \(4, 5\) without an axis for it"):
+        dense = Node("Dense", "dense", ("x",), ("y",), {"weight": np.ones((2, 5)), "bias": np.zeros(2)})
+        with_batch(graph_of([dense], x=(4, 5)), 2)
+    with pytest.raises(ValueError, match="size must be at least 1, not 0"):
+        with_batch(residual(), 0)

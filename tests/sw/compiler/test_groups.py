@@ -1,0 +1,72 @@
+"""Softmax and maxima over axes that are some lanes of a position, all of them, or positions."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model
+from concord.graph.execute import run
+from concord.graph.ir import Node
+from concord.networks.calibrated import emulate
+from concord.spec.presets import ECP5_85F, TINY
+from support.compiled_nets import ROOMY, graph_of, grouped_softmax, integers
+from support.onnx_models import floats, ints, model, node, onnxruntime_results, samples
+
+CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F}
+SHAPES = [(1, 2, 4, 12), (1, 4, 2, 12), (1, 8, 4, 3)]
+#: Axes that are some of the lanes of a position: 4 lanes of a native vector on one, 16 on the other.
+APART = {
+    "tiny": {(SHAPES[1], 1), (SHAPES[1], 2)},
+    "ecp5-85f": {(shape, axis) for shape in SHAPES[:2] for axis in (1, 2)},
+}
+
+
+def parts(compiled):
+    return [layer.name.rpartition("/")[2] for layer in compiled.lowered.layers]
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_softmax_inside_a_network(name, shape, axis):
+    """8 channels at 12 positions, as other axes."""
+    nodes = [
+        node("Conv", ["x", "v"], ["c"]),
+        node("Reshape", ["c", "groups"], ["g"]),
+        node("Softmax", ["g"], ["s"], axis=axis, name="softmax"),
+        node("Reshape", ["s", "map"], ["m"]),
+        node("Conv", ["m", "w"], ["y"]),
+    ]
+    constants = {"v": floats(8, 3, 3, 3) / 5, "w": np.abs(floats(4, 8, 3, 3))}
+    proto = model(nodes, {"x": (1, 3, 6, 5)}, constants=constants | {"groups": ints(*shape), "map": ints(1, 8, 4, 3)})
+    graph = import_model(proto)
+    compiled = compile_graph(graph, CONFIGS[name])
+    assert ("apart" in parts(compiled)) == ((shape, axis) in APART[name])
+    inputs = samples(graph)
+    got = emulate(compiled, inputs)["y"]
+    want = np.stack([onnxruntime_results(proto, {"x": x[None]})[0][0] for x in inputs["x"]])
+    assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("groups", [(3, 5), (5, 3), (2, 8), (8, 2), (15, 1), (2, 2, 4)], ids=str)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_maxima_of_small_integers_are_exact(name, groups):
+    """Along every axis of groups of lanes, with and without lanes that are none of them."""
+    for axis in range(1, len(groups) + 1):
+        count = int(np.prod(groups))
+        graph = graph_of(
+            [
+                Node("Dense", "d", ("x",), ("a",), {"weight": integers(np.random.default_rng(0), (count, 6)),
+                                                    "bias": np.arange(count) % 3.0}),
+                Node("Reshape", "r", ("a",), ("b",), {"shape": (1, *groups)}),
+                Node("ReduceMax", "m", ("b",), ("y",), {"axes": (axis,), "keepdims": axis % 2 == 0}),
+            ],
+            x=(1, 6),
+        )  # fmt: skip
+        inputs = {"x": integers(np.random.default_rng(1), (5, 6))}
+        got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
+        np.testing.assert_array_equal(got, run(graph, inputs)["y"])
+
+
+def test_the_network_for_the_rtl_has_groups():
+    assert "apart" in parts(compile_graph(grouped_softmax(), TINY))

@@ -1,0 +1,56 @@
+"""Images that come in a batch, in parts or with three axes, on small integers, which every format holds exactly."""
+
+import numpy as np
+import pytest
+
+from concord.frontend import import_model
+from concord.spec.presets import ECP5_85F
+from support.compiled_nets import ROOMY, check
+from support.onnx_models import ints, model, node
+
+CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096)}
+
+
+def compiled(nodes, inputs, constants=None, name="tiny", outputs=("y",)):
+    graph = import_model(model(nodes, inputs, outputs, constants, opset=19))
+    return check(graph, np.random.default_rng(5), CONFIGS[name])
+
+
+def weights(*shape):
+    return np.random.default_rng(6).integers(-1, 2, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("spatial", [(7,), (5, 6)])
+def test_a_batch_of_fixed_size(name, group, spatial):
+    constants = {"w": weights(4, 4 // group, *(3,) * len(spatial)), "b": weights(4)}
+    layers = [
+        node("Conv", ["x", "w", "b"], ["c"], group=group, pads=[1, 0] * len(spatial)),
+        node("MaxPool", ["c"], ["y"], kernel_shape=[2] * len(spatial)),
+    ]
+    compiled(layers, {"x": (3, 4, *spatial)}, constants, name)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("op", "kernel"), [("MaxPool", [3, 2, 2]), ("AveragePool", [2, 2, 4]), ("MaxPool", [1, 2, 1])])
+def test_pooling_of_volumes(name, op, kernel):
+    pool = node(op, ["x"], ["y"], kernel_shape=kernel, strides=[2, 1, 2], dilations=[1, 2, 1])
+    compiled([pool], {"x": (1, 2, 5, 6, 7)}, name=name)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize(("axis", "spatial", "state"), [(2, (8,), (3,)), (2, (6, 5), (2, 5)), (1, (4, 5), (4, 5))])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_convolution_of_a_stream(name, images, axis, spatial, state, kept):
+    """Inputs that lie one behind the other: what is new, and what is kept of the last run, which is a result, too."""
+    constants = {"w": weights(8 if axis == 1 else 4, 1, *(3,) * len(spatial))}
+    constants |= {"start": ints(-2), "end": ints(1000), "axis": ints(axis)}
+    nodes = [
+        node("Concat", ["state", "x"], ["c"], axis=axis),
+        node("Conv", ["c", "w"], ["y"], group=8 if axis == 1 else 4),
+    ]
+    nodes += [node("Slice", ["c", "start", "end", "axis"], ["next"])] if kept else []
+    inputs = {"state": (images, 4, *state), "x": (images, 4, *spatial)}
+    compiled(nodes, inputs, constants, name, ["y", "next"] if kept else ["y"])

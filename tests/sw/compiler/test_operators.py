@@ -1,0 +1,507 @@
+"""The record of every operator is complete and true, and every stage handles the operator or names it as it refuses."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from concord.compiler.calibration.formats import choose_formats
+from concord.compiler.calibration.weights import ROUNDED
+from concord.compiler.ir.cells import CELLS
+from concord.compiler.lowering import host_partition, table
+from concord.compiler.lowering.bounds import bounds
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.memory.footprint import check_weights_fit
+from concord.compiler.model import compile_graph
+from concord.derive import host_partition as derived_host
+from concord.graph import execute, passes
+from concord.graph.cost import macs, node_macs
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import OPS, Kind, Operator, Weights, operator_of
+from concord.graph.ops.base import no_macs, present, present_shape
+from concord.graph.passes import dtypes
+from concord.graph.passes.batch import BatchError, with_batch
+from concord.graph.passes.fold_affine import run as fold_affine
+from concord.graph.passes.scales import run as scale
+from concord.graph.signs import never_negative
+from concord.networks.calibrated import calibration_of
+from concord.overflow.kinds import kind_of
+from concord.overflow.layers import products
+from concord.pipeline.instruments import PassError
+from concord.report import analyse
+from concord.spec.presets import ECP5_85F, TINY
+from concord.spec.training import TrainingFormats
+from concord.train.export import export_onnx
+from concord.train.network import TRAINABLE, CannotTrain, Network
+from support.compiled_nets import ROOMY, check, graph_of
+from support.operator_examples import EXAMPLES, example
+
+#: Operators that no network has when it is compiled: training folds them before.
+NOT_COMPILED = {"BatchNorm"}
+
+
+def data(shapes, count=3, seed=5):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(0, 1, (count, *shape)) for shape in shapes]
+
+
+def evaluated(node, inputs):
+    return operator_of(node).evaluate(node, inputs)
+
+
+def graph_with(node, shapes):
+    """A network of one node."""
+    batched = {name for name in (*node.inputs, node.outputs[0]) if shapes[name][0] == 1}
+    return Graph("one", [node], list(node.inputs), [node.outputs[0]], shapes, batched)
+
+
+# What records say is true ---------------------------------------------------------------------------
+
+
+def test_every_operator_has_an_example():
+    assert set(EXAMPLES) == set(OPS)
+
+
+@pytest.fixture(params=sorted(EXAMPLES))
+def made(request):
+    node, shapes = example(request.param)
+    return node, shapes, operator_of(node)
+
+
+def test_attributes_are_described(made):
+    node, _, record = made
+    assert set(node.attrs) <= {name for names in record.attributes for name in names.split(", ")}
+
+
+def test_shapes_are_those_of_results(made):
+    node, shapes, _ = made
+    results = evaluated(node, data([shapes[name] for name in node.inputs]))
+    assert [r.shape for r in results] == [(3, *shapes[name]) for name in node.outputs]
+
+
+def test_multiply_accumulates(made):
+    """Each weight is used once for every index of the axes that it has none of; all else has none."""
+    node, shapes, record = made
+    want = {
+        "Conv": 4 * 4 * 4 * (3 * 2 * 2), "Dense": 4 * 3, "MatMul": 2 * 4 * 3, "LSTM": 5 * 12 * (4 + 3),
+        "GRU": 5 * 9 * (4 + 3), "RNN": 5 * 3 * (4 + 3),
+    }  # fmt: skip
+    graph = graph_with(node, shapes)
+    assert macs(graph) == node_macs(graph, node) == want.get(node.op, 0)
+    assert (record.macs is not None) == (record.kind is Kind.QUANTISED)
+
+
+def test_views_hold_elements_of_their_inputs(made):
+    node, shapes, record = made
+    inputs = [np.arange(np.prod(shapes[name])).reshape(1, *shapes[name]) + 100.0 * k
+              for k, name in enumerate(node.inputs)]  # fmt: skip
+    (result, *_) = evaluated(node, inputs)
+    if record.view:
+        assert np.isin(result, np.concatenate([x.reshape(-1) for x in inputs])).all()
+    else:
+        assert node.op in table.HANDLERS or node.op in table.EXPANSIONS or node.op in NOT_COMPILED
+
+
+def test_weights(made):
+    """Rows of the weight run along the axis that is said, and give the index of the result that is said."""
+    node, shapes, record = made
+    if record.weights is None:
+        assert not {"weight", "W", "R"} & set(node.attrs)
+        return
+    weights = record.weights
+    first = node.attrs[weights.names[0]]
+    assert shapes["a"][weights.inputs] == first.shape[2 if record.recurrence else 1]
+    if record.recurrence is not None:
+        assert first.shape[1] == record.recurrence.gates * node.attrs["hidden_size"]
+        assert len(node.attrs["activations"][0]) == len(record.recurrence.functions)
+        assert len(node.outputs) == 1 + len(record.recurrence.initial)
+    if record.affine is None:
+        return
+    x = data([shapes["a"]])
+    channel = weights.channel(len(shapes["y"]))
+    factor, offset = (values.reshape(-1) for values in data([(len(first),)] * 2, count=1))
+    along = (-1, *[1] * (len(shapes["y"]) - 1 - channel))
+    row = (-1, *[1] * (first.ndim - 1))
+    changed = node.with_attrs(
+        **{weights.names[0]: first * factor.reshape(row), weights.bias: node.attrs[weights.bias] * factor + offset}
+    )
+    want = evaluated(node, x)[0] * factor.reshape(along) + offset.reshape(along)
+    assert evaluated(changed, x)[0] == pytest.approx(want)
+
+
+def test_rows_are_independent(made):
+    node, shapes, record = made
+    if record.batchable:
+        many = [np.concatenate(list(x)) for x in data([shapes[name] for name in node.inputs])]
+        single = [x[:, None] for x in many]
+        together = evaluated(node, [x[None] for x in many])[0]
+        assert together[0] == pytest.approx(evaluated(node, single)[0][:, 0])
+
+
+def test_facts_that_no_result_shows():
+    """They are about what the NPU does with an operator; a list of those that have them keeps changes from passing."""
+    elementwise = {"Relu", "Clip", "Function", "Add", "Sub", "Mul", "Max", "Min"}
+    states = {op: record.wide_inputs for op, record in OPS.items() if record.wide_inputs}
+    assert states.items() >= {"LSTM": {2}, "GRU": {1}, "MatMul": {1}}.items() and "RNN" not in states
+    assert {op for op, record in OPS.items() if record.batchable} >= {"Dense", *elementwise}
+    any_order = {op for op, record in OPS.items() if not record.layout_sensitive}
+    assert any_order >= {"Reshape", "Transpose", "Slice", "Softmax", "LogSoftmax", *elementwise}
+    assert {op for op, record in OPS.items() if record.windowed} >= {"Conv", "MaxPool", "AveragePool"}
+    assert {op for op, record in OPS.items() if record.recurrence} == set(CELLS)
+    assert {op for op, record in OPS.items() if record.recurrence and record.recurrence.cell} == {"LSTM"}
+
+
+def test_rising_and_signs(made):
+    node, shapes, record = made
+    inputs = data([shapes[name] for name in node.inputs], count=40)
+    higher = [x + step for x, step in zip(inputs, data([s.shape[1:] for s in inputs], 40, 6), strict=True)]
+    low, high = [np.minimum(a, b) for a, b in zip(inputs, higher, strict=True)], list(map(np.maximum, inputs, higher))
+    if record.rises:
+        assert (evaluated(node, low)[0] <= evaluated(node, high)[0]).all()
+    for known in (False, True):
+        if record.never_negative(node, [known] * len(inputs)):
+            given = [np.abs(x) for x in inputs] if known else inputs
+            assert evaluated(node, given)[0].min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "shape"),
+    [
+        ("Reshape", {"shape": (1, 3, 4)}, (1, 3, 4)),
+        ("Transpose", {"perm": (0, 1, 2)}, (1, 3, 4)),
+        ("Concat", {"axis": 1}, (1, 3)),
+        ("Slice", {"axes": (1,), "starts": (0,), "stops": (3,), "steps": (1,)}, (1, 3)),
+        ("Pad", {"pads": (0, 0, 0, 0), "mode": "constant", "value": 1.0}, (1, 3)),
+    ],
+)
+def test_identities(op, attrs, shape):
+    node = Node(op, "node", ("a",), ("y",), attrs)
+    (x,) = data([shape])
+    assert operator_of(node).identity(node, shape, shape) and np.array_equal(evaluated(node, [x])[0], x)
+    other, shapes = example(op)
+    assert not operator_of(other).identity(other, shapes["a"], shapes["y"])
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "inputs", "want"),
+    [
+        ("Clip", {"min": 0.0, "max": 6.0}, [False], True),
+        ("Clip", {"min": 0.0, "max": -1.0}, [True], False),
+        ("Function", {"functions": (("tanh", {}), ("exp", {}))}, [False], True),
+        ("Function", {"functions": (("exp", {}), ("tanh", {}))}, [True], False),
+        ("Add", {}, [True, True], True),
+        ("Add", {"constant": np.ones(1)}, [True], False),  # it may be a bias, which training changes
+        ("Mul", {"constant": np.ones(1)}, [True], True),
+        ("Mul", {"constant": -np.ones(1)}, [True], False),
+        ("Max", {}, [False, True], True),
+        ("Max", {"constant": np.zeros(1)}, [False], True),
+        ("Min", {}, [False, True], False),
+        ("Pad", {"mode": "constant", "value": -1.0}, [True], False),
+        ("Dense", {"weight": np.ones((1, 1)), "bias": np.zeros(1)}, [True], False),
+        ("Dense", {"weight": np.ones((1, 1)), "bias": np.zeros(1), "fixed": True}, [True], True),
+        ("Dense", {"weight": -np.ones((1, 1)), "bias": np.zeros(1), "fixed": True}, [True], False),
+    ],
+)
+def test_signs_that_depend_on_attributes(op, attrs, inputs, want):
+    assert OPS[op].never_negative(Node(op, "node", ("a", "b")[: len(inputs)], ("y",), attrs), inputs) == want
+
+
+def test_signs_are_carried_through_a_network():
+    """A walk goes up only as far as a sign depends on it, and a network of many ways is walked once."""
+    nodes = [Node("Relu", "relu", ("x",), ("t0",))]
+    nodes += [Node("Add", f"add{k}", (f"t{k}", f"t{k}"), (f"t{k + 1}",)) for k in range(60)]
+    nodes += [Node("Concat", "both", ("t60", "x"), ("y",), {"axis": 1})]
+    graph = graph_of(nodes, x=(1, 3))
+    assert never_negative(graph, "t60") and not never_negative(graph, "y") and not never_negative(graph, "x")
+    assert never_negative(graph, "y", inputs=True) and never_negative(graph, "x", inputs=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": Kind.QUANTISED}, "macs must be a rule for a quantised operator, such as no_macs, not None"),
+        ({"kind": Kind.PRECISE, "macs": no_macs}, "macs must be None for a precise operator, not <function"),
+        ({"kind": Kind.PRECISE, "view": True}, "view must be an operator that moves elements"),
+        ({"kind": Kind.PRECISE, "weights": Weights(("w",), "b", 1)}, "weights must be those of a quantised"),
+        ({"kind": Kind.MOVING, "wide_inputs": frozenset({1})}, "wide_inputs must be inputs of a quantised operator"),
+        ({"kind": Kind.QUANTISED, "macs": no_macs, "weights": Weights(("w",), "b", 1)}, "attributes, not b, w"),
+    ],
+)
+def test_records_that_contradict_themselves(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Operator(attributes={}, shape=None, evaluate=None, **fields)
+
+
+def test_rows_of_several_weights_have_no_axis():
+    with pytest.raises(ValueError, match=r"names must be one weight .* not \('w', 'r'\)"):
+        Weights(("w", "r"), "b", 1, outputs=1)
+    with pytest.raises(ValueError, match="outputs must be an axis of the result, not None"):
+        Weights(("w", "r"), "b", 1).channel(3)
+
+
+def test_an_operator_without_a_record_is_named():
+    node = Node("Wavelet", "first", ("x",), ("y",))
+    with pytest.raises(ValueError, match=r"operator of first must be one of .*Add, .* not 'Wavelet'"):
+        operator_of(node)
+    graph = Graph("net", [node], ["x"], ["y"], {"x": (1, 2), "y": (1, 2)})
+    stages = [passes.run, dtypes.assign, macs, kind_of, lambda g: with_batch(g, 2), lambda g: compile_graph(g, TINY),
+              lambda g: execute.run(g, {"x": np.zeros((1, 1, 2))}), bounds]  # fmt: skip
+    for stage in stages:
+        with pytest.raises((ValueError, PassError), match=r"operator of first must be one of|first is .* 'Wavelet'"):
+            stage(graph)
+
+
+# Every stage handles an operator or refuses it by its name ------------------------------------------
+
+
+def refusal(stage, *args):
+    """The message with which a stage refuses; ``None`` if it does not."""
+    try:
+        stage(*args)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_stages_of_the_compiler(made):
+    node, shapes, record = made
+    graph = graph_with(node, shapes)
+    known = record.view or node.op in table.HANDLERS or node.op in table.EXPANSIONS
+    assert known == (node.op not in NOT_COMPILED)
+    message = refusal(lambda: table.lowered(graph, ROOMY))
+    assert message is None if known else f"{node.op} 'node': operator is not supported on the NPU" in message
+    assert set(bounds(graph)) == set(shapes)
+    assert not record.recurrence or node.op in CELLS
+
+
+def test_tables_of_the_compiler_have_operators_only():
+    assert (set(table.HANDLERS) | set(table.EXPANSIONS) | set(CELLS) | set(ROUNDED)) <= set(OPS)
+
+
+def test_stages_of_training(made):
+    node, shapes, _ = made
+    alone = node.replace(inputs=("a",) * len(node.inputs))
+    graph = Graph("one", [alone], ["a"], [node.outputs[0]], shapes, {"a", node.outputs[0]})
+    message = refusal(Network, graph, TrainingFormats())
+    if message is None or message == "network must have weights to train, and has none":
+        assert node.op in TRAINABLE or node.attrs["functions"][0][0].capitalize() in TRAINABLE
+    else:
+        assert node.op in message
+    message = refusal(export_onnx, graph)
+    assert message is None or re.search(rf"must be an operator that can be written to ONNX, not {node.op}$", message)
+
+
+def test_a_recurrent_layer_without_a_cell_is_refused(monkeypatch):
+    node, shapes = example("GRU")
+    monkeypatch.delitem(CELLS, "GRU")
+    with pytest.raises(Unsupported, match="GRU 'node': cell must be one of LSTM, RNN, not GRU"):
+        table.lowered(graph_with(node, shapes), ROOMY)
+
+
+def test_the_overflow_analysis(made):
+    node, shapes, _ = made
+    graph = graph_with(node, shapes)
+    values = data([graph.sample_shape(name) for name in node.inputs])
+    counted = list(products(graph, dict(zip(node.inputs, values, strict=True))))
+    assert bool(counted) == bool(node_macs(graph, node))
+    want = {"LSTM": "lstm", "GRU": "recurrent", "RNN": "recurrent", "Conv": "cnn", "MatMul": "graph"}
+    assert kind_of(graph) == want.get(node.op, "dense")
+
+
+def test_the_host_partition(made):
+    node, shapes, record = made
+    _, theirs = host_partition.split(graph_with(node, shapes))
+    assert (theirs is not None) == record.host_partition and (
+        record.host_partition or node.op not in ("Softmax", "LogSoftmax")
+    )
+    message = refusal(derived_host.operations, graph_with(node, shapes))
+    assert message is None or message.startswith(f"operator {node.op}")
+
+
+# Operators that are made up --------------------------------------------------------------------------
+
+
+def softshrink(node, inputs):
+    x = present(inputs[0])
+    return [x - np.clip(x, -3.0, 3.0)]
+
+
+def same_shape(node, inputs):
+    return [present_shape(inputs[0])]
+
+
+def shrunk(lowering, node):
+    """A Softshrink3 is what is beyond -3..3."""
+    middle = lowering.part(node, "Clip", "middle", node.inputs, min=-3.0, max=3.0)
+    return [middle, Node("Sub", node.name, (*node.inputs, *middle.outputs), node.outputs)]
+
+
+SOFTSHRINK = Operator(Kind.PRECISE, {}, same_shape, softshrink)
+FLIP = Operator(
+    Kind.MOVING,
+    {"axis": "the axis along which elements come in the other order"},
+    same_shape,
+    lambda node, inputs: [np.flip(present(inputs[0]), node.attrs["axis"] + 1)],
+    view=True,
+)
+
+
+def weighed(node, inputs):
+    return [present(inputs[0]) @ node.attrs["matrix"].T + node.attrs["offset"]]
+
+
+#: A Dense by another name, with other names for its weights.
+WEIGHED = Operator(
+    Kind.QUANTISED,
+    {"matrix": "float64 [O, K]", "offset": "float64 [O]"},
+    lambda node, inputs: [(*present_shape(inputs[0])[:-1], len(node.attrs["matrix"]))],
+    weighed,
+    macs=lambda node, inputs, outputs: int(np.prod(outputs[0])) * node.attrs["matrix"].shape[1],
+    weights=Weights(("matrix",), "offset", inputs=-1, outputs=-1),
+)
+
+
+def by_dense(lowering, node):
+    return [node.replace(op="Dense", attrs={"weight": node.attrs["matrix"], "bias": node.attrs["offset"]})]
+
+
+def integers(*shape):
+    return np.random.default_rng(sum(shape)).integers(-2, 3, shape).astype(float)
+
+
+def dense(name, x, y, outputs, inputs):
+    return Node("Dense", name, (x,), (y,), {"weight": integers(outputs, inputs), "bias": integers(outputs)})
+
+
+def with_softshrink():
+    return graph_of([dense("fc", "x", "a", 6, 5), Node("Softshrink3", "shrink", ("a",), ("y",))], x=(1, 5))
+
+
+@pytest.fixture
+def softshrink_net(monkeypatch):
+    monkeypatch.setitem(OPS, "Softshrink3", SOFTSHRINK)
+    return with_softshrink()
+
+
+def test_a_made_up_function_has_shape_reference_types_and_cost(softshrink_net):
+    graph = softshrink_net
+    x = np.random.default_rng(1).normal(0, 2, (4, 5))
+    product = x @ graph.nodes[0].attrs["weight"].T + graph.nodes[0].attrs["bias"]
+    assert graph.shapes["y"] == (1, 6)
+    assert execute.run(graph, {"x": x})["y"] == pytest.approx(product - product.clip(-3, 3))
+    assert macs(graph) == 5 * 6 and node_macs(graph, graph.nodes[1]) == 0
+    assert dtypes.assign(graph).tensors["a"] is dtypes.Type.WIDE
+    assert not never_negative(graph, "y", inputs=True) and kind_of(graph) == "dense"
+    assert [one.name for one in products(graph, {"x": x})] == ["fc"]
+
+
+def test_a_made_up_function_is_refused_by_name_until_it_is_lowered(softshrink_net, monkeypatch):
+    graph = softshrink_net
+    with pytest.raises(Unsupported, match="Softshrink3 'shrink': operator is not supported on the NPU"):
+        compile_graph(graph, ROOMY)
+    with pytest.raises(CannotTrain, match=r"shrink \(Softshrink3\)"):
+        Network(graph, TrainingFormats())
+    with pytest.raises(ValueError, match="written to ONNX, not Softshrink3"):
+        export_onnx(graph)
+    with pytest.raises(BatchError, match="batch must be 1 for a network with Softshrink3, not 2"):
+        with_batch(graph, 2)
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, batchable=True))
+    assert with_batch(graph, 2).shapes["y"] == (2, 6)
+
+
+def test_a_made_up_function_is_compiled_calibrated_and_reported(softshrink_net, monkeypatch):
+    monkeypatch.setitem(table.EXPANSIONS, "Softshrink3", shrunk)
+    graph = softshrink_net
+    check(graph, np.random.default_rng(2))
+    x = np.random.default_rng(3).normal(0, 1, (16, 5))
+    evidence = choose_formats(calibration_of(graph, {"x": x}), ECP5_85F)
+    assert evidence.candidates[0].error < 0.05
+    analysis = analyse(compile_graph(graph, ECP5_85F), {"x": x})
+    assert analysis.work.macs == 5 * 6 and "shrink" in {name for layer in analysis.layers for name in layer.nodes}
+
+
+def test_bounds_of_a_made_up_function(softshrink_net, monkeypatch):
+    graph = softshrink_net
+    assert bounds(graph, {"x": (-1.0, 1.0)})["y"].worst == (-np.inf, np.inf)
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, rises=True))
+    weight, bias = graph.nodes[0].attrs["weight"], graph.nodes[0].attrs["bias"]
+    most = (np.abs(weight).sum(axis=1) + bias).max()
+    assert bounds(graph, {"x": (-1.0, 1.0)})["y"].worst[1] == pytest.approx(max(most - 3, 0))
+
+
+def test_a_made_up_function_on_the_host(softshrink_net, monkeypatch):
+    softmax = Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1})
+    shrink = Node("Softshrink3", "shrink", ("p",), ("y",))
+    graph = graph_of([dense("fc", "x", "a", 6, 5), softmax, shrink], x=(1, 5))
+    mine, theirs = host_partition.split(graph)
+    assert [node.op for node in mine.nodes] == ["Dense"] and [n.op for n in theirs.nodes] == ["Softmax", "Softshrink3"]
+    compiled = compile_graph(graph, ROOMY)
+    given = {"a": np.full((2, 6), 4.0)}
+    assert compiled.package.behind({}, given)["y"] == pytest.approx(np.zeros((2, 6)))
+    with pytest.raises(ValueError, match=r"operator Softshrink3 \(shrink\) behind the NPU cannot be derived"):
+        derived_host.operations(theirs)
+    alone, behind = host_partition.split(softshrink_net)
+    assert behind is None
+    monkeypatch.setitem(OPS, "Softshrink3", replace(SOFTSHRINK, host_partition=True))
+    alone, behind = host_partition.split(softshrink_net)
+    assert [node.op for node in alone.nodes] == ["Dense"] and [node.op for node in behind.nodes] == ["Softshrink3"]
+
+
+def test_a_made_up_view_needs_its_record_only(monkeypatch):
+    monkeypatch.setitem(OPS, "Flip", FLIP)
+    nodes = [
+        dense("fc", "x", "a", 6, 5),
+        Node("Flip", "flip", ("a",), ("b",), {"axis": 1}),
+        dense("last", "b", "y", 3, 6),
+    ]
+    graph = graph_of(nodes, x=(1, 5))
+    compiled = check(graph, np.random.default_rng(4))
+    assert [layer.name for layer in compiled.lowered.layers] == ["fc", "last"]
+    monkeypatch.setitem(OPS, "Flip", replace(FLIP, view=False))
+    with pytest.raises(Unsupported, match="Flip 'flip': operator is not supported on the NPU"):
+        compile_graph(graph, ROOMY)
+
+
+def weighed_net():
+    attrs = {"matrix": integers(6, 5) / 4, "offset": integers(6)}
+    double = Node("Mul", "double", ("a",), ("b",), {"constant": np.array(2.0)})
+    return graph_of([Node("Weighed", "fc", ("x",), ("a",), attrs), double, dense("last", "b", "y", 3, 6)], x=(1, 5))
+
+
+def test_a_made_up_product(monkeypatch):
+    monkeypatch.setitem(OPS, "Weighed", WEIGHED)
+    graph, plain = weighed_net(), weighed_net()
+    assert macs(graph) == 5 * 6 + 6 * 3
+    types = dtypes.assign(graph)
+    assert types.inputs["fc", 0] is dtypes.Type.NARROW and "fc" in types.forms
+    fold_affine(graph)
+    assert [node.op for node in graph.nodes] == ["Weighed", "Dense"]
+    assert np.array_equal(graph.nodes[0].attrs["matrix"], plain.nodes[0].attrs["matrix"] * 2)
+    assert np.array_equal(graph.nodes[0].attrs["offset"], plain.nodes[0].attrs["offset"] * 2)
+    x = {"x": np.random.default_rng(5).normal(0, 1, (7, 5))}
+    assert execute.run(graph, x)["y"] == pytest.approx(execute.run(plain, x)["y"])
+    with pytest.raises(Unsupported, match="Weighed 'fc': operator is not supported on the NPU"):
+        compile_graph(graph, ROOMY)
+    with pytest.raises(ValueError, match=r"products must be those of Conv, .*, not of Weighed \(fc\)"):
+        list(products(graph, x))
+    with pytest.raises(CannotTrain, match=r"fc \(Weighed\)"):
+        Network(graph, TrainingFormats())
+    monkeypatch.setitem(table.EXPANSIONS, "Weighed", by_dense)
+    check(graph, np.random.default_rng(6))
+    evidence = choose_formats(calibration_of(graph, x), ECP5_85F)
+    assert evidence.candidates[0].error < 0.05
+    assert analyse(compile_graph(graph, ECP5_85F), x).work.macs == macs(graph)
+
+
+def test_weights_of_a_made_up_product_are_scaled_and_counted(monkeypatch):
+    monkeypatch.setitem(OPS, "Weighed", WEIGHED)
+    graph = weighed_net()
+    graph.nodes[0] = graph.nodes[0].with_attrs(matrix=graph.nodes[0].attrs["matrix"] * 2.0**12)
+    want = execute.run(graph, x := {"x": np.random.default_rng(5).normal(0, 1, (7, 5))})["y"]
+    scale(graph)
+    assert [node.op for node in graph.nodes] == ["Weighed", "Mul", "Mul", "Dense"]
+    assert np.abs(graph.nodes[0].attrs["matrix"]).max() < 120 and np.array_equal(execute.run(graph, x)["y"], want)
+    huge = Node("Weighed", "fc", ("x",), ("y",), {"matrix": np.zeros((1 << 11, 1 << 11)), "offset": np.zeros(1 << 11)})
+    with pytest.raises(ValueError, match="but 4194304 weights need at least"):
+        check_weights_fit(graph_of([huge], x=(1, 1 << 11)), TINY)

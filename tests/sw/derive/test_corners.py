@@ -1,0 +1,89 @@
+"""Corners of derived models: what is left out of blocks, sums that float64 cannot hold, recurrences that are none."""
+
+import numpy as np
+import pytest
+
+from concord.derive import ir
+from concord.derive.backends import numpy_prelude as prelude
+from concord.derive.model import derive_image
+from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
+from concord.program.assembler import assemble
+from concord.spec.memmap import RegionId
+from concord.spec.presets import TINY
+from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin
+from support.program_gen import random_program
+
+PROGRAM = """
+set_shape rows={rows}
+v_rd narrow, 0
+mv_mul 0
+vv_add 0, row=1
+v_wr narrow, 8, row=1
+halt
+"""
+
+
+def block_image(weight, bias, outputs):
+    """A product and a sum, converted."""
+    rows = len(weight) // 4
+    segments = (
+        Segment.from_words(RegionId.MATRIX, 0, pack_matrix(weight, TINY), TINY),
+        Segment.from_words(RegionId.WIDE, 0, pack_vectors(bias, TINY), TINY),
+    )
+    ports = (Port("x", RegionId.NARROW, 0, (4,)),), (Port("y", RegionId.NARROW, 8, outputs),)
+    return Image(TINY, tuple(assemble(PROGRAM.format(rows=rows))), segments, *ports)
+
+
+def check(image, folder):
+    """Derive and compare; returns the model."""
+    model = derive_image(image)
+    inputs = {"x": np.random.default_rng(3).normal(size=(5, 4))}
+    same(twin(model, folder).run(inputs), emulated(image, inputs))
+    return model
+
+
+def test_constant_lanes_count_for_the_exponent(tmp_path):
+    weight = np.zeros((4, 4))
+    weight[:2] = 0.5
+    weight[1, 0] = 0.25
+    model = check(block_image(weight, np.array([0.0, 0.0, 900.0, 900.0]), (2,)), tmp_path)
+    (block,) = [node for node in model.body if isinstance(node, ir.Quantise) and 1 in node.pcs]
+    assert (block.blocks, block.peaks) == ((2,), (900.0,))
+
+
+def test_equal_lanes_of_two_blocks_are_two(tmp_path):
+    weight = np.full((8, 4), 0.3)
+    weight[:3] = np.arange(12).reshape(3, 4) / 12
+    bias = np.array([500.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    check(block_image(weight, bias, (2, 4)), tmp_path)
+
+
+def test_sums_beyond_53_bits():
+    """2049 is halfway between two binary16 numbers; the last bit, 61 bits below, decides."""
+    x, weight = np.ones((2, 2), np.float32), np.array([[2049.0], [2.0**-50]])
+    bits = (2050.0, 0.0, 2.0**-50)
+    assert prelude.dot(x, weight, bits=bits).tolist() == [[2050.0], [2050.0]]
+    assert prelude.dot(x, -weight, bits=bits).tolist() == [[-2050.0], [-2050.0]]
+    assert prelude.dot(x, weight, offset=np.array([-(2.0**-50)]), bits=bits).tolist() == [[2048.0], [2048.0]]
+    taps = np.ones((2, 2, 1), np.float32)
+    assert prelude.depthwise(taps, weight, bits=bits).tolist() == [[2050.0], [2050.0]]
+
+
+def test_a_sum_of_zero_is_positive():
+    zeros = np.zeros((1, 1, 1), np.float32)
+    assert not np.signbit(prelude.depthwise(zeros, np.array([[-1.0]]))).any()
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("swide119", {"act_mant": 12, "wgt_mant": 12, "wgt_exp_max": 4, "acc_width": 68}),
+        ("sm3238", {"act_mant": 3}),
+    ],
+)
+def test_circles_that_are_no_recurrence(name, changes, tmp_path):
+    """The first iteration reads of itself what others read of the one before, or different elements in one place."""
+    words, memories = random_program(TINY.replace(**changes), program_rng(name), {"swide119": 27, "sm3238": 26}[name])
+    image = image_of_memories(words, memories)
+    inputs = random_inputs(image, 2, 1)
+    same(twin(derive_image(image), tmp_path).run(inputs), emulated(image, inputs))

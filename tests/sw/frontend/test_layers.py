@@ -1,0 +1,195 @@
+"""Convolution, products, pooling and normalisation, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from concord.graph.cost import macs
+from concord.graph.ops import divisors
+from support.onnx_models import agrees, floats, ints, model, node, ops, unary
+
+
+def random_conv(seed):
+    """Shape of the input, of the weights, and attributes, weighted towards corners."""
+    rng = np.random.default_rng(seed)
+    rank, group = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3]))
+    each, outputs = int(rng.integers(1, 4)), group * int(rng.integers(1, 4))
+    if seed % 4 == 0:
+        each, group = 1, outputs
+    kernel, dilations, strides = (rng.integers(1, 4, rank).tolist() for _ in range(3))
+    spatial = [(k - 1) * d + 1 + int(rng.integers(0, 6)) for k, d in zip(kernel, dilations, strict=True)]
+    attrs = {"dilations": dilations, "strides": strides, "group": group}
+    padding = ("explicit", "SAME_UPPER", "SAME_LOWER", "VALID", "none")[seed % 5]
+    if padding == "explicit":
+        attrs["pads"] = rng.integers(0, 3, 2 * rank).tolist()
+    elif padding != "none":
+        attrs["auto_pad"] = padding
+    if padding.startswith("SAME"):
+        attrs["dilations"] = [1] * rank
+    return [1, each * group, *spatial], (outputs, each, *kernel), attrs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_convolution(seed):
+    shape, weight, attrs = random_conv(seed)
+    constants = {"w": floats(*weight)} | ({"b": floats(weight[0])} if seed % 3 else {})
+    proto = model([node("Conv", ["x", *constants], ["y"], **attrs)], {"x": shape}, constants=constants)
+    assert ops(agrees(proto)) == ["Conv"]
+
+
+def test_many_images_are_convolved_in_blocks(monkeypatch):
+    shape, weight, attrs = [1, 4, 9, 9], (6, 2, 3, 3), {"group": 2}
+    for name in ("_PRODUCT_BLOCK", "_DEPTHWISE_BLOCK"):
+        monkeypatch.setattr(f"concord.graph.ops.linear.{name}", 2 * 4 * 9 * 49)
+    for groups, weights in ((2, weight), (4, (4, 1, 3, 3))):
+        constants = {"w": floats(*weights)}
+        proto = model([node("Conv", ["x", "w"], ["y"], **attrs | {"group": groups})], {"x": shape}, constants=constants)
+        agrees(proto, {"x": floats(5, 4, 9, 9).astype(float)})
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("data", ["a", "b"])
+@pytest.mark.parametrize("bias", [(), (1,), (5,), (1, 5), (4, 1), (4, 5), None])
+def test_gemm(trans_a, trans_b, data, bias):
+    shapes = {"a": (3, 4) if trans_a else (4, 3), "b": (5, 3) if trans_b else (3, 5)}
+    constants = {name: floats(*shape) for name, shape in shapes.items() if name != data}
+    names = ["a", "b"]
+    if bias is not None:
+        constants["c"] = floats(*bias)
+        names.append("c")
+    gemm = node("Gemm", names, ["y"], transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0)
+    graph = agrees(model([gemm], {data: shapes[data]}, constants=constants))
+    assert ops(graph).count("Dense") == 1
+    if data == "a" and bias in ((), (5,), (1, 5), None) and not trans_a:
+        assert ops(graph) == ["Dense"]
+
+
+def test_gemm_with_a_computed_addend():
+    gemm = node("Gemm", ["x", "w", "z"], ["y"], beta=3.0)
+    agrees(model([gemm], {"x": (1, 3), "z": (1, 4)}, constants={"w": floats(3, 4)}))
+
+
+@pytest.mark.parametrize(
+    ("x", "w"),
+    [((1, 3), (3, 4)), ((1, 2, 3), (3, 4)), ((1, 2, 3), (1, 3, 4)), ((2, 3), (1, 1, 3, 4)), ((2, 3), (3,)),
+     ((3,), (3, 4)), ((3,), (3,))],
+)  # fmt: skip
+def test_product_with_a_constant_on_the_right(x, w):
+    agrees(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, constants={"w": floats(*w)}))
+
+
+@pytest.mark.parametrize(
+    ("w", "x"),
+    [((4, 3), (3, 2)), ((4, 3), (2, 3, 5)), ((1, 4, 3), (3, 2)), ((3,), (3, 2)), ((3,), (2, 3, 5)), ((4, 3), (3,))],
+)
+def test_product_with_a_constant_on_the_left(w, x):
+    agrees(model([node("MatMul", ["w", "x"], ["y"])], {"x": x}, constants={"w": floats(*w)}))
+
+
+@pytest.mark.parametrize(
+    ("x", "z"),
+    [((1, 3), (3, 4)), ((1, 2, 3), (3, 4)), ((1, 4, 2, 3), (1, 4, 3, 5)), ((2, 1, 2, 3), (5, 3, 2)), ((2, 3), (3,)),
+     ((3,), (3, 4)), ((3,), (2, 3, 4)), ((3,), (3,)), ((2, 4, 3), (3,))],
+)  # fmt: skip
+def test_product_of_two_tensors(x, z):
+    graph = agrees(model([node("MatMul", ["x", "z"], ["y"])], {"x": x, "z": z}))
+    (product,) = (item for item in graph.nodes if item.op == "MatMul")
+    assert macs(graph) == np.prod(graph.shapes[product.outputs[0]]) * 3
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_gemm_of_two_tensors(trans_a, trans_b, bias):
+    shapes = {"a": (3, 4) if trans_a else (4, 3), "b": (5, 3) if trans_b else (3, 5)} | ({"c": (5,)} if bias else {})
+    agrees(model([node("Gemm", [*shapes], ["y"], transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0)], shapes))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("seed", range(24))
+def test_pooling(op, seed):
+    rng = np.random.default_rng(seed)
+    rank = 1 + seed % 2
+    kernel = rng.integers(2, 4, rank).tolist()
+    attrs = {"kernel_shape": kernel, "strides": rng.integers(1, 4, rank).tolist(), "ceil_mode": int(seed % 3 == 0)}
+    if seed % 4 == 3:
+        attrs["auto_pad"] = ("SAME_UPPER", "SAME_LOWER", "VALID")[seed % 3]
+        attrs |= {"ceil_mode": 0, "strides": [2] * rank}
+    else:
+        attrs["pads"] = [int(rng.integers(0, kernel[k % rank])) for k in range(2 * rank)]
+        attrs["dilations"] = rng.integers(1, 3, rank).tolist()
+    if op == "AveragePool":
+        attrs["count_include_pad"] = int(seed % 5 < 2)
+    shape = (1, 2, *rng.integers(5, 10, rank).tolist())
+    assert ops(agrees(unary(op, opset=19, shape=shape, **attrs))) == [op]
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("seed", range(24))
+def test_pooling_of_volumes(op, seed):
+    """Three spatial axes: windows of planes, then products along the first axis."""
+    rng = np.random.default_rng(seed)
+    kernel = rng.integers(1, 4, 3).tolist()
+    attrs = {"kernel_shape": kernel, "strides": rng.integers(1, 4, 3).tolist(), "ceil_mode": int(seed % 3 == 0)}
+    attrs |= {
+        "dilations": rng.integers(1, 3, 3).tolist(),
+        "pads": [int(rng.integers(0, kernel[k % 3])) for k in range(6)],
+    }
+    if op == "AveragePool":
+        attrs["count_include_pad"] = int(seed % 5 < 2)
+    graph = agrees(unary(op, opset=19, shape=(1 + seed % 2, 2, *rng.integers(5, 8, 3).tolist()), **attrs))
+    assert op in ops(graph) and "Conv" in ops(graph)
+
+
+@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_fixed_batch_is_groups_of_channels(op, rank):
+    spatial = (7, 6)[:rank]
+    constants = {"w": floats(4, 2, *(3,) * rank), "b": floats(4)} if op == "Conv" else {}
+    attrs = {"Conv": {"group": 2, "pads": [1, 0] * rank}, "GlobalMaxPool": {}}.get(op, {"kernel_shape": [2] * rank})
+    graph = agrees(unary(op, 19, (3, 4, *spatial), constants, **attrs))
+    assert ops(graph) == ["Reshape", op.removeprefix("Global"), "Reshape"]
+
+
+def test_averages_divide_by_what_counts():
+    """The last window of four reaches one element beyond all padding."""
+    attrs = {"kernel_shape": [3], "strides": [2], "pads": [1, 1], "ceil_mode": 1}
+    for include, want in ((1, [3, 3, 3, 2]), (0, [2, 3, 3, 1])):
+        graph = agrees(unary("AveragePool", 19, (1, 1, 6), count_include_pad=include, **attrs))
+        assert divisors(graph.nodes[0], [6]).tolist() == want
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pooling(op):
+    assert ops(agrees(unary(op, shape=(1, 3, 4, 5)))) == ["ReduceMean" if op == "GlobalAveragePool" else "MaxPool"]
+
+
+@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax"])
+@pytest.mark.parametrize("opset", [11, 18])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [(1,), (-1, 1), None])
+def test_reductions(op, opset, keepdims, axes):
+    attrs = {"keepdims": keepdims} | ({"axes": axes} if axes and opset < 18 else {})
+    graph = agrees(unary(op, opset, constants={"axes": ints(*axes)} if axes and opset == 18 else None, **attrs))
+    assert op in ops(graph)
+
+
+def test_mean_over_no_axes_is_the_input():
+    assert ops(agrees(unary("ReduceMean", 18, noop_with_empty_axes=1))) == ["Reshape"]
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), (1, 4, 6)])
+def test_normalisation_of_channels(shape):
+    constants = {"s": floats(shape[1]), "b": floats(shape[1])}
+    agrees(unary("InstanceNormalization", shape=shape, constants=constants, epsilon=0.1))
+
+
+def test_normalisation_of_a_layer():
+    constants = {"s": floats(3, 5), "b": floats(3, 5)}
+    agrees(unary("LayerNormalization", constants=constants, axis=1, epsilon=0.1))
+    agrees(unary("LayerNormalization", constants={"s": floats(5)}))
+    outputs = ["y", "mean", "root"]
+    proto = model(
+        [node("LayerNormalization", ["x", "s"], outputs, axis=1)], {"x": (1, 3, 5)}, outputs, {"s": floats(3, 5)}
+    )
+    agrees(proto)

@@ -1,0 +1,118 @@
+"""Operators that move elements, against onnxruntime; forms of operators that are refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from support.onnx_models import agrees, ints, model, node, ops, unary
+
+RESHAPES = [
+    ("Reshape", {"shape": ints(1, -1)}, {}), ("Reshape", {"shape": ints(0, 2, 0, -1)}, {}),
+    ("Flatten", {}, {"axis": 2}), ("Flatten", {}, {"axis": 0}), ("Flatten", {}, {"axis": -1}),
+    ("Squeeze", {}, {}), ("Squeeze", {"axes": ints(-1)}, {}), ("Unsqueeze", {"axes": ints(0, -1)}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "constants", "attrs"), RESHAPES)
+def test_reshape(op, constants, attrs):
+    assert ops(agrees(unary(op, shape=(1, 4, 3, 1), constants=constants, **attrs))) == ["Reshape"]
+
+
+@pytest.mark.parametrize("op", ["Squeeze", "Unsqueeze"])
+def test_axes_were_attributes(op):
+    assert ops(agrees(unary(op, 11, shape=(1, 4, 1, 3), axes=[2]))) == ["Reshape"]
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (3, 2, 1, 0), None])
+def test_transpose(perm):
+    assert ops(agrees(unary("Transpose", shape=(1, 2, 3, 4), **({"perm": perm} if perm else {})))) == ["Transpose"]
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_concat(axis):
+    proto = model([node("Concat", ["x", "z", "x"], ["y"], axis=axis)], {"x": (1, 3, 3), "z": (1, 3, 3)})
+    assert ops(agrees(proto)) == ["Concat"]
+
+
+SLICES = [
+    ((1,), (3,), (1,), None), ((-2,), (1000,), (2,), None), ((0, 1), (2, -1), None, None), ((4,), (0,), (2,), (-2,)),
+    ((-1,), (-1000,), (1,), (-1,)), ((0, 0), (9, 9), (1, 2), (3, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("starts", "ends", "axes", "steps"), SLICES)
+def test_slice(starts, ends, axes, steps):
+    constants = {"starts": ints(*starts), "ends": ints(*ends)}
+    constants |= {} if axes is None else {"axes": ints(*axes)}
+    constants |= {} if steps is None else {"steps": ints(*steps)}
+    shape = (2, 4, 5) if axes is None else (1, 4, 5)
+    assert ops(agrees(unary("Slice", shape=shape, constants=constants))) == ["Slice"]
+    if steps is None:
+        attrs = {name: value.tolist() for name, value in constants.items()}
+        assert ops(agrees(unary("Slice", 9, shape=shape, **attrs))) == ["Slice"]
+
+
+@pytest.mark.parametrize("case", ["attribute", "input", "even", "outputs"])
+def test_split(case):
+    names, shape = ["a", "b", "c"], (1, 2, 7)
+    constants = {"split": ints(1, 2, 4)} if case == "input" else {}
+    attrs = {"attribute": {"split": [1, 2, 4]}, "outputs": {"num_outputs": 3}}.get(case, {})
+    shape = (1, 2, 6) if case == "even" else shape
+    opset = {"attribute": 11, "outputs": 18}.get(case, 13)
+    split = node("Split", ["x", *constants], names, axis=-1, **attrs)
+    assert ops(agrees(model([split], {"x": shape}, names, constants, opset=opset))) == ["Slice"] * 3
+    part = model([split, node("Relu", ["b"], ["y"])], {"x": shape}, ["y"], constants, opset=opset)
+    assert ops(agrees(part)) == ["Slice", "Relu"]
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [ints(2)[0], ints(-1)[0], ints(1, 2), ints(0, 2), ints(3, 1), ints(2, 1, 0), ints(3), ints([0, 1], [2, 3])],
+)
+def test_gather(indices):
+    graph = agrees(unary("Gather", shape=(1, 5, 3), constants={"indices": indices}, axis=1))
+    assert ops(graph) == ["Slice"] + ["Reshape"] * (indices.ndim != 1)
+
+
+@pytest.mark.parametrize(
+    ("indices", "slices"),
+    [(ints(0, 1, 3), 2), (ints(0, -4, -5), 2), (ints(2, 2), 2), (ints([4, 2], [0, 1]), 2), (ints(0, 4, 3, 2, 0, 1), 3)],
+)
+def test_gather_at_unequal_distances(indices, slices):
+    graph = agrees(unary("Gather", shape=(1, 5, 3), constants={"indices": indices}, axis=1))
+    assert ops(graph) == ["Slice"] * slices + ["Concat"] + ["Reshape"] * (indices.ndim != 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "opset"), [*itertools.product(["constant", "reflect", "edge"], [8, 13, 18]), ("wrap", 19)]
+)
+def test_pad(mode, opset):
+    pads = [0, 1, 2, 0, 0, 1]
+    if opset == 8:
+        proto = unary("Pad", 8, shape=(1, 3, 4), pads=pads, mode=mode, value=0.5)
+    else:
+        constants = {"pads": ints(*pads), "value": np.float32(0.5)}
+        constants |= {"pads": ints(2, 1, 1, 0), "axes": ints(-1, 1)} if opset >= 18 else {}
+        proto = unary("Pad", opset, shape=(1, 3, 4), constants=constants, mode=mode)
+    assert ops(agrees(proto)) == ["Pad"]
+
+
+def test_negative_pads_cut():
+    proto = unary("Pad", 13, shape=(1, 3, 4), constants={"pads": ints(0, -1, 2, 0, 0, -2)})
+    assert ops(agrees(proto)) == ["Slice", "Pad"]
+
+
+def test_what_changes_nothing_disappears():
+    nodes = [
+        node("Identity", ["x"], ["a"]),
+        node("Dropout", ["a"], ["b"]),
+        node("Cast", ["b"], ["c"], to=11),
+        node("Cast", ["c"], ["d"], to=1),
+        node("Reshape", ["d", "shape"], ["e"]),
+        node("Transpose", ["e"], ["f"], perm=[0, 1, 2]),
+        node("Relu", ["f"], ["g"]),
+        node("Identity", ["g"], ["y"]),
+    ]
+    graph = agrees(model(nodes, {"x": (1, 3, 5)}, constants={"shape": ints(1, 3, 5)}))
+    assert [(n.op, n.inputs, n.outputs) for n in graph.nodes] == [("Relu", ("x",), ("y",))]

@@ -1,0 +1,153 @@
+"""Functions and arithmetic of elements, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from concord.frontend import UnsupportedModel, import_model
+from concord.functions import by_onnx_name
+from support.onnx_models import agrees, floats, model, node, ops, unary
+
+RNG = np.random.default_rng(7)
+
+
+FUNCTIONS = [
+    *((op, {}) for op in by_onnx_name()), ("LeakyRelu", {"alpha": 0.3}), ("Elu", {"alpha": 0.7}),
+    ("HardSigmoid", {"alpha": 0.3}), ("Selu", {}), ("Selu", {"alpha": 1.2, "gamma": 0.7}), ("Celu", {"alpha": 2.0}),
+    ("Neg", {}), ("Abs", {}), ("Relu", {}), ("Mish", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs"), FUNCTIONS)
+def test_function(op, attrs):
+    record = by_onnx_name().get(op)
+    proto = unary(op, opset=18, **attrs)
+    positive = record is not None and record.constant_below_zero
+    agrees(proto, {"x": np.random.default_rng(1).uniform(0.1, 9, (3, 3, 5))} if positive else None)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"approximate": "tanh"}])
+def test_gelu(attrs):
+    assert ops(agrees(unary("Gelu", opset=20, **attrs))) == ["Function"]
+
+
+def written_out(order, factor=0.5, root=2**0.5, more=()):
+    """A Gelu as exporters write it: ``a`` is 1 + erf(x / sqrt(2))."""
+    products = {
+        "x, then half": [("x", "a", "b"), ("b", "half", "y")],
+        "half, then x": [("a", "half", "b"), ("b", "x", "y")],
+        "half of x first": [("x", "half", "b"), ("a", "b", "y")],
+        "x twice": [("x", "a", "b"), ("b", "x", "y")],
+        "half twice": [("a", "half", "b"), ("x", "half", "h"), ("b", "h", "y")],
+    }[order]
+    nodes = [node("Div", ["x", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["a"])]
+    nodes += [node("Mul", [a, b], [c]) for a, b, c in products]
+    constants = {"root": np.float32(root), "one": np.float32(1), "half": np.float32(factor)}
+    return model(
+        [*nodes, *more], {"x": (1, 3, 5)}, outputs=("y", *(one.output[0] for one in more)), constants=constants
+    )
+
+
+@pytest.mark.parametrize("order", ["x, then half", "half, then x", "half of x first"])
+def test_a_gelu_that_is_written_out(order):
+    graph = agrees(written_out(order))
+    assert ops(graph) == ["Function"] and graph.nodes[0].attrs["functions"] == (("gelu", {}),)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"order": "x twice"},
+        {"order": "half twice"},
+        {"factor": 0.4},
+        {"root": 1.5},
+        {"more": [node("Neg", ["a"], ["z"])]},
+    ],
+    ids=["another product", "halved twice", "another factor", "another root", "read by others"],
+)
+def test_what_is_no_gelu(other):
+    graph = agrees(written_out(**({"order": "x, then half"} | other)))
+    assert not any(("gelu", {}) in item.attrs.get("functions", ()) for item in graph.nodes)
+
+
+@pytest.mark.parametrize("op", ["Sqrt", "Log", "Reciprocal"])
+def test_function_of_positive_numbers(op):
+    x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
+    assert ops(agrees(unary(op), x)) == ["Function"]
+
+
+@pytest.mark.parametrize("slope", [(), (1,), (3, 1)])
+def test_prelu(slope):
+    agrees(unary("PRelu", constants={"slope": np.abs(floats(*slope))}))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "op"), [((0, 6), "Clip"), ((-0.5, None), "Clip"), ((None, 0.5), "Clip"), ((0, None), "Relu")]
+)
+@pytest.mark.parametrize("opset", [8, 13])
+def test_clip(bounds, op, opset):
+    given = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if value is not None}
+    if opset == 8:
+        proto = unary("Clip", 8, **{name: float(value) for name, value in given.items()})
+    else:
+        names = [name if name in given else "" for name in ("min", "max")]
+        constants = {name: np.float32(value) for name, value in given.items()}
+        proto = model([node("Clip", ["x", *names], ["y"])], {"x": (1, 3, 5)}, constants=constants, opset=13)
+    assert ops(agrees(proto)) == [op]
+
+
+def test_infinite_limits_are_none():
+    constants = {"min": np.float32(-np.inf), "max": np.float32(np.finfo(np.float32).max)}
+    assert ops(agrees(unary("Clip", constants=constants))) == ["Reshape"]
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 1), (1, 3, 5), (2, 1, 3, 5)])
+@pytest.mark.parametrize("first", [True, False])
+def test_arithmetic_with_a_constant(op, shape, first):
+    names = ["c", "x"] if first else ["x", "c"]
+    proto = model([node(op, names, ["y"])], {"x": (1, 3, 5)}, constants={"c": floats(*shape)})
+    assert ops(agrees(proto)) == (["Function", "Mul"] if op == "Div" and first else ["Mul"] if op == "Div" else [op])
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("shape", [(5,), (3, 1), (2, 1, 1, 5)])
+def test_arithmetic_of_two_tensors(op, shape):
+    proto = model([node(op, ["x", "z"], ["y"])], {"x": (1, 3, 5), "z": shape})
+    agrees(proto, {"x": RNG.standard_normal((4, 3, 5)), "z": 1 + RNG.random((4, *shape[shape[0] == 1 :]))})
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min"])
+def test_several_operands(op):
+    agrees(model([node(op, ["x", "c", "z"], ["y"])], {"x": (1, 3), "z": (2, 3)}, constants={"c": floats(3)}))
+    agrees(model([node(op, ["x"], ["y"])], {"x": (1, 3)}))
+
+
+@pytest.mark.parametrize(
+    ("exponent", "op"),
+    [
+        (1, ["Reshape"]), (2, ["Mul"]), (3, ["Mul", "Mul"]), (0.5, ["Function"]), (-1, ["Function"]),
+        ([[0.5], [0.5], [0.5]], ["Function"]),
+        ([2, 0, 1, 3, 1], ["Mul", "Add"] + ["Mul", "Add", "Mul"] * 2),
+        ([[1], [2], [2]], ["Mul", "Add", "Mul"]),
+    ],
+)  # fmt: skip
+def test_power(exponent, op):
+    x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
+    assert ops(agrees(unary("Pow", constants={"e": np.float32(exponent)}), x)) == op
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5])
+def test_dropout_that_drops_nothing(ratio):
+    proto = unary("Dropout", constants={"ratio": np.float32(ratio), "training_mode": np.array(True)})
+    if ratio:
+        with pytest.raises(UnsupportedModel, match="must be in inference mode"):
+            import_model(proto)
+    else:
+        assert ops(agrees(proto)) == ["Reshape"]
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+@pytest.mark.parametrize("axis", [None, 1, 2, -1])
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax(op, opset, axis):
+    agrees(unary(op, opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))

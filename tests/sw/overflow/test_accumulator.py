@@ -1,0 +1,187 @@
+"""Accumulators as wide as a network needs: chosen from evidence, compared, refused, and what the predictor says."""
+
+import re
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.emulator import Memories
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.networks.folder import load_package
+from concord.overflow import accumulator, analyse_machine
+from concord.overflow.accumulator import AccumulatorError, choose_accumulator
+from concord.spec.formats import Flag
+from concord.spec.presets import TINY, UP5K, with_accumulator
+from support.commands import run, two_products
+from support.compiled_nets import ROOMY, graph_of, perceptron, residual
+
+
+def samples(graph, count=6):
+    """Random samples, the first one large and the last one small."""
+    rng = np.random.default_rng(3)
+    found = {name: rng.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
+    for k, values in enumerate(zip(*found.values(), strict=True)):
+        for array in values:
+            array *= 2.0 ** (3 - 2 * k)
+    return found
+
+
+def results(compiled, inputs):
+    """Outputs on the emulator, and the layers that raise ACC_OVERFLOW."""
+    with connect("emulator", compiled.image.config) as device:
+        device.load(compiled.image)
+        found = compiled.run(device, inputs)
+        return found, {one.layer for one in compiled.package.flags(device) if one.flag == Flag.ACC_OVERFLOW.name}
+
+
+@pytest.mark.parametrize("guard", [0, 3])
+def test_what_samples_need_and_a_guard(guard):
+    graph = residual()
+    inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
+    found = choose_accumulator(graph, compiled, None, inputs, guard)
+    config = found.compiled.image.config
+    observed = max(need.observed for need in found.needs)
+    assert config.acc_register == config.acc_width == observed + guard < ROOMY.full_bits
+    assert config.name == f"tiny-a{observed + guard}" and config.fingerprint != ROOMY.fingerprint
+    assert analyse_machine(found.compiled.package, inputs).needed("intermediate") == observed
+    want, got = results(compiled, inputs), results(found.compiled, inputs)
+    assert all(np.array_equal(want[0][name], got[0][name]) for name in want[0]) and not got[1]
+    # Exponents of weights are those that there are, and the weights the same numbers.
+    numbers = []
+    for memories in (Memories.of(compiled.image), Memories.of(found.compiled.image)):
+        numbers.append(np.ldexp(memories.matrix_mant, memories.matrix_exp[..., None]))
+        used = memories.matrix_exp[memories.matrix_mant.any(axis=-1)]
+    assert np.array_equal(*numbers)
+    assert (
+        (config.wgt_exp_min, config.wgt_exp_max) == (used.min(), used.max()) != (ROOMY.wgt_exp_min, ROOMY.wgt_exp_max)
+    )
+
+
+@pytest.mark.parametrize("net", [perceptron, residual])
+def test_the_predictor_and_the_flags_agree(net):
+    """For every width of the register: layers with terms or sums beyond it are those that raise the flag."""
+    graph = net(9, 6, 3) if net is perceptron else net()
+    inputs, exact = samples(graph), compile_graph(graph, ROOMY)
+    needed = analyse_machine(exact.package, inputs).needed("intermediate")
+    flagged = set()
+    for bits in range(needed - 7, needed + 2):
+        config = with_accumulator(ROOMY, bits, weights=(ROOMY.wgt_exp_min, ROOMY.wgt_exp_max))
+        compiled = compile_graph(graph, config)
+        analysis = analyse_machine(compiled.package, inputs)
+        assert analysis.width == analysis.output_width == bits
+        beyond = {layer.name for layer in analysis.layers if layer.overflows(bits, bits)}
+        assert results(compiled, inputs)[1] == beyond
+        assert bool(beyond) == (bits < needed)
+        flagged.add(len(beyond))
+    assert len(flagged) > 1
+    wider = compile_graph(graph, ROOMY.replace(acc_width=30, acc_register=50))
+    analysis = analyse_machine(wider.package, inputs)
+    assert (analysis.width, analysis.output_width) == (50, 30)
+
+
+def whole_numbers():
+    """A product of whole numbers, and samples whose exponents are far above the least."""
+    weight = np.array([[64.0, -2.0, 5.0, 1.0], [1.0, 1.0, -1.0, 3.0]])
+    graph = graph_of([Node("Dense", "fc", ("x",), ("y",), {"weight": weight, "bias": np.zeros(2)})], x=(1, 4))
+    return graph, {"x": np.array([[64.0, 3.0, -64.0, 1.0], [1.0, 0.0, 1.0, -1.0]])}
+
+
+def test_exponents_of_activations_follow_where_bits_are_too_few():
+    graph, inputs = whole_numbers()
+    compiled = compile_graph(graph, ROOMY)
+    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, inputs).needs)
+    same = choose_accumulator(graph, compiled, needed, inputs).compiled.image.config
+    assert same.act_exp_min == ROOMY.act_exp_min
+    found = choose_accumulator(graph, compiled, needed - 5, inputs)
+    assert found.compiled.image.config.act_exp_min == ROOMY.act_exp_min + 5
+    assert any("vectors of smaller numbers lose low bits" in line for line in found.lines)
+    want, got = results(compiled, inputs), results(found.compiled, inputs)
+    assert np.array_equal(want[0]["y"], got[0]["y"]) and not got[1]
+
+
+def test_too_few_bits_are_refused():
+    graph = residual()
+    inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
+    needs = choose_accumulator(graph, compiled, None, inputs).needs
+    most = max(needs, key=lambda need: need.observed)
+    wanted = f"accumulator must have at least {most.observed} bits for the samples, not 20: {most.layer} needs them"
+    with pytest.raises(AccumulatorError, match=f"^{wanted}"):
+        choose_accumulator(graph, compiled, 20, inputs)
+
+
+def test_results_that_change_are_refused(monkeypatch):
+    """The comparison sees what the count has missed."""
+    graph = residual()
+    inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
+
+    needs, ranges = accumulator.needs_of(compiled, inputs, None)
+    blind = tuple(accumulator.Need(need.layer, 20, need.bound) for need in needs)
+    monkeypatch.setattr(accumulator, "needs_of", lambda *_: (blind, ranges))
+    with pytest.raises(
+        AccumulatorError, match=r"must leave the samples as they are, not with 20 bits: layers that raise"
+    ):
+        choose_accumulator(graph, compiled, 20, inputs)
+
+
+def test_without_samples_the_bound_decides():
+    graph, _ = whole_numbers()
+    found = choose_accumulator(graph, compile_graph(graph, ROOMY), None)
+    (need,) = found.needs
+    assert found.compiled.image.config.register_bits == need.bound and need.observed == 0
+    assert any(
+        line.startswith(f"no input needs more: at most {need.bound} bits (fc) with x in -8 to 8")
+        for line in found.lines
+    )
+
+
+def test_as_many_bits_as_every_sum_needs_are_no_register():
+    config = with_accumulator(TINY, 99, weights=(-9, -3))
+    assert (config.acc_register, config.wgt_exp_min, config.acc_frac, config.acc_width) == (0, -9, 24, 42)
+    with pytest.raises(ValueError, match=r"^weights must be a range within -15\.\.0, not -16\.\.0$"):
+        with_accumulator(TINY, 44, weights=(-16, 0))
+    graph = perceptron(4, 3)
+    small = UP5K.replace(narrow_depth=2048, wide_depth=2048)
+    with pytest.raises(ValueError, match="accumulator must be full for up5k: an element-serial configuration"):
+        choose_accumulator(graph, compile_graph(graph, small), None)
+
+
+def test_the_command_line(tmp_path):
+    folder = two_products(tmp_path)
+    options = ("--preset", "tiny", "-o", folder / "net")
+    code, output = run(
+        "compile", folder / "net.onnx", "--calibrate", folder / "x.npz", "--accumulator", "auto", "--guard", 2, *options
+    )
+    assert code == 0, output
+    config = load_package(folder / "net").config
+    assert f"accumulator: {config.name}: {config.acc_register} bits" in output
+    needed = int(re.search(r"300 samples need (\d+) bits", output)[1])
+    assert config.acc_register == needed + 2 and "raises ACC_OVERFLOW" in output
+    code, shown = run("inspect", folder / "net")
+    assert code == 0 and f"accumulator: {config.name}: {config.acc_register} bits" in shown
+    code, shown = run("overflow", folder / "net", "-i", folder / "x.npz")
+    assert code == 0 and f"accumulator of {config.name}: {config.acc_register} bits in hardware" in shown
+    code, shown = run("report", folder / "net", "-i", folder / "x.npz")
+    page = (folder / "net" / "report.html").read_text()
+    assert code == 0 and f"Accumulator of {config.name}: {config.acc_register} bits" in page and "300 samples" in page
+    code, output = run(
+        "compile", folder / "net.onnx", "--calibrate", folder / "x.npz", "--accumulator", 20, "--preset", "tiny", "-o",
+        folder / "other",
+    )  # fmt: skip
+    assert code != 0 and f"accumulator must have at least {needed} bits for the samples, not 20" in output
+    assert not (folder / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--accumulator", "few"), "accumulator must be full, auto or a number of bits, not 'few'"),
+        (("--accumulator", "44", "--guard", "3"), "--guard must be given with --accumulator auto"),
+        (("--accumulator", "10"), "acc_register must be 0, which is"),
+    ],
+)
+def test_what_is_not_possible(tmp_path, options, message):
+    folder = two_products(tmp_path)
+    code, output = run("compile", folder / "net.onnx", "--preset", "tiny", *options)
+    assert code != 0 and message in " ".join(output.split())

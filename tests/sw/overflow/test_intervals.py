@@ -1,0 +1,84 @@
+"""Steps of the interval execution: whatever is inside stays inside."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.golden import binary16, blocks, table
+from concord.golden.operations import BINARY, UNARY
+from concord.overflow.intervals import Bounds, _narrow
+from concord.program.chains import Quant
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import Op
+from support.compiled_nets import ROOMY, perceptron
+
+
+@pytest.fixture(scope="module")
+def bounds():
+    """Any: the steps do not depend on the program."""
+    return Bounds(compile_graph(perceptron(4, 3), ROOMY).image, {"x": (-1.0, 1.0)})
+
+
+def intervals(rng, shape):
+    """Ends that are binary16 numbers, some of them alike, infinite or zero, and points between them."""
+    size = 10.0 ** rng.uniform(-6, 5, shape)
+    low, high = (binary16.decode(binary16.encode(rng.normal(0, 1, shape) * size)) for _ in range(2))
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    high = np.where(rng.random(shape) < 0.1, low, high)
+    low = np.where((rng.random(shape) < 0.1) & (high >= 0), 0.0, low)
+    return low, high
+
+
+def points(rng, ends):
+    """binary16 numbers in intervals, ends included."""
+    low, high = ends
+    finite = [np.clip(end, -65504, 65504) for end in ends]
+    share = rng.choice([0.0, 1.0, rng.random()], low.shape)
+    inside = binary16.decode(binary16.encode(finite[0] + share * (finite[1] - finite[0])))
+    return np.clip(inside, low, high)
+
+
+@pytest.mark.parametrize("op", [*BINARY, *UNARY], ids=lambda op: op.name)
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow)")
+def test_steps_hold_for_all_points(bounds, op):
+    rng = np.random.default_rng(int(op))
+    for _ in range(20):
+        x, y = intervals(rng, (50, 4)), intervals(rng, (50, 4))
+        low, high = bounds._step(op, None, x, None if op in UNARY else y)
+        for _ in range(10):
+            a, b = binary16.encode(points(rng, x)), binary16.encode(points(rng, y))
+            found = binary16.decode(UNARY[op](a) if op in UNARY else BINARY[op](a, b))
+            assert ((low <= found) & (found <= high) | np.isnan(found)).all()
+
+
+@pytest.mark.parametrize("rounding", Rounding)
+@pytest.mark.parametrize("mode", ExponentMode)
+def test_blocks_hold_for_all_points(mode, rounding):
+    rng = np.random.default_rng(7 * int(rounding))
+    act = ROOMY.act
+    for trial, exp in itertools.product(range(20), (-12, -3, 4)):
+        x = intervals(rng, (60, act.block))
+        quant = Quant(mode, exp, rounding)
+        ends, mants = _narrow(ROOMY, x, quant)
+        for _ in range(5):
+            noise = rng.integers(0, 1 << 16, (60, act.block)) if rounding is Rounding.STOCHASTIC else None
+            block = blocks.quantize(binary16.encode(points(rng, x)), act, mode, exp, rounding, noise)
+            values = np.ldexp(block.mant.astype(float), np.asarray(block.exp)[..., None])
+            assert ((ends[0] <= values) & (values <= ends[1])).all(), trial
+            assert ((mants[0] <= block.mant) & (block.mant <= mants[1])).all()
+
+
+def test_tables_hold_for_all_points():
+    graph = perceptron(4, 3, functions=["sigmoid"])
+    bounds = Bounds(compile_graph(graph, ROOMY).image, {"x": (-1.0, 1.0)})
+    slot = next(k for k in range(ROOMY.table_slots) if bounds.memories.slot(k)["high"])
+    rng = np.random.default_rng(3)
+    x = intervals(rng, (200, 4))
+    low, high = bounds._step(Op.V_TBL, slot, x, None)
+    for _ in range(10):
+        bits = binary16.encode(points(rng, x))
+        found = binary16.decode(table.lookup(bits, bounds.memories.table, bounds.memories.slot(slot)).entries)
+        assert ((low <= found) & (found <= high)).all()
+    assert (high > low).any()

@@ -1,0 +1,102 @@
+"""Flags by layer and in words: after a run, on the command line and from Python."""
+
+import numpy as np
+import pytest
+
+from concord.examples.softmax import softmax
+from concord.host import connect
+from concord.networks.folder import load_package
+from concord.program.flags import diagnose_flags, not_finite
+from concord.spec.formats import Flag
+from concord.spec.isa import Op, decode
+from concord.spec.presets import TINY
+from support.commands import run
+from support.onnx_models import model, node
+
+
+def chains(image):
+    """Addresses of all v_rd."""
+    return [pc for pc, word in enumerate(image.program) if decode(word)[0].op is Op.V_RD]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A product and a function that goes on on both sides, compiled for inputs of -1 to 1."""
+    where = tmp_path_factory.mktemp("flags")
+    w = np.eye(4, dtype=np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["a"], name="first"), node("Add", ["a", "two"], ["b"])]
+    nodes += [node("Sqrt", ["b"], ["c"]), node("Sigmoid", ["c"], ["y"], name="second")]
+    proto = model(nodes, {"x": (1, 4)}, constants={"w": w, "two": np.full(4, 2, dtype=np.float32)})
+    (where / "net.onnx").write_bytes(proto.SerializeToString())
+    code, output = run("compile", where / "net.onnx", "--preset", "tiny", "--input-range", "-1,1")
+    assert code == 0, output
+    for name, scale in (("small", 1.0), ("large", 40.0)):
+        np.savez(where / f"{name}.npz", x=np.linspace(-scale, scale, 24).reshape(6, 4))
+    return where
+
+
+def test_a_run_within_the_tables_says_so(folder, tmp_path):
+    code, output = run("run", folder / "net", "-i", folder / "small.npz", "-o", tmp_path / "y.npz", "--strict")
+    assert code == 0 and output.endswith("no flags were raised\n")
+
+
+def test_a_run_ends_with_its_flags(folder, tmp_path):
+    code, output = run("run", folder / "net", "-i", folder / "large.npz", "-o", tmp_path / "y.npz")
+    assert code == 0 and (tmp_path / "y.npz").exists()
+    last = output[output.index("Flags that were raised") :]
+    assert "first" in last and "TABLE_CLAMPED" in last and "--input-range" in last
+    words = " ".join(last.split())
+    assert "of sqrt+sigmoid" in words and "on both sides" in words
+
+
+def test_strict_writes_nothing(folder, tmp_path):
+    target = tmp_path / "y.npz"
+    code, output = run("run", folder / "net", "-i", folder / "large.npz", "-o", target, "--strict")
+    assert code == 3 and not target.exists()
+    assert "TABLE_CLAMPED" in output and f"{target}: not written" in output
+
+
+def test_flags_from_python_are_those_of_the_last_run(folder):
+    net = load_package(folder / "net")
+    with connect("emulator", net.config) as device:
+        device.load(net.image)
+        with np.load(folder / "large.npz") as arrays:
+            net.run(device, dict(arrays))
+        (one,) = net.flags(device)
+        assert (one.layer, one.flag) == ("first", "TABLE_CLAMPED") and one.instruction.startswith("v_rd")
+        assert device.flags() == {one.address: (Flag.TABLE_CLAMPED,)}
+        with np.load(folder / "small.npz") as arrays:
+            net.run(device, dict(arrays))
+        assert net.flags(device) == []
+
+
+def test_an_image_without_layers_has_instructions_and_tables():
+    """Its exponential is constant below, its reciprocal nowhere."""
+    image = softmax(TINY).image()
+    records = [one for pc in chains(image) for one in diagnose_flags(image, {pc: (Flag.TABLE_CLAMPED,)})]
+    assert all(one.layer == "" and one.where.startswith(f"{one.address}: v_rd") for one in records)
+    assert [one.meaning for one in records if "table" in one.meaning] == [
+        "values were cut off: the table of exp covers -16 to 0, the function goes on above",
+        "values were cut off: the table of recip covers 1 to 10, the function goes on on both sides",
+    ]
+
+
+def test_the_command_shows_instructions_of_an_image(tmp_path):
+    softmax(TINY).image().save(tmp_path / "softmax.npz")
+    np.savez(tmp_path / "x.npz", x=np.linspace(-60_000, 60_000, 10)[None])
+    code, output = run("run", tmp_path / "softmax.npz", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--strict")
+    assert code == 3 and "HALF_OVERFLOW" in output and "v_rd wide" in output
+
+
+@pytest.mark.parametrize("flag", list(Flag))
+def test_every_flag_has_words(folder, flag):
+    net = load_package(folder / "net")
+    (one,) = diagnose_flags(net.image, {chains(net.image)[0]: (flag,)})
+    assert one.flag == flag.name and one.meaning and one.advice and one.layer == "first"
+    assert flag.name in one.text and "first" in one.text
+
+
+def test_results_that_are_not_finite():
+    y = np.array([[1.0, np.inf], [np.nan, 0.0], [0.0, 0.0]])
+    (one,) = not_finite({"y": y, "z": np.zeros((3, 2))})
+    assert (one.layer, one.flag) == ("result y", "NOT_FINITE") and one.meaning.startswith("2 of 3 samples")

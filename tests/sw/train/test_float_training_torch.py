@@ -1,0 +1,79 @@
+"""The float32 reference: the network it computes, and that it takes the same steps."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from concord.bench.evidence.data import cut
+from concord.bench.evidence.floats import FloatTrainer, initial
+from concord.bench.evidence.networks import DEPTHWISE, MLP, RESIDUAL, lstm
+from concord.bench.evidence.scratch import FLOAT, LAZY, Scratch
+from concord.bench.evidence.store import CHOICE, Run, Store
+from concord.graph import execute
+from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
+from concord.train import Samples, Settings, Trainer, described
+from support.derived_twins import NO_TORCH
+
+pytest.importorskip("torch", reason=NO_TORCH)
+NETWORKS = {
+    "mlp": MLP, "residual": RESIDUAL, "depthwise": DEPTHWISE, "lstm": lambda: lstm(8),
+    "mean": lambda: described(
+        [{"op": "conv", "channels": 4}, {"op": "relu"}, {"op": "global_average"}, {"op": "dense", "outputs": 10}],
+        (1, 8, 8),
+    ),
+}  # fmt: skip
+
+
+def wide(activation):
+    """Formats with little rounding and room for updates."""
+    return TrainingFormats(
+        weight=TrainingFormat(20), bias=TrainingFormat(20), activation=TrainingFormat(activation),
+        gradient=TrainingFormat(24), accumulator=AccumulatorFormat(30, 10),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_same_network_takes_the_same_steps(name):
+    graph, rng = NETWORKS[name](), np.random.default_rng(1)
+    samples = Samples(rng.random((24, *graph.sample_shape("x"))), rng.integers(0, 10, 24))
+    settings = Settings(epochs=3, batch=8, rate=Fraction(1, 8), seed=3, schedule=((1, Fraction(1, 2)),))
+    start = initial(graph, 3)
+    floats = FloatTrainer(start, samples, settings, samples)
+    want = execute.run(start, {"x": samples.inputs(slice(None))})[graph.outputs[0]].reshape(24, -1)
+    got = floats.forward(samples.inputs(slice(None))).detach().numpy()
+    assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()
+    bits = 8 if name == "lstm" else 14  # tables of functions have an entry per mantissa
+    integers = Trainer(graph, samples, replace(settings, formats=wide(bits)), samples, random=True)
+    losses = [[f.test_loss for f in trainer.fit()] for trainer in (floats, integers)]
+    assert np.allclose(*losses, rtol=2e-2 if bits == 8 else 5e-3)
+    assert abs(losses[0][-1] - losses[0][0]) > 5e-3  # and they are steps
+
+
+def test_a_study_has_it_as_its_first_variant(tmp_path):
+    data = cut(np.random.default_rng(1).random((40, 1, 8, 8)), np.arange(40) % 10, 1.0, (20, 10, 10))
+    study = Scratch("s", "S", "a", MLP, lambda: data, Settings(epochs=1), (Fraction(1, 8),), (FLOAT, LAZY))
+    found = study.do(Run("s", "float32", CHOICE), Store(tmp_path / "none.json"))
+    assert found.rate == "1/8" and not found.counts and len(found.curve) == 1
+
+
+@pytest.mark.parametrize(
+    "layers, settings, message",
+    [
+        (
+            [{"op": "flatten"}, {"op": "tanh"}, {"op": "dense", "outputs": 2}],
+            Settings(),
+            "operators must be among Add, Conv",
+        ),
+        (
+            [{"op": "flatten"}, {"op": "dense", "outputs": 2}],
+            Settings(loss="mse"),
+            "loss must be cross_entropy, not 'mse'",
+        ),
+    ],
+)
+def test_what_it_cannot_do(layers, settings, message):
+    graph = described(layers, (1, 2, 2))
+    with pytest.raises(ValueError, match=message):
+        FloatTrainer(graph, Samples(np.zeros((2, 4)), np.zeros(2, int)), settings)
