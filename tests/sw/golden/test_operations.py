@@ -32,7 +32,7 @@ def test_an_instruction_that_is_not_known_is_no_relu():
     """It is an error with its name, in the definition and in the fast implementation."""
     machine, x = ReferenceMachine(Memories(TINY)), np.zeros(4, np.float32)
     with pytest.raises(KeyError, match="V_REDMAX"):
-        machine._step(None, MfuOp(Op.V_REDMAX, PipelineStage.ACT0), None, x.view(np.uint32).astype(np.uint16))
+        machine._mfu_op(None, MfuOp(Op.V_REDMAX, PipelineStage.ACT0), None, x.view(np.uint32).astype(np.uint16))
     with pytest.raises(KeyError, match="V_REDMAX"):
         kernels.UNARY[Op.V_REDMAX](x, x)
     with pytest.raises(KeyError, match="V_REDMAX"):
