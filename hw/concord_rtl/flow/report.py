@@ -1,4 +1,4 @@
-"""What came out of place and route, for machines and for people."""
+"""The report of place and route, as JSON and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a graph and what a user asks to a compiled network, with everything that there is to say about it."""
+"""Compiles a graph as a user's options say, and keeps the evidence for the formats that it chose."""
 
 from __future__ import annotations
 

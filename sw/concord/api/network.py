@@ -1,4 +1,4 @@
-"""A compiled network as people use it: run it, ask what it does, keep it in a folder."""
+"""A compiled network for Python programs: it runs on a device, describes itself, and is saved to a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asks of a compilation, from the command line or from Python."""
+"""Options of a compilation, for the command line and for Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processor time of training: the integer trainer beside PyTorch in float32, step by step in turns."""
+"""Processor time of training: steps of the integer trainer and of PyTorch in float32, measured in turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: types of their arguments, options, files, and errors that people can read."""
+"""Shared by the commands: argument types, options, files, and readable errors."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Compiled:
     lowered : Lowered
         Its layers on the NPU.
     package : Package
-        What it takes to run it.
+        Image, arrangement of inputs and outputs, and the part of the host.
     starts : tuple of int
         Address of the first instruction of every layer.
     plan : Plan

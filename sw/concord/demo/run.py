@@ -140,7 +140,7 @@ def run_demo(config: NpuConfig, folder: Path, images: int, console: Console) -> 
 
 
 class _Steps:
-    """Runs one step after the other and says what came of each, and how long it took."""
+    """Runs one step after the other, and prints the result and the time of each."""
 
     def __init__(self, console: Console):
         self.console = console

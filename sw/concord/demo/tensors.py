@@ -1,4 +1,4 @@
-"""What every layer of a network gives on a device: the program is run as far as each layer, and then to its end."""
+"""Results of every layer on a device: the program runs up to each layer, and then to its end."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ SETTINGS = Settings(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it.
+    """Results of the demonstration.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def show(outcome: Outcome, trainer: Trainer, few: int, console: Console) -> None
 
 
 def draw(outcome: Outcome, path: Path) -> None:
-    """Draw loss, accuracy, and what became of the updates, by epoch."""
+    """Draw loss, accuracy, and the shares of refused and vanished updates, by epoch."""
     import matplotlib
 
     matplotlib.use("Agg")

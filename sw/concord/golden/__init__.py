@@ -15,5 +15,5 @@ rounding
 training, lazy_update
     Block floating point of training, and how its weights are updated.
 
-Every function works on arrays of any shape. Flags come back per element or per block; the caller combines them.
+Every function works on arrays of any shape. Functions return flags per element or per block, which the caller combines.
 """

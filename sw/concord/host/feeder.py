@@ -1,4 +1,4 @@
-"""The host's side of the feeder: samples go out and results come back while the device computes."""
+"""The host's side of the feeder: it sends samples and receives results while the device computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the feeder does what: how long layout, runs and results take beside the bytes that come and go."""
+"""A timing model of the feeder: layout, runs and results, which overlap with the bytes on the link."""
 
 from __future__ import annotations
 

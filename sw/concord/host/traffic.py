@@ -1,4 +1,4 @@
-"""How many bytes a run puts on the link, and when: the driver itself, on a line that only counts."""
+"""Bytes of a run on the link, and their times: the driver itself runs on a line that only counts."""
 
 from __future__ import annotations
 

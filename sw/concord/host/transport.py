@@ -1,4 +1,4 @@
-"""What carries the bytes of the link."""
+"""The interface of transports, which carry the bytes of the link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the words of a memory may hold: codes of its number format, and tables inside the table memory.
+"""Valid memory words: codes of the number format, and tables inside the table memory.
 
 The hardware stores any bits; what it computes from others than these is not defined. So images and the driver refuse
 them, whatever is behind the driver.

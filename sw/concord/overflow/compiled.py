@@ -1,4 +1,4 @@
-"""The view of the machine: what the accumulators of a compiled network hold, and what they can hold at most."""
+"""Analysis of a compiled network: values in its accumulators, observed and at most."""
 
 from __future__ import annotations
 

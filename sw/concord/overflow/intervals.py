@@ -1,4 +1,4 @@
-"""What no input can go beyond: a compiled program executed on intervals.
+"""Bounds for every input: a compiled program executed on intervals.
 
 Every element of the vector memories is an interval that holds what the element can be, for all inputs in a range. Every
 rounding of the machine rises with what it rounds, so the rounded ends are ends again; of a dynamic exponent only the

@@ -1,4 +1,4 @@
-"""What the accumulators of a compiled network hold: every value of every product, in the order the machine makes them.
+"""Values in the accumulators of a compiled network: every partial sum of every product, in the order of the machine.
 
 A step multiplies L mantissas by L weights per matrix row, adds them up pairwise (in an element-serial configuration one
 after the other), shifts the sum onto the grid by both exponents and adds it to the accumulator; taps come one after the

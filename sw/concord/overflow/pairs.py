@@ -1,4 +1,4 @@
-"""Products counted without making them: every element of a column meets every weight of that column once.
+"""Counts of products without computing each one: every element of a column is multiplied by every weight of it.
 
 How often a code of the activations meets a code of the weights is the product of how often each occurs at the same
 place of the sum, added up over the places. The counts are exact.

@@ -1,4 +1,4 @@
-"""The view of integer quantisation: what a network overflows with integers of chosen widths [overflow]."""
+"""Analysis of a network in integers of chosen widths: how often they overflow [overflow]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an analysis found: counts against width, observed and for every input, as plain data."""
+"""Results of an analysis as plain data: counts by width, observed and for every input."""
 
 from __future__ import annotations
 

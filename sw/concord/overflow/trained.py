@@ -1,4 +1,4 @@
-"""What a network was trained for: an accumulator, exponents and mantissas, and what its sums needed [overflow].
+"""Evidence of training for an accumulator: its width, exponents, mantissas, and the bits that sums needed [overflow].
 
 The trainer writes it beside the network, as ``network.evidence.json``; ``concord compile --accumulator auto`` reads it.
 """

@@ -1,4 +1,4 @@
-"""Sticky flags in the terms of a user: which layer raised them, what that means, and what helps."""
+"""Sticky flags explained to users: the layer that raised them, their meaning, and what helps."""
 
 from __future__ import annotations
 

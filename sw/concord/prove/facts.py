@@ -1,4 +1,4 @@
-"""What came out of a comparison."""
+"""Results of a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the emulator writes, word by word, and where derived software has the same."""
+"""Words that the emulator writes, and the values of derived software that they are compared with."""
 
 from __future__ import annotations
 

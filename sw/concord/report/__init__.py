@@ -1,4 +1,4 @@
-"""What became of every layer of a compiled network, as facts (JSON) and as a page (HTML)."""
+"""Reports about every layer of a compiled network: formats, errors, saturation and cycles, as JSON and as HTML."""
 
 from concord.report.analysis import analyse
 from concord.report.facts import Analysis

@@ -1,4 +1,4 @@
-"""Find out what became of every layer of a compiled network."""
+"""Analysis of every layer of a compiled network: its formats, errors, saturation and cycles."""
 
 from __future__ import annotations
 

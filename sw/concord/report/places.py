@@ -1,4 +1,4 @@
-"""What a layer covers, reads, does and occupies, as the compiler has decided it."""
+"""Nodes, operands, operations and memory of a layer, as the compiler has decided them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every layer computes: the program is run as far as that layer, once per layer.
+"""Results of every layer: the program runs up to that layer, once per layer.
 
 Later layers reuse the memory of a tensor, so it is read behind a ``halt`` in the place of the first instruction of the
 next layer. Of layers in row tiles no tensor is ever there as a whole: such a network is run in one piece, as it
@@ -193,7 +193,7 @@ class ProgramPrefix:
     batch: int
 
     def results(self, outputs: Outputs, samples: int) -> list[Result]:
-        """By part, what became of ``samples`` samples, from the outputs of the image."""
+        """Results of ``samples`` samples by prefix of the program, from the outputs of the image."""
         return [self._result(k, part, outputs, samples) for k, part in enumerate(self.parts)]
 
     def _result(self, k: int, part: LayerElements, outputs: Outputs, samples: int) -> Result:

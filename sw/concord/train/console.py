@@ -1,4 +1,4 @@
-"""What people see of a training: a bar, a line per epoch, a table, and what the counts ask for."""
+"""Terminal output of a training: a progress bar, a line per epoch, a table, and advice from the counts."""
 
 from __future__ import annotations
 

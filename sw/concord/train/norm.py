@@ -1,4 +1,4 @@
-"""What batch normalisation keeps: scale, shift and running statistics, in integers and exponents.
+"""The state of batch normalisation: scale, shift and running statistics, in integers and exponents.
 
 Everything per channel is computed with integers of any length (:mod:`concord.golden.normalise`).
 """

@@ -1,4 +1,4 @@
-"""What decides a training run, and the file it is read from."""
+"""Settings of a training run, and the file that they are read from."""
 
 from __future__ import annotations
 

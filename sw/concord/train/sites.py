@@ -1,4 +1,4 @@
-"""The products of a network, where its accumulators are."""
+"""The products of a network: each has an accumulator."""
 
 from __future__ import annotations
 

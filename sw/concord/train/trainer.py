@@ -40,7 +40,7 @@ _ORDER, _NOISE = 2, 3
 
 @dataclass
 class Figures:
-    """What came of an epoch.
+    """Results of an epoch.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the two sides of a transfer table are [transfer-lut]: codes, and the numbers they stand for.
+"""The two sides of a transfer table [transfer-lut]: codes, and the numbers that they encode.
 
 A scheme has the codes ``low..high`` and ``number = (code - zero) * step``, exactly; ``step`` is a fraction. Back,
 ``code = clamp(round(number / step) + zero, low, high)``, as ONNX's QuantizeLinear does: the zero point is added after

@@ -1,4 +1,4 @@
-"""The page ``docs/training-evidence.md``, from the results that are there."""
+"""The page ``docs/training-evidence.md``, made from the file of results."""
 
 from __future__ import annotations
 

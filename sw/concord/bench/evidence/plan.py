@@ -1,4 +1,4 @@
-"""What is run, in this order."""
+"""The experiments, in the order in which they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop: runs that are not there yet, one after the other."""
+"""Executes the runs whose results are missing, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are there: one JSON file, written whole after every run."""
+"""The file of results: JSON, written whole after every run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run.
+    """Results of a run.
 
     Parameters
     ----------

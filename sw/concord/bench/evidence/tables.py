@@ -1,4 +1,4 @@
-"""What results come to: means, spreads, differences between runs of the same seed."""
+"""Statistics of results: means, spreads, differences between runs of the same seed."""
 
 from __future__ import annotations
 

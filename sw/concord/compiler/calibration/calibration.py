@@ -1,4 +1,4 @@
-"""A network and samples for it: what comes of formats, against double precision."""
+"""Errors of formats: a network with samples, compiled with candidates and compared with double precision."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ALL = Follow.BIASES | Follow.TABLES | Follow.WEIGHTS | Follow.INPUTS
 
 @dataclass(frozen=True)
 class Candidate:
-    """One choice of formats, and what came of it.
+    """One choice of formats, and its error and size.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def largest_elements(values: FloatArray) -> Classes:
 
 
 class Calibration:
-    """A network and samples for it: what comes of formats, against double precision.
+    """A network with samples, which measures the error of formats against double precision.
 
     Parameters
     ----------

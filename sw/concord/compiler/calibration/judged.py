@@ -12,7 +12,7 @@ from concord.program.flags import FlagDiagnostic
 from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
 
-#: Flags that a choice of formats takes into account, with what there is to say about them on the samples themselves.
+#: Flags that decide between formats, with the message about samples that raise them.
 _WEIGHED = (Flag.SATURATED.name, Flag.TABLE_CLAMPED.name)
 _CHOSEN = "no other formats that were tried leave less error"
 

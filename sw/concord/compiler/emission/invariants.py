@@ -1,4 +1,4 @@
-"""What holds for every program and every image of the compiler, beside what :mod:`concord.program.verify` proves."""
+"""Invariants of programs and images, beside those that :mod:`concord.program.verify` proves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image says of the network in it: layers with their formats, where everything lies, whose instructions."""
+"""The description of a network in its image: layers with their formats, memory map, and instructions by layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it takes to run a compiled network: the image, how samples become its ports, what the host does behind it."""
+"""A compiled network that can be run: image, arrangement of inputs and outputs, and the part of the host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Device(Protocol):
 
 @dataclass(frozen=True)
 class Package:
-    """What it takes to run a compiled network.
+    """A compiled network that can be run.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a compilation took for granted where no samples say it."""
+"""Assumptions of a compilation without samples."""
 
 from __future__ import annotations
 

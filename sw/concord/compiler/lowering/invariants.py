@@ -1,4 +1,4 @@
-"""What holds for every lowered graph: elements within their storages, nothing read before a layer has written it."""
+"""Invariants of lowered graphs: elements lie within their storages, and layers read only what is written before."""
 
 from __future__ import annotations
 

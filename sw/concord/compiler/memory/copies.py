@@ -56,7 +56,7 @@ class Copy:
 
     @property
     def live_ranges(self) -> list[LiveRange]:
-        """What it takes, and for how long."""
+        """Its size and its live range as text."""
         size, kept = self.vectors, self.kept
         if not kept:
             return [LiveRange(0, size, self.first_use, self.last_use)]

@@ -1,4 +1,4 @@
-"""What holds for every memory plan: what a layer reads is live, and no two live tensors share a word."""
+"""Invariants of memory plans: tensors that a layer reads are live, and no two live tensors share a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a converted module computes with: integers that stand where tensors would.
+"""Blocks: integers with exponents, which a converted module has in the place of tensors.
 
 A :class:`Block` takes part in functions of PyTorch through ``__torch_function__``; those that are not layers of integer
 training are refused.

@@ -1,4 +1,4 @@
-"""What a pass through a converted module has computed, and the way back."""
+"""The tape of a converted module: results of the forward pass, and the backward pass over them."""
 
 from __future__ import annotations
 
