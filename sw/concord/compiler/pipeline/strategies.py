@@ -143,7 +143,7 @@ class Strategies(Instrument):
             self.considered.append(remark)
 
     def table(self) -> Table:
-        """All strategies, for a terminal; those that differ only in the window and have the same outcome are one row."""
+        """All strategies, for a terminal; one row for those that differ only in the window."""
         shown = Table(title="Strategies", box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
         norms, plain = ({getattr(one.strategy, name) for one in self.considered} for name in ("norms", "plain"))
         words = [*(["variances"] if len(norms) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
