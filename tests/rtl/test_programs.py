@@ -8,8 +8,9 @@ from concord.host import TrapError, connect
 from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import isa
+from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
-from support.device_runs import compare, load
+from support.device_runs import LOADED, compare, load
 from support.program_gen import random_program
 
 pytestmark = pytest.mark.slow
@@ -36,9 +37,13 @@ def test_random_programs(device, config, seed):
         compare(device, memories)
 
 
-def damaged(config, rng):
-    """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap."""
+def damaged(config, rng, weights):
+    """A program with a damaged word that ends in reasonable time, and memories for it; None if it has no trap.
+
+    The matrix memory is that of ``weights``: sending it takes longer than everything else.
+    """
     words, memories = random_program(config, rng, 6)
+    memories.matrix_mant[:], memories.matrix_exp[:] = weights.matrix_mant, weights.matrix_exp
     at = rng.randrange(len(words))
     words[at] = rng.choice([words[at] ^ 1 << rng.randrange(64), rng.getrandbits(64), 0, isa.encode(isa.Op.END_LOOP)])
     memories.program[:] = 0
@@ -53,11 +58,13 @@ def damaged(config, rng):
 
 def test_illegal_words_trap_and_the_device_stays_usable(device, config):
     rng, traps = random.Random(5), set()
+    _, weights = random_program(config, rng, 1)
+    load(device, weights)
     for _ in range(60):
-        memories = damaged(config, rng)
+        memories = damaged(config, rng, weights)
         if memories is None:
             continue
-        load(device, memories)
+        load(device, memories, [region for region in LOADED if region is not RegionId.MATRIX])
         device.start(0)
         with pytest.raises(TrapError) as caught:
             device.wait(timeout=30)

@@ -9,7 +9,6 @@ from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.host import connect
 from concord.overflow.kinds import kind_of
-from concord.spec.presets import TINY
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, adjacency_of, described, export_onnx
 from concord.train.layers.base import Pass
@@ -18,6 +17,7 @@ from concord.train.network import Network
 from concord.train.tensor import Tensor
 from support.compiled_nets import graph_convolution, graph_of
 from support.graph_nets import LAYERS, RING, linear, trainer, whole
+from support.rtl_configs import FED
 from support.train_digits import FORMATS, bits, on_emulator
 
 #: Nothing is rounded.
@@ -241,6 +241,7 @@ def test_a_checkpoint_belongs_to_its_adjacency(tmp_path):
     trainer().restore(tmp_path / "c.npz")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_one_two_and_four_workers_leave_the_same_numbers():
     pytest.importorskip("distributed")
@@ -299,11 +300,10 @@ def test_emulator_and_rtl_classify_alike():
     got = trainer()
     got.fit()
     graph = import_model(export_onnx(got.trained()))
-    config = TINY.replace(program_depth=256, narrow_depth=512, wide_depth=512)
-    compiled = compile_graph(graph, config)
+    compiled = compile_graph(graph, FED)
     some = Samples(got.samples.x[:4], got.samples.y[:4], got.samples.scale)
     want = on_emulator(compiled, some)
-    with connect("rtl", config) as device:
+    with connect("rtl", FED) as device:
         device.load(compiled.image)
         (found,) = compiled.run(device, {graph.inputs[0]: some.inputs(slice(None))}).values()
     assert np.array_equal(found.reshape(4, -1), want)
