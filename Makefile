@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
+.PHONY: help setup check demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -23,8 +23,10 @@ demo: $(READY) ## train, compile and run the demo network
 	$(VENV)/bin/concord demo $(ARGS)
 train-demo: $(READY) ## train a network in block floating point, compile it, compare emulator and RTL
 	$(VENV)/bin/concord train-demo $(ARGS)
+check: lint ## what to run while you work, in two minutes: style, format, types and the fast tests
+	$(RUN) -m pytest -q -n 2 --dist worksteal -m "not slow" $(ARGS)
 test: $(READY) ## all tests, on both cores
-	$(RUN) -m pytest -q -n 2 --dist loadfile $(ARGS)
+	$(RUN) -m pytest -q -n 2 --dist worksteal $(ARGS)
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
 prove: $(READY) ## install PyTorch; networks, examples, random programs and operations on every implementation (ARGS="--jobs 2")

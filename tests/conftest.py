@@ -8,6 +8,8 @@ import pytest
 from concord.pipeline.instruments import Checks
 from concord.pipeline.manager import instrumented
 
+pytest_plugins = ["support.slowness"]
+
 #: Generators of test files as they were before the first test.
 _STATES = {}
 

@@ -26,6 +26,7 @@ def counter(last: int = 3, *, allowed: int = 1):
     return bench
 
 
+@pytest.mark.slow
 def test_fast_proofs_hold():
     chosen = choose(fast=True)
     lines = prove(chosen, changes=False, jobs=2, say=lambda text: None)
@@ -34,6 +35,7 @@ def test_fast_proofs_hold():
     assert {line.outcome.result for line in lines} == {Result.PROVEN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", NOTICED)
 def test_a_slip_is_noticed(unit):
     index = next(k for k, proof in enumerate(PROOFS) if proof.unit == unit)
@@ -53,6 +55,7 @@ def test_slips_fit_the_sources(proof):
             pass
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_found():
     assert Sequential("counter", "", counter, depth=8).run().result is Result.BOUNDED
     wrong = Sequential("counter", "", lambda: counter(5), depth=8, steps=1)
@@ -61,6 +64,7 @@ def test_what_is_wrong_is_found():
     assert late.result is Result.FAILED and "induction" in late.method, "not within 4 cycles, but after any"
 
 
+@pytest.mark.slow
 def test_what_is_proven_of_nothing_is_told():
     """Assumptions that cannot all hold; the count is never reached."""
 
@@ -72,6 +76,7 @@ def test_what_is_proven_of_nothing_is_told():
     assert Sequential("counter", "", bench, depth=8, steps=1).run().result is Result.EMPTY
 
 
+@pytest.mark.slow
 def test_cases_that_leave_inputs_out_are_found():
     whole = next(proof for proof in PROOFS if isinstance(proof, Function) and proof.text.startswith("the same number"))
     zero = "(= (in mant) (_ bv0 8))"
@@ -86,6 +91,7 @@ def test_changes_that_fit_nowhere_are_refused():
             pass
 
 
+@pytest.mark.slow
 def test_the_command(capsys):
     assert main(["--only", "splitter", "--no-changes", "--jobs", "1"]) == 0
     out = capsys.readouterr().out

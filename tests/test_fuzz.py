@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+import pytest
+
 from fuzzing import fuzz, table
 from support.fuzz.planted import FAULTS
 from support.fuzz.worker import TARGETS
 
 
+@pytest.mark.slow
 def test_faults_of_every_kind_are_found(tmp_path):
     """A traceback, no memory, the end of the process, a hang, and messages that nobody can read."""
     kinds = [kind for _, kind in FAULTS]
@@ -21,6 +24,7 @@ def test_faults_of_every_kind_are_found(tmp_path):
     assert "make fuzz ARGS=" in texts and f"{'planted':12}{len(kinds):>8}" in table(tallies)
 
 
+@pytest.mark.slow
 def test_a_sample_of_cases():
     tallies, findings = fuzz(list(TARGETS), 7, cases=15)
     assert not findings, "\n\n".join(map(str, findings))

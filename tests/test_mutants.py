@@ -39,6 +39,7 @@ def test_no_mutant_is_listed_twice():
     assert len(changes) == len(set(changes))
 
 
+@pytest.mark.slow
 def test_a_sample_is_noticed():
     fast = [mutant for mutant in MUTANTS if mutant.fast and mutant.possible]
     seed = zlib.crc32("".join((ROOT / mutant.file).read_text() for mutant in fast).encode())
@@ -116,6 +117,7 @@ def outcomes(project, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_what_comes_of_mutants(outcomes):
     assert outcomes(list(CASES))[0] == list(CASES.values())
 
@@ -125,6 +127,7 @@ def test_tests_that_fail_without_a_change_prove_nothing(name, outcomes):
     assert outcomes([mutant("x -= 1", "x -= 2", name)])[0] == [Outcome.INVALID]
 
 
+@pytest.mark.slow
 def test_what_was_noticed_is_not_run_again(project, outcomes):
     """As long as neither the source nor the tests change; what survived is run again."""
     results, both = project / "build" / "results.json", [NOTICED, SURVIVES]

@@ -109,6 +109,7 @@ def missing_names(page):
             yield name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_pages_name_is_there(page):
     assert list(broken_links(page)) == []
@@ -140,6 +141,7 @@ def docstrings(path):
             yield ast.get_docstring(node) or ""
 
 
+@pytest.mark.slow
 def test_tags_are_references():
     entries = set(re.findall(r"^### (.+)$", (docs.ROOT / "references.md").read_text(), re.MULTILINE))
     sources = [path for folder in ("sw", "hw", "constraints") for path in (ROOT / folder).rglob("*.py")]
@@ -190,6 +192,7 @@ def names_in(path):
                 yield from name.split(".")
 
 
+@pytest.mark.slow
 def test_old_names_do_not_come_back():
     found = {
         f"{path.relative_to(ROOT)}: {name}"

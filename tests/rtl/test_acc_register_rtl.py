@@ -29,6 +29,7 @@ def compare(memories):
     return memories.flag_union()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "depthwise"), [("24 bits, two engines", False), ("30 bits, 28 kept", True)], ids=["dense", "depthwise"]
 )
@@ -36,6 +37,7 @@ def test_sums_at_the_ends(name, depthwise):
     assert compare(machine_of(CONFIGS[name], CASES, depthwise)) == 1 << Flag.ACC_OVERFLOW
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["20 bits", "12 bits"])
 def test_a_random_program(name):
     _, memories = random_program(CONFIGS[name], random.Random("register 2"), 4)

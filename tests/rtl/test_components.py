@@ -46,6 +46,7 @@ def parts(member):
     return [part for item in member for part in parts(item)] if isinstance(member, list) else [member]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY.replace(name="fed", inbox=256), UP5K], ids=lambda config: config.name)
 def test_members_are_what_annotations_say(config, monkeypatch):
     """The type checker knows members from annotations, Amaranth from the signature."""

@@ -36,16 +36,19 @@ def check(config, seed, size=4, cycles=60_000):
     return registers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_tiny(seed):
     check(TINY, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 102))
 def test_two_engines(seed):
     check(TWO_ENGINES, seed)
 
 
+@pytest.mark.slow
 def test_what_the_rows_of_a_group_of_two_read():
     memories = feedback_memories(TWO_ENGINES, FEEDBACK)
     _, after = execute(memories)
@@ -53,17 +56,20 @@ def test_what_the_rows_of_a_group_of_two_read():
     assert memories.differences(after) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200, 202))
 def test_native_eight(seed):
     check(WIDE, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [SERIAL, SERIAL_PARTS], ids=["lanes are a vector", "parts of a vector"])
 def test_serial(config):
     registers = check(config, 5, cycles=200_000)
     assert registers[Reg.HAZARD_STALLS] == 0 and registers[Reg.CYCLES] > registers[Reg.VECTORS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, SERIAL], ids=["tiny", "serial"])
 def test_flags_are_those_of_their_own_vectors(config):
     """Chains that raise every flag, each followed by one that raises none."""
@@ -88,6 +94,7 @@ def test_flags_are_those_of_their_own_vectors(config):
     assert registers[Reg.FLAGS_ANY] == want.flag_union()
 
 
+@pytest.mark.slow
 def test_the_comparison_notices_one_wrong_weight():
     _, memories = random_program(TINY, random.Random(0), 4)
     registers, after = execute(memories)
@@ -113,6 +120,7 @@ def read_all(config, regions):
     return before, after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TWO_ENGINES, WIDE, SERIAL], ids=["two engines", "eight", "serial"])
 def test_the_host_reads_what_is_there(config):
     regions = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)
@@ -120,6 +128,7 @@ def test_the_host_reads_what_is_there(config):
     assert before == after and len(set(before)) > 50
 
 
+@pytest.mark.slow
 def test_the_host_waits_no_longer_than_the_matrix_memory_takes(monkeypatch):
     latency = MatrixMemory.HOST_LATENCY.fget
     monkeypatch.setattr(MatrixMemory, "HOST_LATENCY", property(lambda memory: latency(memory) - 1))

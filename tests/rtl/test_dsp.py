@@ -89,6 +89,7 @@ MULT = CELLS / "mult18x18d.v"
 MAC = CELLS / "sb_mac16.v"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "platform, widths, model, change",
     [

@@ -77,6 +77,7 @@ def test_a_cycle_later():
     simulate(dut, bench)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [('.CEMUX("1")', '.CEMUX("0")'), ('.CLKMUX("CLK")', '.CLKMUX("INV")')])
 def test_the_flip_flops_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, change):
     twin = verilog.convert(KeptRegister(WIDTH), name="twin", emit_src=False)
@@ -90,6 +91,7 @@ def test_the_flip_flops_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path
     assert moved > CYCLES / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform, count", [(ECP5, 2 * WIDTH), (None, WIDTH)], ids=["kept", "plain"])
 def test_what_synthesis_leaves_of_two_equal_ones(tmp_path, platform, count):
     (tmp_path / "pair.v").write_text(verilog.convert(Pair(), name="pair", platform=platform, emit_src=False))

@@ -115,6 +115,7 @@ def by_beats(config, z, *flags):
         yield z[beat].tolist(), *(bool(flag[beat].any()) for flag in flags)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.5])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_mfu(config, gap):
@@ -128,6 +129,7 @@ def test_mfu(config, gap):
     assert next(got, None) is None
 
 
+@pytest.mark.slow
 def test_relu_of_numbers_that_nothing_has_touched():
     """NaNs of both signs and every pattern become the one NaN, zeros of both signs +0."""
     entries = np.zeros(TINY.table_depth, dtype=np.uint16)

@@ -105,6 +105,7 @@ def run(config, xs, ctrls, gap=0.0, seed=0):
     return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.6])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_quantizer(config, gap):

@@ -97,6 +97,7 @@ def run(config, launched, gap=0.0):
     return np.array(out, dtype=np.uint16).reshape(-1, config.native)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.5])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_reduce(config, gap):

@@ -35,6 +35,7 @@ def test_one_transfer_per_cycle():
     assert seen == [(n, n - RegisterSlice.LATENCY) for n in range(RegisterSlice.LATENCY, 20)]
 
 
+@pytest.mark.slow
 def test_neither_side_sees_the_other_in_the_same_cycle():
     """Without a clock edge in between, inputs of one side change nothing on the other, in every state."""
     rng = random.Random(3)

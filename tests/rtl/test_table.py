@@ -74,6 +74,7 @@ def compare(got, flags, entries, descriptors, which, xs):
     assert raised[:, 1].any() and not raised[:, 1].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_initial_contents(config):
     entries, descriptors, which, xs = setup(config, 1)
@@ -86,6 +87,7 @@ def test_initial_contents(config):
     simulate(dut, bench)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, UP5K], ids=["tiny", "one lane"])
 def test_written_contents_and_host_reads(config):
     entries, descriptors, which, xs = setup(config, 2)
@@ -125,6 +127,7 @@ def near_the_ends(slot):
     return np.concatenate([every[near], binary16.encode([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504])])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("constant_ends", [0, 1, 2, 3])
 def test_numbers_at_the_ends(constant_ends, held):
@@ -161,6 +164,7 @@ def test_numbers_at_the_ends(constant_ends, held):
     simulate(dut, bench, cycles=20 * len(xs) + 100)
 
 
+@pytest.mark.slow
 def test_the_comparison_can_fail():
     entries, descriptors, which, xs = setup(TINY, 3)
     dut = TableBank(TINY, entries.tolist(), [TINY.table_slot.pack(**slot) for slot in descriptors])

@@ -17,18 +17,21 @@ def compare(a, b, ops):
     check(overflow, binary16.overflowed(want.astype(np.uint16), a, b) & computed, a, b, ops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", [AddOp.ADD, AddOp.SUB, AddOp.RSUB])
 def test_sums_and_differences(op):
     a, b = pairs(np.random.default_rng(op.value), 12_000)
     compare(a, b, np.full(len(a), op.value))
 
 
+@pytest.mark.slow
 def test_corners():
     a, b = (x.ravel() for x in np.meshgrid(CORNERS, CORNERS[1::4]))
     rng = np.random.default_rng(10)
     compare(a, b, rng.integers(1, 6, len(a)))
 
 
+@pytest.mark.slow
 def test_cancellation():
     """Neighbours and numbers with exponents that differ by one: every count of cancelled bits."""
     rng = np.random.default_rng(11)
@@ -37,6 +40,7 @@ def test_cancellation():
     compare(a, b.astype(np.uint16), np.full(len(a), AddOp.SUB.value))
 
 
+@pytest.mark.slow
 def test_operations_change_every_cycle():
     rng = np.random.default_rng(12)
     a, b = pairs(rng, 6_000)

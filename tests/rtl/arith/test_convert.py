@@ -37,6 +37,7 @@ def sums(rng, config, count):
     return [*values, 0, 1, -1, (1 << bits) - 1, -(1 << bits)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", GRIDS.values(), ids=GRIDS.keys())
 def test_acc_to_binary16(config):
     acc = sums(np.random.default_rng(1), config, 4_000)
@@ -49,6 +50,7 @@ def test_acc_to_binary16(config):
     check(half_over, want_half_over, wide)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [TINY, TINY.replace(act_mant=3), TINY.replace(act_mant=12, act_exp_min=-24)], ids=lambda c: c.act_mant
 )

@@ -12,6 +12,7 @@ def run(a, b, skip=None):
     return stream(dut, inputs, [dut.o, dut.overflow], dut.LATENCY)
 
 
+@pytest.mark.slow
 def test_products():
     a, b = pairs(np.random.default_rng(1), 22_000)
     o, overflow = run(a, b)
@@ -20,6 +21,7 @@ def test_products():
     check(overflow, binary16.overflowed(want, a, b), a, b)
 
 
+@pytest.mark.slow
 def test_corners():
     a, b = (x.ravel() for x in np.meshgrid(CORNERS, CORNERS[::3]))
     o, overflow = run(a, b)

@@ -92,6 +92,7 @@ def walk(chain, config):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 def test_taps(config):
     rng, outside = random.Random(7), set()

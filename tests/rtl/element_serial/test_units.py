@@ -51,18 +51,21 @@ def compare(a, b, ops):
     check(overflow, binary16.overflowed(want, a, b) & sums, a, b, ops)
 
 
+@pytest.mark.slow
 def test_sums_on_the_grid_are_those_of_binary16():
     rng = np.random.default_rng(1)
     a, b = pairs(rng, 4_000)
     compare(a, b, rng.integers(1, 6, len(a)))
 
 
+@pytest.mark.slow
 def test_corners_of_sums_on_the_grid():
     a, b = (x.ravel() for x in np.meshgrid(CORNERS[::3], CORNERS[1::5]))
     for op in (AddOp.ADD, AddOp.SUB, AddOp.MAX):
         compare(a, b, np.full(len(a), op.value))
 
 
+@pytest.mark.slow
 def test_zeros_of_both_signs_on_the_grid():
     """Only the sum of two negative zeros is one."""
     zeros = np.array([0, 0x8000], dtype=np.uint16)
@@ -73,6 +76,7 @@ def test_zeros_of_both_signs_on_the_grid():
         compare(b, a, np.full(len(a), op.value))
 
 
+@pytest.mark.slow
 def test_a_product_of_held_factors_is_the_same():
     a, b = pairs(np.random.default_rng(2), 1_500)
     dut, found = Binary16Mul(held=True), []

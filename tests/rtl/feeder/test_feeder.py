@@ -150,6 +150,7 @@ def image_of(rng, feeds):
     return (ports, outputs), [Phase(5, tuple(parts), out)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_layout_run_and_results(seed, monkeypatch):
     monkeypatch.setattr(feeder_scripts, "CODES_DEPTH", 24)  # so that many values do not need many samples

@@ -55,6 +55,7 @@ def test_only_the_configuration_that_fills_the_board_has_blockages(tmp_path):
     assert Plan("ulx3s-25f", None, None, tmp_path, quiet).flow.blocked_rows == 0
 
 
+@pytest.mark.slow
 def test_reports_do_not_count_blockages(tmp_path, monkeypatch):
     flow = Flow(board_named("ulx3s-85f"), tmp_path, Console(quiet=True), blocked_rows=4)
     flow.file("lpf").write_text("")

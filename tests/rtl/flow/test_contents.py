@@ -85,6 +85,7 @@ def test_a_damaged_image_is_refused(tmp_path):
         contents.load(tmp_path / "a.image", TINY, tmp_path / "hex")
 
 
+@pytest.mark.slow
 def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch):
     """Without a preset; with one, an image for another configuration is refused."""
     narrow = with_mantissas(ECP5_25F, 5)

@@ -18,6 +18,7 @@ def test_failure_shows_the_log(tmp_path):
         run_jobs(Console(quiet=True), [job])
 
 
+@pytest.mark.slow
 def test_first_failure_ends_the_others(tmp_path):
     slow = Job("slow", "yosys", ["-p", "log slow; " * 10_000], tmp_path, tmp_path / "slow.log")
     bad = Job("bad", "yosys", ["-p", "no_such_command"], tmp_path, tmp_path / "bad.log")

@@ -108,6 +108,7 @@ def random_blocks(widths, rng, lanes, count, most):
     return [random_block(rng, widths, int(rng.integers(1, most + 1))) for _ in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, lanes, latency, stalls",
     [
@@ -138,6 +139,7 @@ def growing(count):
     return Block([*block.weight[1:], 127], [*block.acc[1:], 16383], 0, block.change, block.change_exp, block.noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes, count", [(1, 1), (2, 2), (4, 3), (8, 8)])
 def test_blocks_of_one_word_follow_each_other_in_every_cycle(lanes, count):
     run = Run(SOURCE, lanes, [quiet(count) for _ in range(60)]).check()
@@ -158,6 +160,7 @@ def test_cycles():
     assert 0 < lost <= words + dut.GROWTH_CYCLES + dut.LATENCY
 
 
+@pytest.mark.slow
 def test_only_so_many_commands_are_under_way():
     """Results that nobody takes hold commands back, and nothing is lost."""
     run = Run(SOURCE, 1, [quiet(1) for _ in range(3 * BlockUpdater(SOURCE, 1, 99).places)], stalls=(0.0, 0.0, 0.95))
@@ -220,6 +223,7 @@ def test_a_memory_is_updated_where_it_is():
         at += len(own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["weight", "acc", "change"])
 def test_the_comparison_can_fail(change):
     run = Run(SOURCE, 2, [quiet(3), growing(4)]).check()

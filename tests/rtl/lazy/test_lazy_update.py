@@ -118,6 +118,7 @@ def check(widths, blocks, lanes, stalls):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes, stalls", [(1, (0.0, 0.0)), (4, (0.3, 0.5))], ids=str)
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS.keys())
 def test_both_passes(widths, lanes, stalls):

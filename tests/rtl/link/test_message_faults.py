@@ -20,6 +20,7 @@ def resume(seq):
     return [Frame(seq, Kind.PING), read(seq + 1, R.WIDE, 1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_every_bit_flip(part):
     fill = words(TINY, R.WIDE, 4)
@@ -35,6 +36,7 @@ def test_every_bit_flip(part):
     assert replies[-1].payload == b"".join(word.to_bytes(8, "little") for _, _, word in fill[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [True, False])
 def test_truncation_at_every_byte(closed):
     """Cut anywhere, with and without a flag after the cut; the flag of the next frame ends what was on the line."""
@@ -48,6 +50,7 @@ def test_truncation_at_every_byte(closed):
     assert statuses(replies) == [Status.BAD_CRC | UNSOLICITED, Status.OK, Status.OK] * cuts
 
 
+@pytest.mark.slow
 def test_bytes_inserted_removed_and_repeated():
     rng = random.Random(4)
     body = VICTIM.body()
@@ -73,6 +76,7 @@ def test_length_that_does_not_agree_is_refused_even_with_a_good_checksum():
     assert statuses(exchange(TINY, lines)) == [Status.BAD_CRC | UNSOLICITED, Status.OK] * 7
 
 
+@pytest.mark.slow
 def test_garbage_between_frames():
     rng = random.Random(5)
     lines = []
@@ -83,6 +87,7 @@ def test_garbage_between_frames():
     assert statuses(replies).count(Status.OK) == 30
 
 
+@pytest.mark.slow
 def test_random_traffic_with_faults():
     """Requests with corner-weighted fields in random order, one in four damaged, under stalls."""
     rng = random.Random(6)

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from concord.host.frames import Frame
 from concord.spec.link import Kind, Status
 from concord.spec.memmap import RegionId
@@ -74,6 +76,7 @@ def exchange(lines, *, room=60, produced=40, busy=False, stall=0.0):
     return replies, stub
 
 
+@pytest.mark.slow
 def test_bytes_reach_the_inbox_only_if_there_is_room():
     data = bytes(range(100, 160))
     damaged = bytearray(write(1, R.INBOX, 0, data).encode())
@@ -84,6 +87,7 @@ def test_bytes_reach_the_inbox_only_if_there_is_room():
     assert bytes(stub.taken) == data
 
 
+@pytest.mark.slow
 def test_results_are_read_only_if_they_are_there():
     lines = [read(0, R.OUTBOX, 8, 32), read(1, R.OUTBOX, 8, 33), read(1, R.OUTBOX, 40, 0), read(2, R.OUTBOX, 60, 44)]
     replies, stub = exchange(lines)
@@ -106,6 +110,7 @@ def test_script_and_codes_are_written_while_nothing_goes_on():
     assert kinds == [Status.BUSY, Status.BAD_SEQ]
 
 
+@pytest.mark.slow
 def test_random_requests_under_stalls():
     rng = random.Random(3)
     lines = []

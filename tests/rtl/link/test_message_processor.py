@@ -14,6 +14,7 @@ from support.link_model import STATUS_WORD, DeviceModel
 from support.message_bench import R, bus_target, exchange, read, statuses, wait, words, write
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, ECP5_25F.replace(inbox=0)], ids=lambda config: config.name)
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 def test_every_region_is_written_and_read_back(config, stall):
@@ -43,6 +44,7 @@ def test_wide_words_are_kept_to_the_last_bit():
     assert replies[0].payload == b"".join(value.to_bytes(region.nbytes, "little") for *_, value in fill)
 
 
+@pytest.mark.slow
 def test_one_byte_per_cycle():
     """A full frame takes its own bytes, the words one cycle each, and little else."""
     region = regions(TINY)[R.WIDE]
@@ -88,6 +90,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bad", "status"), REFUSED.values(), ids=REFUSED)
 def test_refused_and_usable_afterwards(bad, status):
     fill = words(TINY, R.WIDE, 4)
@@ -125,6 +128,7 @@ def test_busy_regions():
     assert statuses(replies) == [Status.BUSY] * len(halted) + [Status.OK] * (len(live) + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cycles", [0, 1, 300])
 def test_wait_ends_when_the_program_does_or_patience_does(cycles):
     """The reply starts when ``busy`` falls, or after ``cycles``."""
@@ -193,6 +197,7 @@ def count_twice(self, body, original=DeviceModel._answer):
     return reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "wrong"), [("_execute", write_elsewhere), ("_answer", count_twice)])
 def test_the_comparison_notices_what_only_one_side_does(method, wrong, monkeypatch):
     """Another word written, another number of errors: the replies are the same."""

@@ -45,6 +45,7 @@ def character(byte, stop=1):
     return [0, *(byte >> n & 1 for n in range(8)), stop]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divisor", [4, 5, 16])
 def test_both_ways_at_once(divisor):
     rng = random.Random(1)

@@ -111,6 +111,7 @@ def matrix_rows(config, seed):
     return [rng.getrandbits(config.matrix_row.width) for _ in range(config.matrix_depth * config.rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, TINY.replace(matrix_depth=600, engines=8)], ids=["tiny", "eight"])
 def test_matrix_memory(config):
     """The host writes some rows and reads others back; the engines read whole words. Latencies are exact."""
@@ -215,6 +216,7 @@ PORTS = ".clk(clk), .rst(1'b0), .addr(from), .w_en(noise[1]), .w_addr(to), .w_da
 CELL = (Path(__file__).parents[3] / "sim" / "cells" / "dp16kd.v").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "width, depth, change",
     [
@@ -249,6 +251,7 @@ def test_block_rams_used_on_ecp5(monkeypatch, width, depth, count):
     assert verilog.convert(VectorMemory(width, depth), platform=ECP5).count("DP16KD #(") == count
 
 
+@pytest.mark.slow
 def test_spram_is_used_on_up5k_only(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     row = RowMemory(UP5K_CONFIG)

@@ -174,6 +174,7 @@ def some_jobs(config, count, *, longest, seed):
     return jobs, vectors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
 @pytest.mark.parametrize("gap, wait", [(0.0, 0.0), (0.4, 0.0), (0.1, 0.8)])
 def test_random_jobs(config, gap, wait):
@@ -182,6 +183,7 @@ def test_random_jobs(config, gap, wait):
     assert got == expected(config, vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", NARROW, ids=ids)
 @pytest.mark.parametrize("gap, wait", [(0.0, 0.0), (0.3, 0.6)])
 def test_registers_of_few_bits(config, gap, wait):
@@ -192,6 +194,7 @@ def test_registers_of_few_bits(config, gap, wait):
     assert any(flag for beats in got for _, flag, _ in beats)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, EIGHT, TWO], ids=ids)
 @pytest.mark.parametrize("slots", [1, 3, 8])
 def test_queue_filled_to_the_brim(config, slots):
@@ -202,6 +205,7 @@ def test_queue_filled_to_the_brim(config, slots):
     assert got == expected(config, vectors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, EIGHT, TWO], ids=ids)
 def test_full_rate(config):
     """One step per cycle with vectors back to back, as long as a job takes no less than its vectors take to leave."""
@@ -217,6 +221,7 @@ def test_full_rate(config):
     assert launched[-1] <= len(jobs) * config.beats * config.engines + dut.LATENCY
 
 
+@pytest.mark.slow
 def test_latency_is_as_stated():
     dut = Mvm(EIGHT)
     job, vectors = make_job(random.Random(2), EIGHT, 1)
@@ -260,6 +265,7 @@ def test_whole_tiles_against_golden(config):
     assert got == expected(config, accs.reshape(config.engines, config.native))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=ids)
 def test_no_sum_wraps(config):
     """The greatest products with the greatest exponents, ``max_terms`` of them, saturate and do not wrap."""
@@ -277,6 +283,7 @@ def test_no_sum_wraps(config):
     assert got == expected(config, [[dot << config.max_shift] * config.native])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["zero", "depthwise", "lane", "half", "first"])
 def test_a_wrong_control_bit_is_noticed(field):
     jobs, vectors = some_jobs(EIGHT, 12, longest=4, seed=1)

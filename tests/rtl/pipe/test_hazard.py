@@ -104,6 +104,7 @@ def run(seed, *, forget=False, requests=300):
     return violations, stalls[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_no_read_overtakes_a_write(seed):
     violations, stalls = run(seed)
@@ -111,6 +112,7 @@ def test_no_read_overtakes_a_write(seed):
     assert stalls > 0
 
 
+@pytest.mark.slow
 def test_the_bench_notices_a_forgotten_write():
     violations, _ = run(1, forget=True)
     assert violations

@@ -207,6 +207,7 @@ def compare(config, chains, steps, vectors):
         assert (retire.narrow if retire.to_narrow else None) == narrow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [TINY, TWO_ENGINES, ONE_LANE], ids=["tiny", "two-engines", "one-lane"])
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_addresses(config, stall):

@@ -201,6 +201,7 @@ def random_program(rng):
     return [*words, *[isa.encode(Op.END_LOOP)] * depth, isa.encode(Op.HALT)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stall", [0.0, 0.8])
 @pytest.mark.parametrize("seed", range(4))
 def test_legal_programs(seed, stall):
@@ -230,6 +231,7 @@ def damaged(rng):
         return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_programs_trap_like_the_expansion(seed):
     check(damaged(random.Random(1000 + seed)), stall=0.3, seed=seed)
@@ -270,6 +272,7 @@ def test_rounding_that_is_not_there_traps():
     assert check(words, config=TINY.replace(stochastic=False)).trap == Trap.BAD_FIELD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mems", ["ww", "nn", "wn", "nw", "wnw", "nwn"])
 def test_a_second_write_to_a_memory_traps(mems):
     targets = [Mem.WIDE if mem == "w" else Mem.NARROW for mem in mems]

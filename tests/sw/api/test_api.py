@@ -55,6 +55,7 @@ def test_a_network_from_a_path_bytes_or_a_model_is_the_same(model):
     assert np.abs(found - exact).max() < 0.1 * np.abs(exact).max()
 
 
+@pytest.mark.slow
 def test_the_command_compiles_the_same(model, tmp_path):
     """One way from options to an image: with samples, widths and an accumulator."""
     network = concord.compile(model, preset="tiny")

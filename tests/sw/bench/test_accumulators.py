@@ -2,11 +2,14 @@
 
 import json
 
+import pytest
+
 from concord.bench import WITHOUT_RTL, Results, accumulators, overflow
 from concord.spec.presets import ECP5_85F, UP5K
 from support.trained import needs_data
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_network_keeps_its_bits(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -57,6 +57,7 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
     assert results.figures[0].unit == "MHz (paths allow 76.69)"
 
 
+@pytest.mark.slow
 def test_emulator_speed():
     results = Results("")
     emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results)

@@ -20,6 +20,7 @@ def test_nodes_are_squares_of_pixels():
     assert len(found) == 24 and [0, 1] in found and [0, 4] in found and [0, 5] not in found and [3, 4] not in found
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_row_per_way_of_training(monkeypatch):
     pytest.importorskip("torch")
@@ -44,6 +45,7 @@ def test_without_data_it_is_named(monkeypatch, tmp_path):
     assert graph_training.GROUP in results.skipped
 
 
+@pytest.mark.slow
 def test_the_float_twin_trains_the_same_numbers_and_computes_the_graph():
     """The adjacency is none of them; a step goes against the gradient of the loss."""
     torch = pytest.importorskip("torch")

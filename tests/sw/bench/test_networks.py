@@ -81,6 +81,7 @@ class Counting:
         return {"CYCLES": 1000}
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("wrong", "word"), [(False, "same"), (True, "DIFFERS behind the last layer")])
 def test_rows(monkeypatch, wrong, word):
@@ -106,6 +107,7 @@ def test_rows(monkeypatch, wrong, word):
     assert "digits_mlp" in capture.get() and "5.0 %" in capture.get()
 
 
+@pytest.mark.slow
 @needs_data
 def test_widths(monkeypatch):
     chosen = [task for task in TASKS if task.model in ("kws_dscnn", "digits_cnn")]
@@ -122,6 +124,7 @@ def test_widths(monkeypatch):
     assert said == ["widths of kws_dscnn", "widths of digits_cnn"]
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.model)
 def test_formats_are_chosen_with_other_samples(task):

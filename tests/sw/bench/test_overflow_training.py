@@ -1,5 +1,7 @@
 """Training for accumulators of few bits in the bench."""
 
+import pytest
+
 from concord.bench import WITHOUT_RTL, Results, overflow_training
 from concord.spec.presets import TINY
 from support.trained import needs_data
@@ -7,6 +9,7 @@ from support.trained import needs_data
 GROUP = "Training for accumulators of few bits"
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_row_per_method_and_grid(monkeypatch):
     monkeypatch.setattr(overflow_training, "EPOCHS", 1)

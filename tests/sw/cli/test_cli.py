@@ -247,12 +247,14 @@ def test_demo_tells_by_its_exit_code(monkeypatch, tmp_path, passed, code):
     assert given == [TINY, tmp_path, 3]
 
 
+@pytest.mark.slow
 def test_demo_that_does_not_fit_is_one_message(tmp_path):
     code, output = run("demo", "--preset", "tiny", "--output", tmp_path)
     assert code == 1 and "Traceback" not in output
     assert "Error: does not fit into tiny: matrix memory has 256 words, but" in output
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_the_command_does():
     done = subprocess.run([sys.executable, "-m", "concord", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("concord, version")

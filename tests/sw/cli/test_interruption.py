@@ -32,6 +32,7 @@ def begin(*words, on_interrupt=signal.default_int_handler):
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.2, 0.3, 0.6])
 def test_one_line_at_any_time(tmp_path, delay):
     """At the beginning modules are imported, then numbers are computed."""
@@ -48,6 +49,7 @@ def test_one_line_at_any_time(tmp_path, delay):
     assert not (tmp_path / "net").exists() and not list(tmp_path.glob(".net*"))
 
 
+@pytest.mark.slow
 def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
     model = two_products(tmp_path) / "net.onnx"
     process = begin("compile", model, on_interrupt=signal.SIG_IGN)

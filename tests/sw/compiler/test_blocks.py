@@ -85,6 +85,7 @@ def trained(scale):
     return graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.1, 100])
 def test_a_convnext_is_as_accurate_as_in_double_precision(scale):
     """Within a point with samples, two without, of inputs that are not what is assumed of them."""
@@ -98,6 +99,7 @@ def test_a_convnext_is_as_accurate_as_in_double_precision(scale):
     assert shares[0] >= right - 0.02 and shares[1] >= right - 0.01
 
 
+@pytest.mark.slow
 @needs_data
 def test_a_transformer_with_large_inputs():
     """The trained one, whose inputs are 500 times as large: with samples it decides as in double precision."""

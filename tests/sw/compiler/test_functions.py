@@ -64,6 +64,7 @@ def test_without_samples(name):
         assert error(graph, compiled, inputs(name.lower(), sigma)) <= limit, sigma
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 1000.0])
 @pytest.mark.parametrize("name", ["Tanh", "Gelu", "Elu", "Exp", "Sigmoid", "Sqrt", "Log", "Reciprocal"])
 def test_with_samples(name, sigma):

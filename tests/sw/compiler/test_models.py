@@ -59,6 +59,7 @@ def test_the_residual_network_fits_with_its_first_stage_in_strips():
     assert [node.op for node in compiled.host_graph.nodes] == ["Softmax"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_told():
     with pytest.raises(CapacityError, match="narrow memory has 256 vectors, but"):
         compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F.replace(narrow_depth=256))

@@ -68,6 +68,7 @@ def samples(seed, count, deviation, offset, shape):
     return np.random.default_rng(seed).normal(offset * deviation, deviation, (count, *shape[1:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("config", [WIDE, ROOMY], ids=lambda config: config.name)
 def test_without_samples_numbers_may_be_of_any_size(case, config):

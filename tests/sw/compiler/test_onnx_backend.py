@@ -174,6 +174,7 @@ def listed(table, name):
     return next((entry for pattern, entry in table.items() if re.fullmatch(pattern, name)), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_node(name):
     result, reason, beyond = outcome(name), listed(REFUSED, name), listed(BEYOND, name)
@@ -185,6 +186,7 @@ def test_node(name):
     assert (result > TOLERANCE) == (beyond is not None), f"{result:.3g}, expected: {beyond or 'at most the tolerance'}"
 
 
+@pytest.mark.slow
 def test_most_cases_are_within_the_tolerance():
     results = [outcome(name) for name in NAMES]
     assert sum(isinstance(result, float) and result <= TOLERANCE for result in results) >= PASSING

@@ -185,6 +185,7 @@ def test_reconstruction_is_within_the_bound(autoencoder, toycar):
     assert rms(emulate(autoencoder, coarse, x) - reference) > bound, "a bit less must show"
 
 
+@pytest.mark.slow
 def test_anomalies_are_found_as_in_float(autoencoder, toycar):
     windows, anomalous = toycar
     x = windows.reshape(-1, 640)
@@ -194,6 +195,7 @@ def test_anomalies_are_found_as_in_float(autoencoder, toycar):
     assert auc(scores[1], anomalous) > TOYCAR_AUC - 0.01
 
 
+@pytest.mark.slow
 def test_every_layer_is_within_its_bound(example):
     graph, x = example
     compiled = compile_graph(graph, ECP5_85F)
@@ -212,6 +214,7 @@ def test_every_layer_is_within_its_bound(example):
         source = result.best
 
 
+@pytest.mark.slow
 def test_emulator_equals_the_reference_machine(example):
     graph, x = example
     compiled = compile_graph(graph, ECP5_85F)

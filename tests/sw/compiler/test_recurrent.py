@@ -29,6 +29,7 @@ def error(graph, seed=0, samples=3):
     return max(np.abs(got[name] - want[name]).max() / np.abs(want[name]).max() for name in want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("sequence", [False, True])
@@ -91,6 +92,7 @@ def test_details_make_more_difference_than_is_allowed(op, attrs, other):
     assert np.abs(got - want).max() > 3 * 0.05 * np.abs(want).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_recurrent_name())
 def test_every_function(name):
     assert error(recurrent("GRU", 11, 5, 4, activations=[["HardSigmoid", name]])) < 0.05

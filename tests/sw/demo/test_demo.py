@@ -34,6 +34,7 @@ def quick(digits):
     return train(digits, QUICK)
 
 
+@pytest.mark.slow
 def test_split_is_stratified_disjoint_and_repeatable(digits):
     assert len(digits.x_test) >= 360
     assert len(digits.x_train) + len(digits.x_calibration) + len(digits.x_test) == 1797
@@ -90,6 +91,7 @@ def test_comparison_refuses_other_tensors(other):
         compare({"a": np.zeros(1)}, other)
 
 
+@pytest.mark.slow
 def test_picture_is_drawn(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 10, 60)
@@ -130,6 +132,7 @@ def run(tmp_path):
     return demo.run_demo(ECP5_85F, tmp_path, 8, console), text.getvalue()
 
 
+@pytest.mark.slow
 def test_whole_run(emulated_rtl, tmp_path):
     passed, text = run(tmp_path)
     assert passed
@@ -154,6 +157,7 @@ def test_the_serial_preset_gives_the_same_on_the_rtl(tmp_path):
     assert "emulator = RTL: PASS (212 values)" in text.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tensor", "index"), [("relu1_out", (2, 60)), ("logits", (3, 7))])
 def test_a_wrong_value_fails_the_run(emulated_rtl, tmp_path, tensor, index):
     emulated_rtl[tensor] = (index, 1.5e4)

@@ -36,6 +36,7 @@ def compiled(name):
     return package, derive_package(package, flags=True), {given: np.concatenate([x[:3], 3.0 * x[:2]])}
 
 
+@pytest.mark.slow
 @every
 @pytest.mark.parametrize("name", NETS)
 def test_same_bits_and_flags(name, backend, tmp_path):
@@ -47,6 +48,7 @@ def test_same_bits_and_flags(name, backend, tmp_path):
     assert found == emulated_flags(package.image, ports)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_weights_are_not_the_nearest(name):
     assert compiled(name)[0].formats.weights

@@ -148,6 +148,7 @@ def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
     same(evaluate.run(model, inputs), want)
 
 
+@pytest.mark.slow
 @every
 def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_path):
     """Files of Python have names of their own, the functions of the host among them."""

@@ -10,6 +10,7 @@ from support.program_gen import random_program
 from support.small_examples import SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_examples(name, tmp_path):
     image = SMALL[name]().image()

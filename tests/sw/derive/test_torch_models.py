@@ -48,6 +48,7 @@ def test_the_file_needs_torch_and_numpy_only(tmp_path):
     assert plain == {"numpy", "torch"} and parts == {"pathlib", "torch"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["arithmetic", "loops", "products"])
 def test_a_model_is_a_module_like_others(name, tmp_path):
     """Of any batch, on any number of threads, in a sequence, and exported with a free number of samples."""

@@ -70,6 +70,7 @@ def test_numbers_that_do_not_fit_are_refused():
 # Workers -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 37, 70])
 def test_results_do_not_depend_on_the_workers(batch, monkeypatch):
     monkeypatch.setattr(machine, "_SHARED_VALUES", 0)

@@ -155,6 +155,7 @@ def test_addresses_beyond_the_memories_are_refused(machine, text, message):
 # Random programs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_random_programs_agree(name):
     for seed in range(20):
@@ -167,6 +168,7 @@ def test_random_programs_agree(name):
         assert twin.differences(memories) == [], f"seed {seed}"
 
 
+@pytest.mark.slow
 def test_random_programs_cover_the_instruction_set():
     ops, flags = set(), 0
     for seed in range(40):
@@ -190,6 +192,7 @@ def test_a_difference_is_noticed():
     assert twin.differences(memories)
 
 
+@pytest.mark.slow
 def test_the_exact_way_gives_the_same(monkeypatch):
     """Sums that might leave float64 are left to the golden model: here all of them."""
     monkeypatch.setattr(product, "_EXACT_BITS", -1000)
@@ -208,6 +211,7 @@ def unwritten(words, config):
     return int(problems[0].split("reads wide ")[1].split()[0].rstrip(",")) if problems else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [1, 4, 512])
 def test_a_batch_is_the_same_as_one_by_one(lanes):
     rng = np.random.default_rng(lanes)

@@ -86,6 +86,7 @@ def test_only_dense_products_have_groups(machine, config, product):
     assert exact.tolist() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_a_batch_is_the_same_as_one_by_one(config):
     batch = 9
     for text in (FEEDBACK, SOURCE_AND_OPERAND, *range(3)):
@@ -104,6 +105,7 @@ def test_a_batch_is_the_same_as_one_by_one(config):
             assert np.array_equal(found.outputs[1][1][k], single.narrow_exp)
 
 
+@pytest.mark.slow
 def test_random_programs_agree(config):
     for seed in range(25):
         assert_machines_agree(random_program(config, random.Random(seed), 8)[1])

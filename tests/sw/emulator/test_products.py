@@ -133,6 +133,7 @@ def test_rows_of_zeros_and_least_weights_do_not_count(program, taken):
     assert taken == ["single"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_any_exponents(program, taken):
     """Exponents all around the bounds, weights of any size; some sums saturate the accumulator."""

@@ -28,6 +28,7 @@ def check(bits, fmt, got, **rules):
         assert have == want, f"block {[hex(b) for b in block]} {fmt} {rules}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounding", list(Rounding))
 @pytest.mark.parametrize("mant", [3, 4, 5])
 def test_every_single_value(mant, rounding):
@@ -37,6 +38,7 @@ def test_every_single_value(mant, rounding):
     check(bits, fmt, got, rounding=NAMES[rounding], noise=noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mant", [3, 4, 5])
 def test_every_value_beside_another(mant):
     """Blocks of two: every pattern with a partner that may or may not set the exponent."""

@@ -69,6 +69,7 @@ def updates(draw):
     return fmt, accumulator, weight, acc, exp, draw(numbers((1 << 31) - 1)), exp - accumulator.shift - apart
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(case=updates())
 def test_every_rule_by_hand(case):

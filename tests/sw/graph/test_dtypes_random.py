@@ -99,6 +99,7 @@ def as_set(conversions):
     return {(c.tensor, c.factor, frozenset(c.readers)) for c in conversions}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(networks())
 def test_random_graphs_against_every_way(example):

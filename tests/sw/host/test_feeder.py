@@ -78,6 +78,7 @@ def results(compiled, device, given):
     return compiled.run(device, given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["codes", "many"])
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("rate", [0.0, 0.05])
@@ -102,6 +103,7 @@ def test_the_same_bits_and_fewer_bytes(name, kind, rate):
     assert rate or name == "row tiles" or lines[0] < lines[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
     graph = NETWORKS[name]()

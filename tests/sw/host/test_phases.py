@@ -50,6 +50,7 @@ def samples(count):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("back_end", ["emulator", pytest.param("rtl", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_a_run_is_all_of_its_phases(back_end, count):

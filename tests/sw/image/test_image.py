@@ -99,6 +99,7 @@ def test_a_missing_file_is_not_called_damaged(tmp_path):
         Image.load(tmp_path / "none.npz")
 
 
+@pytest.mark.slow
 def test_damage_is_never_silent(tmp_path):
     """Every byte flipped in turn: the file is refused, or what it holds is unchanged."""
     path = tmp_path / "a.npz"

@@ -59,6 +59,7 @@ def test_what_samples_need_and_a_guard(guard):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", [perceptron, residual])
 def test_the_predictor_and_the_flags_agree(net):
     """For every width of the register: layers with terms or sums beyond it are those that raise the flag."""

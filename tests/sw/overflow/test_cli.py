@@ -43,6 +43,7 @@ class Nesting(HTMLParser):
             self.wrong.append(tag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["machine", "integers"])
 def test_terminal_page_picture_and_facts(folder, tmp_path, view):
     model = folder / ("net" if view == "machine" else "net.onnx")
@@ -91,6 +92,7 @@ def test_layers_beyond_the_threshold_are_named(folder):
     assert code == 0 and "values leave storages" not in output
 
 
+@pytest.mark.slow
 def test_ranges_and_widths_are_taken(folder, tmp_path):
     options = ("--width", 12, "--output-width", 11, "--input-width", 6, "--weight-width", 5, "--rounding", "nearest")
     more = ("--kind", "lstm", "--threshold", 3, "--input-range", "-40,50", "-o", tmp_path / "a.html")

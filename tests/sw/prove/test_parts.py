@@ -41,6 +41,7 @@ def test_a_wrong_operation_is_noticed(backend, monkeypatch):
     assert found.counts == {"golden model = broken": (1, 1)} and found.differences
 
 
+@pytest.mark.slow
 def test_random_programs_cover_everything():
     found = sum((covered(*program(make, seed)) for make in MAKERS for seed in range(16)), start=prove_parts.Counter())
     missing = required(TINY) - set(found)
@@ -68,6 +69,7 @@ def test_coverage_that_is_missing_is_told():
     assert "  not covered: control, loop" in lines
 
 
+@pytest.mark.slow
 def test_a_part(monkeypatch):
     monkeypatch.delitem(machines.MACHINES, "rtl")
     monkeypatch.setattr(prove_parts, "ON_RTL", ())

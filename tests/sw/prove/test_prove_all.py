@@ -15,6 +15,7 @@ from support.pair_units import UNITS
 HERE = tuple(name for name in UNITS if name != "PyTorch")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["add", "mul"])
 def test_a_sample(operation, names=HERE):
     """The subnormals, and a place that moves with the code."""

@@ -53,12 +53,14 @@ def reported(graph, config, count=2):
     return analysis
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [ROOMY, UP5K], ids=lambda config: config.name)
 @pytest.mark.parametrize("name", SMALL)
 def test_networks_of_the_tests(name, config):
     reported(SMALL[name](), config)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
 def test_real_networks(path):

@@ -46,6 +46,7 @@ def test_the_first_layer_with_other_results_is_named(make):
         assert found and found == [layer.name for layer in layers]
 
 
+@pytest.mark.slow
 def test_layers_in_row_tiles_are_named_together():
     compiled, x = example(lambda: separable(24))
     layers = {layer.name: layer for layer in compiled.lowered.layers}

@@ -34,6 +34,7 @@ def wide(activation):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_network_takes_the_same_steps(name):
     graph, rng = NETWORKS[name](), np.random.default_rng(1)

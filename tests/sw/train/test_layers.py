@@ -230,6 +230,7 @@ FINE = TrainingFormats(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", ["y", "h"])
 @pytest.mark.parametrize("case", RECURRENT)
 def test_recurrent_layers_follow_the_graph_and_its_derivative(case, read):

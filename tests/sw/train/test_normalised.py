@@ -218,6 +218,7 @@ def test_channels_that_are_constant_or_far_apart():
     assert found["shift"].values.tolist() == [50, 50, 50]
 
 
+@pytest.mark.slow
 def test_the_order_of_samples_changes_nothing():
     net = Network(described(CNN, (1, 8, 8)), TrainingFormats(), seed=1)
     samples = few(60)
@@ -315,6 +316,7 @@ def test_what_is_judged_is_what_is_written(formats):
     assert np.array_equal(values[again.output].mant, judged.mant)
 
 
+@pytest.mark.slow
 def test_digits_are_learned_and_the_npu_holds_the_folded_weights():
     train, test = digits()
     got = Trainer(described(CNN, (1, 8, 8)), train, Settings(epochs=4), test, random=True)

@@ -66,6 +66,7 @@ def steps(one):
     return found
 
 
+@pytest.mark.slow
 def test_one_two_and_four_workers_leave_the_same_numbers_after_every_step(engine):
     wanted = {key: steps(trainer(formats=formats)) for key, formats in (("plain", TrainingFormats()), ("noise", NOISE))}
     assert wanted["plain"] != wanted["noise"] and len(wanted["plain"]) == 6
@@ -77,6 +78,7 @@ def test_one_two_and_four_workers_leave_the_same_numbers_after_every_step(engine
         assert steps(trainer(engine, formats=formats)) == wanted[kind]
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_costs_nothing_but_time(engine):
     wanted, one, killed = steps(trainer()), trainer(engine), []
     found = []

@@ -113,6 +113,7 @@ def converted(formats=None, **options):
     return model, SGD(model, lr=options.pop("lr", 0.0625), momentum=0.9, **options), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS)
 def test_bits_are_those_of_the_trainer(formats):
     """Convolutions, normalisation, sums, pooling, noise, momentum, decay and schedule."""
@@ -221,6 +222,7 @@ def everything(model):
     return list(seen.values())
 
 
+@pytest.mark.slow
 def test_no_float_weight_is_left():
     from concord.train.torch import SGD, convert
 
@@ -332,6 +334,7 @@ class Odds(nn.Module):
         return g[:, 1:4] + e + c[..., :3]
 
 
+@pytest.mark.slow
 def test_every_function_computes_what_pytorch_computes():
     from concord.train.torch import convert
 

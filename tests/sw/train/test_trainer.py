@@ -69,6 +69,7 @@ def float_training(train, test, settings):
     return float(((np.maximum(x_test @ w[0].T + b[0], 0) @ w[1].T + b[1]).argmax(axis=1) == test.y).mean())
 
 
+@pytest.mark.slow
 def test_digits_are_learned_as_well_as_in_float32_and_compile():
     train, test = digits()
     settings = Settings(epochs=12, rate=Fraction(1, 16))
@@ -128,6 +129,7 @@ def test_no_parameter_is_a_float(tmp_path):
         assert all(a.dtype.kind == "i" for a in vars(parameter).values() if isinstance(a, np.ndarray))
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_nothing():
     script = (
         "import sys; sys.path[:0] = ['tests', 'tests/sw/train']; import hashlib, test_trainer as t;"

@@ -35,6 +35,7 @@ def run(folder, images=5):
     return training.run_training_demo(ECP5_85F, folder, images, console, settings), text.getvalue()
 
 
+@pytest.mark.slow
 def test_the_whole_run(emulated_rtl, tmp_path):
     outcome, text = run(tmp_path)
     assert outcome.comparison.passed and "emulator = RTL: PASS (50 values)" in text
@@ -43,6 +44,7 @@ def test_the_whole_run(emulated_rtl, tmp_path):
     assert (tmp_path / "digits_cnn.onnx").is_file() and (tmp_path / "digits_cnn_ecp5-85f").is_dir()
 
 
+@pytest.mark.slow
 def test_a_wrong_value_is_found(emulated_rtl, tmp_path):
     emulated_rtl[2, 3] = np.float32(99)
     outcome, text = run(tmp_path)

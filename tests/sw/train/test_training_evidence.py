@@ -124,6 +124,7 @@ def test_every_sample_is_judged_once_and_never_by_a_network_that_has_learned_it(
     assert len(choice.train) == 60 and len(choice.validation) == 15 and not seen & set(judged)
 
 
+@pytest.mark.slow
 def test_fine_tuning_trains_in_the_format(tmp_path):
     study, store = tuning(), Store(tmp_path / "r.json")
     work([study], store, 10, lambda text: None)

@@ -24,6 +24,7 @@ from concord.transfer import (
 from support.random_schemes import AWAY, S, U, Y, schemes
 
 
+@pytest.mark.slow
 @given(schemes, st.fractions())
 def test_quantisation_takes_the_nearest_code(scheme, x):
     code = scheme.quantize(x)

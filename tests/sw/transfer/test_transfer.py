@@ -64,6 +64,7 @@ def reference(low, high, scale, zero, curve, to):
     return entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["identity", *PLAIN])
 @pytest.mark.parametrize("rounding", [EVEN, AWAY], ids=lambda r: r.name)
 @pytest.mark.parametrize("target_codes", CodeRange)
@@ -97,6 +98,7 @@ def test_index_is_the_code_minus_the_least_code(codes, bits, shift):
         assert table.entries[j + shift] == 2 * j == table.apply(j)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 @pytest.mark.parametrize(
     "target",
@@ -121,6 +123,7 @@ CHAINS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("functions", CHAINS, ids=str)
 @pytest.mark.parametrize(
     "source, target",
@@ -145,6 +148,7 @@ def test_both_ways_agree_on_random_codes_of_16_bits(source, functions, target):
         assert table.apply(j) == target.quantize(chain(source.dequantize(j)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, Fraction(1, 3), 2.0**-1070])
 def test_ties_of_16_bits_are_all_right(step):
     """Every second code is a tie."""

@@ -178,6 +178,7 @@ def writer(folder, text, times):
     return process
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path):
     write(tmp_path / "net", b"a" * 1000)
     processes = [writer(tmp_path / "net", text, 60) for text in "ab"]
@@ -190,6 +191,7 @@ def test_two_processes_at_once(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
 
 
+@pytest.mark.slow
 def test_kill_at_any_time(tmp_path):
     write(tmp_path / "net", b"a" * 1000)
     rng = random.Random(5)

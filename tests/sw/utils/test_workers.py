@@ -74,6 +74,7 @@ def test_samples_are_divided_by_their_number_alone():
     assert [(p.start, p.stop) for p in parts(0, 4, 32)] == [(0, 0)]
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_one_process(workers, counted):
     for key, (analyse, want) in counted.items():
         found = analyse(workers)
@@ -102,6 +103,7 @@ def evidence(found):
     return [(one.label, one.error, one.agreement, one.compiled.image) for one in found.candidates]
 
 
+@pytest.mark.slow
 def test_calibration_chooses_what_one_process_chooses(workers, calibrated):
     graph, inputs, want = calibrated
     found = choose_formats(graph, ROOMY, inputs, engine=workers)
@@ -113,6 +115,7 @@ def test_calibration_chooses_what_one_process_chooses(workers, calibrated):
     assert images[0] == images[1] != want.chosen.compiled.image
 
 
+@pytest.mark.slow
 def test_widths_of_mantissas_are_those_of_one_process(engine):
     graph = perceptron(9, 6, 3)
     inputs, budget = samples(graph, 40), Budget("error", 8.0)
@@ -122,6 +125,7 @@ def test_widths_of_mantissas_are_those_of_one_process(engine):
     assert evidence(alone) == evidence(shared) and alone.widths == shared.widths
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_changes_nothing(engine, counted, calibrated, monkeypatch):
     graph, inputs, want = calibrated
     if len(engine.processes()) == 1:
@@ -163,6 +167,7 @@ def test_memories_flags_and_counters_are_those_of_one_emulator(engine):
     assert found[:2] == found[2:] and found[0][0], "flags must have been raised, or they are not compared"
 
 
+@pytest.mark.slow
 def test_commands_share_their_work(engine, tmp_path):
     two_products(tmp_path)
     shared = ("--cluster", engine.address)
@@ -191,6 +196,7 @@ def test_nobody_to_work_is_told(monkeypatch):
             Engine(cluster=empty.scheduler_address)
 
 
+@pytest.mark.slow
 def test_a_task_that_ends_its_workers_is_told(engine):
     def deadly():
         os.kill(os.getpid(), signal.SIGKILL)

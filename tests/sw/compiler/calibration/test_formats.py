@@ -59,6 +59,7 @@ def test_a_static_exponent_that_is_far_too_small_saturates():
     assert np.abs(good - want).max() < 0.05 < np.abs(bad - want).max()
 
 
+@pytest.mark.slow
 def test_the_candidate_with_the_least_error_is_chosen():
     graph = residual()
     evidence = choose_formats(graph, TINY, inputs())

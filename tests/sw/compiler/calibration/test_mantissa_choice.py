@@ -29,6 +29,7 @@ def measured():
     return calibration(residual())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("points", [2, 5, 40])
 def test_the_least_memory_within_the_budget(measured, points, free):
@@ -47,11 +48,13 @@ def test_the_least_memory_within_the_budget(measured, points, free):
     assert free or choice.chosen.compiled.image.config == TINY
 
 
+@pytest.mark.slow
 def test_larger_budgets_need_less_memory(measured):
     bits = [choose_mantissas(measured, TINY, Budget("error", p), free=True).chosen.bits for p in (2, 4, 8, 16, 32)]
     assert bits == sorted(bits, reverse=True) and len(set(bits)) > 2
 
 
+@pytest.mark.slow
 def test_a_choice_is_the_same_every_time(measured):
     first, second = (choose_mantissas(measured, TINY, Budget("error", 5)) for _ in range(2))
     assert [c.label for c in first.candidates] == [c.label for c in second.candidates]
@@ -71,6 +74,7 @@ def test_bits_are_taken_where_they_cost_little():
     assert choice.met and widths["quiet"] == 3 < widths["loud"]
 
 
+@pytest.mark.slow
 def test_widths_that_are_given_stay(measured):
     choice = choose_mantissas(measured, TINY, Budget("error", 20), fixed={"first": 7}, free=True)
     formats = choice.chosen.compiled.package.formats
@@ -83,6 +87,7 @@ def test_a_budget_that_nothing_keeps(measured):
     assert not choice.met and len(choice.candidates) == 1 and choice.chosen.compiled.image.config == TINY
 
 
+@pytest.mark.slow
 def test_labels_decide_if_there_are_any():
     """Labels that are those of double precision for some samples: the rest is wrong, whatever is computed."""
     graph = residual()

@@ -26,6 +26,7 @@ def samples(graph, count=4):
     return {name: rng.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(3, 8))
 def test_narrow_blocks_are_held_exactly(data, width):
     """Whatever the magnitude of a block: also where exponents are clamped to the least one, and up to the largest."""
@@ -75,6 +76,7 @@ def test_results_are_those_of_rounded_weights(width):
     assert np.abs(got - weight.T).max() <= np.abs(weight).max() * 2.0 ** (2 - width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "name", "config"), [(residual, "dense", TINY), (residual, "depthwise", TINY),
                                                       (gru, "cell", ECP5_85F)])  # fmt: skip
 def test_only_the_weights_of_the_layer_change(make, name, config):

@@ -159,6 +159,7 @@ def test_errors_are_those_before_a_softmax_of_the_host():
     assert relative_error(p, execute.run(soft, x)["p"]) < 1e-4
 
 
+@pytest.mark.slow
 @needs_data
 def test_it_holds_for_other_samples_of_a_trained_network():
     (task,) = (task for task in TASKS if task.model == "kws_dscnn")

@@ -211,6 +211,7 @@ FAR_TOO_LARGE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("proto", "message"), FAR_TOO_LARGE.values(), ids=FAR_TOO_LARGE)
 def test_what_is_far_too_large_is_told_within_seconds(tmp_path, proto, message):
     begin = time.process_time()

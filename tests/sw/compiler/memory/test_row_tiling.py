@@ -43,6 +43,7 @@ def samples(graph, count=3, seed=7):
     return {name: rng.normal(0, 1, (count, *graph.sample_shape(name))) for name in graph.inputs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(48))
 def test_bands_of_any_height_give_the_same_bits(seed):
     rng = np.random.default_rng(seed)
@@ -198,6 +199,7 @@ def test_a_narrow_vector_that_is_converted_again_is_the_same(exponent):
 # Trained networks ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @needs_data
 def test_mobilenet_in_bands_has_the_bits_of_a_larger_npu():
     task = next(task for task in TASKS if task.model == "vww_mobilenetv1_025")
