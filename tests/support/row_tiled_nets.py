@@ -9,6 +9,7 @@ from concord.compiler.emission.row_tiled import RowTiled, planned
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.memory.row_tiling import prefixes
 from concord.graph.ir import Node
@@ -107,7 +108,7 @@ def choices(graph, config=LARGE, unfold=Unfold.BOTH):
 def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT):
     """The image with row tiles of so many rows, and the row tiles."""
     tiling = prefix.schedule(rows)
-    tiled = RowTiled(planned(lowered, tiling), config, formats, tiling)
+    tiled = RowTiled(planned(lowered, data_types(lowered), tiling), config, formats, tiling)
     assert tiled.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
     return tiled.allocator.image(tiled.emitter.builder.words()), tiling
 
@@ -121,6 +122,6 @@ def outputs_of(image, ports):
 
 def image_in_one_piece(lowered, config=LARGE, formats=DEFAULT):
     """The image without row tiles."""
-    emitter = Emitter(make_plan(lowered), config, formats)
+    emitter = Emitter(make_plan(lowered, data_types(lowered)), config, formats)
     emitter.write(emitter.place, lambda: emitter.layers(0))
     return emitter.allocator.image(emitter.builder.words())

@@ -18,6 +18,7 @@ from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
 from concord.compiler.pipeline.strategies import Considered, Search
 from concord.graph.ir import Graph
+from concord.graph.passes.dtypes import Types
 from concord.image import Image
 from concord.image.feeder_scripts import codable_inputs
 from concord.pipeline.manager import State
@@ -44,6 +45,8 @@ class Compiled:
         The part of the network that is lowered, for one sample.
     lowered : Lowered
         Its layers on the NPU.
+    types : Types
+        Which tensors the layers read and write narrow, and which wide.
     package : Package
         Image, arrangement of inputs and outputs, and the part of the host.
     starts : tuple of int
@@ -69,6 +72,7 @@ class Compiled:
     graph: Graph
     npu: Graph
     lowered: Lowered
+    types: Types
     package: Package
     starts: tuple[int, ...]
     plan: Plan
@@ -158,6 +162,7 @@ def _compiled(state: State) -> Compiled:
         graph=state["graph"],
         npu=state["npu"],
         lowered=state["lowered"],
+        types=state["types"],
         package=package,
         starts=tuple(program.starts),
         plan=state["plan"],
@@ -210,6 +215,7 @@ def in_one_piece(compiled: Compiled) -> Compiled:
             "host": compiled.host_graph,
             "batch": arrangement.batch,
             "lowered": compiled.lowered,
+            "types": compiled.types,
         }
     )
     return _compiled(state)

@@ -13,7 +13,6 @@ from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
-from concord.graph.passes.dtypes import assign
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates
@@ -55,7 +54,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     layers = tuple(_layers(compiled, inputs, want, flagged, device))
     counted = [layer.work.cycles for layer in layers if layer.work.cycles is not None]
     batch = compiled.package.arrangement.batch
-    traffic = total(graph.name, rows(assign(graph), config))
+    traffic = total(graph.name, rows(graph, config))
     return Analysis(
         name=graph.name,
         npu=config.name,

@@ -7,7 +7,6 @@ import pytest
 
 from concord.frontend import import_model
 from concord.graph.passes.dtype_report import rows, size, total
-from concord.graph.passes.dtypes import assign
 from concord.spec.presets import ECP5_85F, TINY
 from support.dtype_graphs import N, W, graph
 from support.trained import DATA, needs_data
@@ -22,8 +21,8 @@ def test_size_of_tensors():
 def test_traffic_by_hand():
     """Three readers of one tensor of eight elements: 16 bytes wide, 10 narrow."""
     lines = ["Dense q x > a", "Dense q1 a > y1", "Dense q2 a > y2", "Softmax p a > y3"]
-    types = assign(graph(*lines, outputs=["y1", "y2", "y3"]))
-    found = {row.name: row for row in rows(types, TINY)}
+    net = graph(*lines, outputs=["y1", "y2", "y3"])
+    found = {row.name: row for row in rows(net, TINY)}
     x, a, y = found["x"], found["a"], found["y1"]
     assert (x.conversions_before, x.conversions_after, x.bytes_before, x.bytes_after) == (1, 1, 32, 20)
     assert (a.conversions_before, a.conversions_after) == (2, 1)
@@ -46,7 +45,7 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_of_the_page(name):
     net = import_model(DATA / "models" / f"{name}.onnx")
-    found = total(name, rows(assign(net), ECP5_85F))
+    found = total(name, rows(net, ECP5_85F))
     assert FIGURES[name] == (
         found.conversions_before, found.conversions_after, found.bytes_before, found.bytes_after
     )  # fmt: skip

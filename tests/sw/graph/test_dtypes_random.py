@@ -140,7 +140,7 @@ def test_random_graphs_are_consistent(example):
 @given(networks())
 def test_there_are_never_more_conversions_than_before(example):
     net, _ = example
-    for row in rows(assign(net), TINY):
+    for row in rows(net, TINY):
         readers = sum(name == row.name for node in net.nodes for name in node.inputs)
         assert row.conversions_after <= 1 + readers and row.bytes_before == 16 * (
             1 + readers + (row.name in net.outputs)

@@ -14,6 +14,7 @@ from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.copies import peak, place_within
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, prefixes, row_vectors
+from concord.graph.passes.dtypes import Types
 from concord.image import Phase, PortRange
 from concord.image.phases import full_ranges
 from concord.program.allocator import CapacityError
@@ -200,7 +201,7 @@ class RowTiled:
         self.chains.builder.v_wr(int(mem), addr, inner=1, outer=stride)
 
 
-def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Formats) -> Emitter:
     """The program with the row tiles that cost least of those that fit.
 
     Raises
@@ -208,7 +209,7 @@ def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
     CapacityError
         If none do.
     """
-    probe = DataSection(make_plan(lowered), config, formats)
+    probe = DataSection(make_plan(lowered, types), config, formats)
     probe.fill()
     try:
         probe.allocator.check()
@@ -216,10 +217,10 @@ def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
         raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
     room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in _depths(config).items()}
     possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
-    choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, room)]
+    choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, types, room)]
     left = _ALL_ORDERS
     for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
-        tiled = RowTiled(planned(lowered, tiling), config, formats, tiling)
+        tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling)
         fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
         if fits:
             return tiled.emitter
@@ -228,14 +229,14 @@ def row_tiled(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
         raise CapacityError("no row tiles were found whose tensors and program fit")
     if not possible:
         raise CapacityError(f"row tiling is not possible: {obstacle(lowered)}")
-    raise _too_large(possible, lowered, room)
+    raise _too_large(possible, lowered, types, room)
 
 
-def _too_large(possible: list[Prefix], lowered: Lowered, room: Mapping[Mem, int]) -> CapacityError:
+def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
     """What row tiles of a single row need, of the first layers for which that is least."""
     errors = []
     for prefix in possible:
-        copies = planned(lowered, prefix.schedule(1)).all()
+        copies = planned(lowered, types, prefix.schedule(1)).all()
         need = {mem: peak(copy for copy in copies if copy.mem is mem) for mem in Mem}
         texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
@@ -247,19 +248,19 @@ def _depths(config: NpuConfig) -> dict[Mem, int]:
     return {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
 
 
-def planned(lowered: Lowered, tiling: RowTiling) -> Plan:
+def planned(lowered: Lowered, types: Types, tiling: RowTiling) -> Plan:
     """The plan of a network with row tiles applied to it, results in the place of operands where that is possible."""
-    plan = make_plan(lowered)
+    plan = make_plan(lowered, types)
     tiling.apply(plan)
     share(plan)
     return plan
 
 
-def _within(prefix: Prefix, lowered: Lowered, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
+def _within(prefix: Prefix, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
     """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
     for rows in range(1, prefix.source.height):
         tiling = prefix.schedule(rows)
-        copies = planned(lowered, tiling).all()
+        copies = planned(lowered, types, tiling).all()
         if len(tiling.whole) > _REGISTERS or any(peak(c for c in copies if c.mem is mem) > room[mem] for mem in Mem):
             return
         yield tiling

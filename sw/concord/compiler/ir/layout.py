@@ -156,6 +156,11 @@ class Storages:
         self._by_number[storage.base // _SPACING] = storage
         return storage
 
+    @property
+    def roots(self) -> list[Storage]:
+        """Storages that are no part of another one, in the order in which they were made."""
+        return [storage for storage in self._by_number.values() if storage.parent is None]
+
     def of(self, ids: Ids) -> list[Storage]:
         """The storages a view has elements in."""
         there = ids[ids != PAD]

@@ -8,18 +8,22 @@ from itertools import combinations
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.layout import Storage
 from concord.compiler.memory.copies import Copy, LiveRange
-from concord.compiler.memory.plan import Plan
+from concord.compiler.memory.dataflow import tensors
+from concord.compiler.memory.plan import MEMORIES, Plan
+from concord.graph.passes.dtypes import Types
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 
 
-def problems(plan: Plan, config: NpuConfig, constants: int = 0) -> Iterator[str]:
+def problems(plan: Plan, types: Types, config: NpuConfig, constants: int = 0) -> Iterator[str]:
     """A line for everything that is inconsistent.
 
     Parameters
     ----------
     plan : Plan
         Before or after allocation; addresses are checked as soon as all tensors have one.
+    types : Types
+        Those of the layers: a tensor is in the memories of the types that it is written in.
     config : NpuConfig
         With the depths of the memories.
     constants : int
@@ -30,6 +34,7 @@ def problems(plan: Plan, config: NpuConfig, constants: int = 0) -> Iterator[str]
         if not -1 <= copy.first_use <= copy.last_use <= last:
             yield f"{_name(copy)} must live within layers -1..{last}, not {copy.first_use}..{copy.last_use}"
     yield from _reads(plan)
+    yield from _types(plan, types)
     if all(copy.addr >= 0 for copy in plan.all()):
         for mem, depth in ((Mem.NARROW, config.narrow_depth), (Mem.WIDE, config.wide_depth)):
             first = constants if mem is Mem.WIDE else 0
@@ -55,6 +60,18 @@ def _reads(plan: Plan) -> Iterator[str]:
             copy = plan.copy(storage, mem)
             if copy is not None and copy.first_use != -1:
                 yield f"input {_name(copy)} must live from the beginning, not from layer {copy.first_use} on"
+
+
+def _types(plan: Plan, types: Types) -> Iterator[str]:
+    """Tensors lie in the memories that the data-type pass says; streamed ones are narrow instead of wide."""
+    streamed = {one.operand.storage.root for one in plan.streamed.values() if one.operand.storage is not None}
+    for storage, name in tensors(plan.lowered).items():
+        wanted = {MEMORIES[kind] for kind in types.written.get(name, ())}
+        wanted = {Mem.NARROW} if storage in streamed else wanted
+        found = {mem for mem in Mem if plan.copy(storage, mem) is not None}
+        if found != wanted:
+            listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, found))
+            yield "{} must be in {} memory, as its types say, not in {}".format(name, *listed)
 
 
 def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:

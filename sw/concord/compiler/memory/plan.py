@@ -9,16 +9,16 @@ from concord.compiler.ir.layers import Layer, Operand, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.copies import Copy
-from concord.spec.isa import Mem, Op
+from concord.compiler.memory.dataflow import kept, operation
+from concord.graph.passes.dtypes import Type, Types
+from concord.spec.isa import Mem
 
 #: Chunks that an operand is widened in, two of which are in wide memory at a time.
 CHUNKS = 8
 
 
-def is_moving(layer: Layer) -> bool:
-    """Whether a layer computes no new values [dtype-pass]: maxima and ReLU alone."""
-    moves = layer.reduction in (Reduction.MAX, Reduction.LANES, Reduction.NONE)
-    return moves and all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops)
+#: Memory of every type.
+MEMORIES = {Type.NARROW: Mem.NARROW, Type.WIDE: Mem.WIDE}
 
 
 @dataclass
@@ -97,8 +97,16 @@ def check_outputs(lowered: Lowered) -> None:
             raise ValueError(f"output {name} must be binary16, as it is the state of a cell, not narrow")
 
 
-def make_plan(lowered: Lowered) -> Plan:
-    """Find out which copies of which tensor are needed, and when."""
+def make_plan(lowered: Lowered, types: Types) -> Plan:
+    """Which copies of which tensor are needed, and when.
+
+    Parameters
+    ----------
+    lowered : Lowered
+        The layers.
+    types : Types
+        What the data-type pass has decided for them (:func:`concord.compiler.memory.dataflow.data_types`).
+    """
     plan = Plan(lowered)
     last = len(lowered.layers)
     for name in lowered.graph.outputs:
@@ -107,13 +115,14 @@ def make_plan(lowered: Lowered) -> Plan:
     for index in range(last - 1, -1, -1):
         layer = lowered.layers[index]
         if isinstance(layer, Recurrent):
-            _plan_block(plan, layer, index)
+            _plan_block(plan, layer, index, types)
             continue
-        plan.sources[index] = mem = _source(plan, layer)
+        name = operation(index, layer)
+        plan.sources[index] = mem = MEMORIES[types.reads[name, 0]]
         _need(plan, layer.source.storage, mem, index)
-        for mfu_op in layer.mfu_ops:
-            if mfu_op.operand is not None and mfu_op.operand.storage is not None:
-                _need(plan, mfu_op.operand.storage, Mem.WIDE, index, operand=True)
+        operands = [mfu_op.operand.storage for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
+        for k, storage in enumerate((storage for storage in operands if storage is not None), 1):
+            _need(plan, storage, MEMORIES[types.reads[name, k]], index, operand=True)
     for index, layer in enumerate(lowered.layers):
         for mem in Mem:
             copy = plan.copy(layer.target, mem)
@@ -127,30 +136,22 @@ def make_plan(lowered: Lowered) -> Plan:
     return plan
 
 
-def _plan_block(plan: Plan, block: Recurrent, index: int) -> None:
+def _plan_block(plan: Plan, block: Recurrent, index: int, types: Types) -> None:
     """Copies of what a recurrent block reads, keeps and uses in between."""
-    _need(plan, block.source.storage, Mem.NARROW, index)
-    _need(plan, block.target, Mem.NARROW, index)
-    if block.cell.wide_state:
-        _need(plan, block.target, Mem.WIDE, index)
-    if block.c is not None:
-        _need(plan, block.c, Mem.WIDE, index).first_use = index
-    for walk in block.initial.values():
-        _need(plan, walk.storage, Mem.WIDE, index)
+    name = operation(index, block)
+    _need(plan, block.source.storage, MEMORIES[types.reads[name, 0]], index)
+    for storage, kind in kept(block):
+        copy = _need(plan, storage, MEMORIES[kind], index)
+        if storage is block.c:
+            copy.first_use = index
+    for k, walk in enumerate(block.initial.values(), 1):
+        _need(plan, walk.storage, MEMORIES[types.reads[name, k]], index)
     names = dict.fromkeys((*block.cell.temporaries, *(f"p_{gate}" for gate in block.cell.gates)), Mem.WIDE)
     names |= dict.fromkeys(block.cell.narrow_temporaries, Mem.NARROW)
     plan.temporaries[index] = {
         name: Copy(Storage(f"{block.name}.{name}", 1, 1, block.tiles, block.target.native), mem, index, index)
         for name, mem in names.items()
     }
-
-
-def _source(plan: Plan, layer: Layer) -> Mem:
-    """Memory that a layer reads: products narrow, what moves values the type of its result, everything else wide."""
-    if layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
-        return Mem.NARROW
-    narrow_only = plan.copy(layer.target, Mem.WIDE) is None and plan.copy(layer.target, Mem.NARROW) is not None
-    return Mem.NARROW if is_moving(layer) and narrow_only else Mem.WIDE
 
 
 def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = False) -> Copy:

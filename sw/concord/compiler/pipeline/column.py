@@ -20,11 +20,13 @@ from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.lowering.scaled import scaled
 from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.memory.plan import Plan, check_outputs, make_plan
 from concord.compiler.pipeline.levels import LEVELS
 from concord.graph.ir import Graph
 from concord.graph.passes.batch import with_batch
+from concord.graph.passes.dtypes import Types
 from concord.image import Image
 from concord.pipeline.manager import Pass, Pipeline
 from concord.spec.config import NpuConfig
@@ -68,8 +70,8 @@ def _emitted(program: Emitter) -> Emitter:
     return program
 
 
-def _row_tiling(lowered: Lowered, config: NpuConfig, formats: Formats) -> tuple[Plan, Emitter]:
-    program = row_tiled(lowered, config, formats)
+def _row_tiling(lowered: Lowered, types: Types, config: NpuConfig, formats: Formats) -> tuple[Plan, Emitter]:
+    program = row_tiled(lowered, types, config, formats)
     return program.plan, program
 
 
@@ -114,7 +116,7 @@ _IMAGE = (
     Pass("feeding", ("lowered", "arrangement", "image"), ("image",), _fed,
          "How the feeder lays out raw inputs."),
 )  # fmt: skip
-_LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", "lowered")
+_LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", "lowered", "types")
 
 PREPARE = Pipeline(
     "prepare",
@@ -147,6 +149,8 @@ LOWER = Pipeline(
              "Nodes to layers, element-wise operations fused."),
         Pass("legality", ("lowered", "formats", "config"), (), _legal,
              "Formats are for layers that exist, and outputs can leave as they are to."),
+        Pass("data types", ("lowered",), ("types",), data_types,
+             "Which tensors are narrow and which are wide [dtype-pass]."),
     ),
     LEVELS,
 )  # fmt: skip
@@ -154,7 +158,8 @@ ONE_PIECE = Pipeline(
     "one piece",
     _LOWERED,
     (
-        Pass("memory planning", ("lowered",), ("plan",), make_plan, "Which memories hold a tensor, and for how long."),
+        Pass("memory planning", ("lowered", "types"), ("plan",), make_plan,
+             "Which memories hold a tensor, and for how long."),
         Pass("data section", ("plan", "config", "formats"), ("program",), _data_section,
              "Weights, constants and tables get their addresses."),
         Pass("allocation", ("plan", "program"), ("plan", "program"), _allocated, "Tensors get their addresses."),
@@ -167,7 +172,7 @@ ROW_TILING = Pipeline(
     "row tiling",
     _LOWERED,
     (
-        Pass("row tiling", ("lowered", "config", "formats"), ("plan", "program"), _row_tiling,
+        Pass("row tiling", ("lowered", "types", "config", "formats"), ("plan", "program"), _row_tiling,
              "The cheapest row tiles that fit: plan, data section, allocation and emission."),
         *_IMAGE,
     ),

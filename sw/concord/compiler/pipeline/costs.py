@@ -9,6 +9,7 @@ from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import make_plan
+from concord.graph.passes.dtypes import Types
 from concord.pipeline.manager import State
 from concord.program.cycles import cycles
 from concord.spec.config import NpuConfig
@@ -49,17 +50,17 @@ def estimate(layers: State, tiled: bool) -> Cost | None:
     tiled : bool
         Whether the first layers are computed in tiles of rows.
     """
-    lowered, config, formats = layers["lowered"], layers["config"], layers["formats"]
+    write = row_tiled if tiled else _unlimited
     try:
-        return cost_of(row_tiled(lowered, config, formats) if tiled else _unlimited(lowered, config, formats))
+        return cost_of(write(*(layers[name] for name in ("lowered", "types", "config", "formats"))))
     except ValueError:  # no room, or beyond what instructions can address
         return None
 
 
-def _unlimited(lowered: Lowered, config: NpuConfig, formats: Formats) -> Emitter:
+def _unlimited(lowered: Lowered, types: Types, config: NpuConfig, formats: Formats) -> Emitter:
     """The program in one piece for vector memories of the largest depth; no memory is checked."""
     depth = 1 << VECTOR_ADDR_BITS
-    program = Emitter(make_plan(lowered), config.replace(narrow_depth=depth, wide_depth=depth), formats)
+    program = Emitter(make_plan(lowered, types), config.replace(narrow_depth=depth, wide_depth=depth), formats)
     program.data_section.fill()
     program.place()
     program.layers(0)

@@ -13,6 +13,8 @@ from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory import invariants as memory
 from concord.compiler.memory.plan import Plan
 from concord.graph.level import GRAPH
+from concord.graph.passes import dtypes
+from concord.graph.passes.dtypes import Types
 from concord.image import Image
 from concord.pipeline.manager import Level, State
 from concord.program.assembler import disassemble
@@ -137,12 +139,16 @@ def _lowered_problems(lowered: Lowered, state: State) -> Iterator[str]:
     return lowering.problems(lowered)
 
 
+def _types_problems(types: Types, state: State) -> Iterator[str]:
+    return dtypes.problems(types)
+
+
 def _plan_problems(plan: Plan, state: State) -> Iterator[str]:
     """The plan, with the constants in front of the tensors as soon as the data section is written."""
     program: Emitter | None = state.get("program")
     allocations = program.allocator.allocations.values() if program is not None and program.plan is plan else ()
     constants = (item for item in allocations if item.region is RegionId.WIDE and item.name != all_tensors(Mem.WIDE))
-    return memory.problems(plan, state["config"], sum(item.count for item in constants))
+    return memory.problems(plan, state["types"], state["config"], sum(item.count for item in constants))
 
 
 def _program_problems(program: Emitter, state: State) -> Iterator[str]:
@@ -155,10 +161,11 @@ def _image_problems(image: Image, state: State) -> Iterator[str]:
 
 FORMATS = Level(Formats, "formats", formats_size, formats_text)
 LOWERED = Level(Lowered, "layers", lambda lowered: len(lowered.layers), lowered_text, _lowered_problems)
+TYPES = Level(Types, "tensors", lambda types: len(types.tensors), dtypes.text, _types_problems)
 PLAN = Level(Plan, "live ranges", lambda plan: len(plan.all()), plan_text, _plan_problems)
 PROGRAM = Level(Emitter, "instructions", lambda program: len(program.builder), program_text, _program_problems)
 IMAGE = Level(
     Image, "words", lambda image: sum(count for count, _ in image.loaded().values()), image_text, _image_problems
 )
 #: All levels of the compiler.
-LEVELS = (GRAPH, FORMATS, LOWERED, PLAN, PROGRAM, IMAGE)
+LEVELS = (GRAPH, FORMATS, LOWERED, TYPES, PLAN, PROGRAM, IMAGE)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from concord.graph.passes.dtypes import Type, Types, products
+from concord.graph.ir import Graph
+from concord.graph.passes.dtypes import Type, Types, assign
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH
 
@@ -48,9 +49,10 @@ def size(elements: int, kind: Type, config: NpuConfig) -> int:
     return -(-bits // 8)
 
 
-def rows(types: Types, config: NpuConfig) -> list[Traffic]:
+def rows(graph: Graph, config: NpuConfig) -> list[Traffic]:
     """Every tensor of a network."""
-    return [_row(types, name, config) for name in types.tensors]
+    types = assign(graph)
+    return [_row(graph, types, name, config) for name in types.tensors]
 
 
 def total(name: str, of: Iterable[Traffic]) -> Traffic:
@@ -66,20 +68,19 @@ def total(name: str, of: Iterable[Traffic]) -> Traffic:
     )
 
 
-def _row(types: Types, name: str, config: NpuConfig) -> Traffic:
-    graph = types.graph
-    readers = [(node, index) for node in graph.nodes for index, tensor in enumerate(node.inputs) if tensor == name]
+def _row(graph: Graph, types: Types, name: str, config: NpuConfig) -> Traffic:
+    readers = [(one, index) for one in types.flow.operations for index, read in enumerate(one.inputs) if read == name]
     elements = prod(graph.shapes[name])
     wide, narrow = (size(elements, kind, config) for kind in (Type.WIDE, Type.NARROW))
     type_of = types.tensors[name]
     shared = [conversion for conversion in types.conversions if conversion.tensor == name]
     own = [conversion for conversion in types.own if conversion.tensor == name]
-    read_after = sum(narrow if types.inputs[node.name, index] is Type.NARROW else wide for node, index in readers)
+    read_after = sum(narrow if types.inputs[one.name, index] is Type.NARROW else wide for one, index in readers)
     leaves = wide * graph.outputs.count(name)
     return Traffic(
         name,
         elements,
-        sum((node.name, index) in products(node) for node, index in readers),
+        sum((one.name, index) in one.products for one, index in readers),
         len(shared) + len(own) + (name in graph.inputs and type_of is Type.NARROW),
         wide * (1 + len(readers)) + leaves,
         (narrow if type_of is Type.NARROW else wide) + read_after + leaves + len(shared) * (wide + narrow),

@@ -1,20 +1,20 @@
 """The data-type pass [dtype-pass]: which tensors are narrow, which are wide, and where one conversion serves several.
 
-Every tensor keeps a list of quantisation factors, one entry per way down to a layer that wants it narrow (its factor,
-> 0) or wide (0). Walks upwards fill it. They start
+Every tensor keeps a list of quantisation factors, one entry per way down to an operation that wants it narrow (its
+factor, > 0) or wide (0). Walks upwards fill it. They start
 
-* at every input of a quantised layer with the factor of that input,
-* at every input of a precise layer with 0, also if no quantised layer follows,
-* at every output of the network with 0: it stays wide;
+* at every input of a quantised operation with the factor of that input,
+* at every input of a precise operation with 0, also if no quantised operation follows,
+* at every output of the network with 0, unless it leaves narrow;
 
-they end at quantised layers, go on through a data-moving layer with what they have, to each of its inputs, and through
-a precise layer with 0. Ways can be exponentially many, so a list is kept as a :class:`~collections.Counter`, and one
-visit per node in reversed order gives what the single walks give together.
+they end at quantised operations, go on through a data-moving operation with what they have, to each of its inputs, and
+through a precise operation with 0. Ways can be exponentially many, so a list is kept as a
+:class:`~collections.Counter`, and one visit per operation in reversed order gives what the single walks give together.
 
 With n_t entries, n of them > 0, a tensor is
 
 ========================================  ==============================================================
-computed by a precise layer               wide
+computed by a precise operation           wide
 empty list                                wide
 n < n_t                                   wide
 n = n_t, all factors equal                narrow
@@ -23,26 +23,30 @@ n = n_t, factors differ                   wide: one block of mantissas cannot ha
 
 Readers of a wide tensor that want it narrow are grouped by factor, and each group counts for itself: with n > 1 it gets
 a conversion that all of the group read, with n = 1 its only reader converts for itself. Entries that come through a
-data-moving layer that is wide (one of its outputs has a 0, or factors differ) are not counted: that layer reads wide,
-so a conversion in front of it would serve nobody. A data-moving layer has one type on all sides; if it is narrow and
-alone in wanting a wide tensor narrow, it converts what it reads.
+data-moving operation that is wide (one of its outputs has a 0, or factors differ) are not counted: that operation reads
+wide, so a conversion in front of it would serve nobody. A data-moving operation has one type on all sides; if it is
+narrow and alone in wanting a wide tensor narrow, it converts what it reads.
 
-Inputs of the network are typed as outputs of a quantised layer: the host can write either type.
+Inputs of the network are typed as outputs of a quantised operation: the host can write either type.
+
+What the pass looks at is a :class:`Dataflow`. :func:`dataflow` makes one of a graph, to report what the types save.
+That of the layers of a network (:func:`concord.compiler.memory.dataflow.dataflow`) decides which memories hold tensors.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph
 from concord.graph.ops import Kind, operator_of
 from concord.graph.passes.dtype_forms import Form
 
-#: A node by name, and the index of one of its inputs.
+#: An operation by name, and the index of one of its inputs.
 Input = tuple[str, int]
 #: Entries of a list of factors: how often each is in it.
 Entries = Counter[float]
@@ -53,6 +57,75 @@ class Type(Enum):
 
     WIDE = "wide"
     NARROW = "narrow"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation as the pass sees it: a node of a graph, or a layer of a compiled network.
+
+    Parameters
+    ----------
+    name : str
+        Unique in its dataflow.
+    kind : Kind
+        How it treats types.
+    inputs, outputs : tuple of str
+        Tensors; an input or an output that is left out is the empty string.
+    wide_inputs : frozenset of int
+        Inputs of a quantised operation that no product reads: they are wide.
+    keeps : tuple of pairs of str and float
+        Outputs that the operation itself reads again while it runs, each with the factor that it wants, 0 for wide.
+    """
+
+    name: str
+    kind: Kind
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    wide_inputs: frozenset[int] = frozenset()
+    keeps: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def products(self) -> list[Input]:
+        """Inputs that a product reads; none unless the operation is quantised."""
+        if self.kind is not Kind.QUANTISED:
+            return []
+        return [(self.name, index) for index, name in enumerate(self.inputs) if name and index not in self.wide_inputs]
+
+
+@dataclass(frozen=True)
+class Dataflow:
+    """Operations and the tensors between them.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Tensors that the host writes.
+    operations : tuple of Operation
+        In execution order. Several may write one tensor, as layers do whose results lie in one storage; then an
+        operation hands on what those behind it want.
+    outputs : tuple of pairs of str and float
+        Tensors that leave, each with the factor that it leaves with, 0 for wide.
+    """
+
+    inputs: tuple[str, ...]
+    operations: tuple[Operation, ...]
+    outputs: tuple[tuple[str, float], ...]
+
+    @property
+    def tensors(self) -> list[str]:
+        """All tensors, each once."""
+        computed = (name for one in self.operations for name in one.outputs if name)
+        return list(dict.fromkeys([*self.inputs, *computed]))
+
+
+def dataflow(graph: Graph) -> Dataflow:
+    """The nodes of a graph as operations; all outputs leave wide."""
+    records = ((node, operator_of(node)) for node in graph.nodes)
+    operations = (
+        Operation(node.name, record.kind, node.inputs, node.outputs, frozenset(record.wide_inputs))
+        for node, record in records
+    )
+    return Dataflow(tuple(graph.inputs), tuple(operations), tuple((name, 0.0) for name in graph.outputs))
 
 
 @dataclass(frozen=True)
@@ -70,23 +143,24 @@ class Types:
 
     Parameters
     ----------
-    graph : Graph
-        The network.
+    flow : Dataflow
+        What it has looked at.
     entries : dict
         List of factors of every tensor.
     tensors : dict
         Type of every tensor.
     inputs : dict
-        Type that every input of every node sees: narrow if the tensor is, or if a conversion is in front of it.
+        Type that every input of every operation sees: narrow if the tensor is, or if a conversion is in front of it.
     conversions : tuple of Conversion
         Conversions with their own place behind a tensor.
     own : tuple of Conversion
         Conversions that a reader, the only one, does for itself; it sees the tensor wide.
     forms : dict
-        Form of every quantised node. Inputs that are states do not count; it writes wide if one of its outputs is wide.
+        Form of every quantised operation. Wide inputs do not count; it writes wide if one of its outputs is
+        wide.
     """
 
-    graph: Graph
+    flow: Dataflow
     entries: dict[str, Entries]
     tensors: dict[str, Type]
     inputs: dict[Input, Type]
@@ -100,13 +174,35 @@ class Types:
             raise ValueError(f"tensor must be narrow, not {tensor!r}")
         return next(iter(self.entries[tensor]))
 
+    @cached_property
+    def reads(self) -> dict[Input, Type]:
+        """Type of the numbers that every input works with: what it sees, or what it converts that to for itself."""
+        converted = {reader: Type.NARROW for conversion in self.own for reader in conversion.readers}
+        return self.inputs | converted
 
-def assign(graph: Graph, factors: Mapping[Input, float] | None = None) -> Types:
+    @cached_property
+    def written(self) -> dict[str, set[Type]]:
+        """Types in which every tensor exists where what writes it makes all conversions, as chains of the NPU do.
+
+        Narrow if an operation works with narrow numbers, wide if one works with wide ones; what leaves or is kept
+        counts, too.
+        """
+        found: dict[str, set[Type]] = {name: set() for name in self.tensors}
+        for name, factor in (*self.flow.outputs, *(pair for one in self.flow.operations for pair in one.keeps)):
+            found[name].add(Type.NARROW if factor else Type.WIDE)
+        for one in self.flow.operations:
+            for index, name in enumerate(one.inputs):
+                if name:
+                    found[name].add(self.reads[one.name, index])
+        return found
+
+
+def assign(network: Graph | Dataflow, factors: Mapping[Input, float] | None = None) -> Types:
     """Give every tensor and every input a type.
 
     Parameters
     ----------
-    graph : Graph
+    network : Graph or Dataflow
         The network.
     factors : mapping, optional
         Factor of inputs of quantised layers: 1 / step where the step is static. It is 1.0 for all others: with an
@@ -119,12 +215,15 @@ def assign(graph: Graph, factors: Mapping[Input, float] | None = None) -> Types:
     Raises
     ------
     ValueError
-        If a factor is not positive, or not that of an input of a quantised layer that a product reads.
+        If a factor is not positive, or not that of an input of a quantised operation that a product reads.
     """
-    demands = Demands(graph, factors or {})
-    tensors = {name: narrow_or_wide(demands.entries[name]) for name in graph.inputs}
-    for node in graph.nodes:
-        tensors.update((name, demands.written(node, name)) for name in node.outputs if name)
+    flow = dataflow(network) if isinstance(network, Graph) else network
+    demands = Demands(flow, factors or {})
+    tensors = {name: narrow_or_wide(demands.entries[name]) for name in flow.inputs}
+    for one in flow.operations:
+        for name in filter(None, one.outputs):
+            kind = demands.written(one, name)
+            tensors[name] = kind if tensors.get(name) is not Type.WIDE else Type.WIDE
     inputs = {key: tensors[name] for name, keys in demands.readers.items() for key in keys}
     conversions: list[Conversion] = []
     own: list[Conversion] = []
@@ -134,10 +233,8 @@ def assign(graph: Graph, factors: Mapping[Input, float] | None = None) -> Types:
             (conversions if count > 1 else own).append(conversion)
             if count > 1:
                 inputs.update(dict.fromkeys(readers, Type.NARROW))
-    forms = {
-        node.name: _form(node, tensors, inputs) for node in graph.nodes if operator_of(node).kind is Kind.QUANTISED
-    }
-    return Types(graph, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
+    forms = {one.name: _form(one, tensors, inputs) for one in flow.operations if one.kind is Kind.QUANTISED}
+    return Types(flow, demands.entries, tensors, inputs, tuple(conversions), tuple(own), forms)
 
 
 def narrow_or_wide(entries: Entries) -> Type:
@@ -150,74 +247,64 @@ class Demands:
 
     Parameters
     ----------
-    graph : Graph
+    flow : Dataflow
         The network.
     factors : mapping
-        Factors of inputs of quantised layers, as :func:`assign` takes them.
+        Factors of inputs of quantised operations, as :func:`assign` takes them.
     """
 
-    def __init__(self, graph: Graph, factors: Mapping[Input, float]):
-        self.graph = graph
-        self.factors = {key: 1.0 for node in graph.nodes for key in products(node)}
+    def __init__(self, flow: Dataflow, factors: Mapping[Input, float]):
+        self.flow = flow
+        self.factors = {key: 1.0 for one in flow.operations for key in one.products}
         for key, factor in factors.items():
             if key not in self.factors:
                 raise ValueError(f"factors must be for inputs of quantised layers that a product reads, not {key!r}")
             if not (factor > 0 and math.isfinite(factor)):
                 raise ValueError(f"factor of input {key[1]} of {key[0]!r} must be > 0 and finite, not {factor!r}")
             self.factors[key] = float(factor)
-        self.nodes = {node.name: node for node in graph.nodes}
-        self.readers: dict[str, list[Input]] = {name: [] for name in _tensors(graph)}
-        for node in graph.nodes:
-            for index, name in enumerate(node.inputs):
+        self.operations = {one.name: one for one in flow.operations}
+        self.readers: dict[str, list[Input]] = {name: [] for name in flow.tensors}
+        for one in flow.operations:
+            for index, name in enumerate(one.inputs):
                 if name:
-                    self.readers[name].append((node.name, index))
+                    self.readers[name].append((one.name, index))
         self.entries: dict[str, Entries] = {name: Counter() for name in self.readers}
+        #: Entries of the outputs of every operation from those behind it.
+        self.below: dict[str, Entries] = {}
         self._walk()
 
     def _walk(self) -> None:
-        """All walks at once: what arrives at the outputs of a node is complete when its turn comes."""
-        for name in self.graph.outputs:
-            self.entries[name][0.0] += 1
-        for node in reversed(self.graph.nodes):
-            for index, name in enumerate(node.inputs):
+        """All walks at once: what arrives at the outputs of an operation is complete when its turn comes."""
+        for name, factor in self.flow.outputs:
+            self.entries[name][factor] += 1
+        for one in reversed(self.flow.operations):
+            for name, factor in one.keeps:
+                self.entries[name][factor] += 1
+            self.below[one.name] = sum((self.entries[name] for name in one.outputs if name), Counter())
+            for index, name in enumerate(one.inputs):
                 if name:
-                    self.entries[name].update(self.passed(node, index))
+                    self.entries[name].update(self.passed(one, index))
 
-    def passed(self, node: Node, index: int) -> Entries:
+    def passed(self, one: Operation, index: int) -> Entries:
         """Entries that walks bring to the tensor that an input reads."""
-        below = sum((self.entries[name] for name in node.outputs if name), Counter())
-        match operator_of(node).kind:
+        match one.kind:
             case Kind.QUANTISED:
-                return Counter({self.factors.get((node.name, index), 0.0): 1})
+                return Counter({self.factors.get((one.name, index), 0.0): 1})
             case Kind.PRECISE:
-                return Counter({0.0: 1 + below.total()})
+                return Counter({0.0: 1 + self.below[one.name].total()})
             case Kind.MOVING:
-                return below or Counter({0.0: 1})  # nothing reads it: as if it left the network
+                return self.below[one.name] or Counter({0.0: 1})  # nothing reads it: as if it left the network
 
     def wanted(self, reader: Input) -> Entries:
         """As :meth:`passed`, with zeros only where the reader reads wide."""
-        node = self.nodes[reader[0]]
-        entries = self.passed(node, reader[1])
+        entries = self.passed(self.operations[reader[0]], reader[1])
         return entries if narrow_or_wide(entries) is Type.NARROW else Counter({0.0: entries.total()})
 
-    def written(self, node: Node, tensor: str) -> Type:
-        """Type of an output of a node."""
-        kind = operator_of(node).kind
-        if kind is Kind.PRECISE or not self.entries[tensor]:
+    def written(self, one: Operation, tensor: str) -> Type:
+        """Type of an output of an operation."""
+        if one.kind is Kind.PRECISE or (one.kind is Kind.MOVING and narrow_or_wide(self.passed(one, 0)) is Type.WIDE):
             return Type.WIDE
-        return narrow_or_wide(self.passed(node, 0) if kind is Kind.MOVING else self.entries[tensor])
-
-
-def products(node: Node) -> list[Input]:
-    """Inputs of a quantised layer that a product reads; none for other layers."""
-    record = operator_of(node)
-    if record.kind is not Kind.QUANTISED:
-        return []
-    return [(node.name, index) for index, name in enumerate(node.inputs) if name and index not in record.wide_inputs]
-
-
-def _tensors(graph: Graph) -> list[str]:
-    return [*graph.inputs, *(name for node in graph.nodes for name in node.outputs if name)]
+        return narrow_or_wide(self.entries[tensor])
 
 
 def _groups(demands: Demands, tensor: str) -> dict[float, tuple[int, list[Input]]]:
@@ -231,7 +318,46 @@ def _groups(demands: Demands, tensor: str) -> dict[float, tuple[int, list[Input]
     return groups
 
 
-def _form(node: Node, tensors: Mapping[str, Type], inputs: Mapping[Input, Type]) -> Form:
-    reads = all(inputs[key] is Type.NARROW for key in products(node))
-    writes = all(tensors[name] is Type.NARROW for name in node.outputs if name)
+def _form(one: Operation, tensors: Mapping[str, Type], inputs: Mapping[Input, Type]) -> Form:
+    reads = all(inputs[key] is Type.NARROW for key in one.products)
+    writes = all(tensors[name] is Type.NARROW for name in one.outputs if name)
     return Form.of(reads, writes)
+
+
+def problems(types: Types) -> Iterator[str]:
+    """A line for every rule of the pass that does not hold."""
+    known = {*types.flow.inputs}
+    for one in types.flow.operations:
+        yield from (f"{one.name} reads {name!r}, which nothing has written" for name in one.inputs
+                    if name and name not in known)  # fmt: skip
+        known.update(one.outputs)
+        products = [index for _, index in one.products]
+        for index, name in enumerate(one.inputs):
+            reads = types.reads.get((one.name, index))
+            if name and reads is None:
+                yield f"input {index} of {one.name} must have a type"
+            elif name and one.kind is not Kind.MOVING and (reads is Type.NARROW) is not (index in products):
+                yield f"input {index} of {one.name} ({one.kind.value}) must not be {types.reads[one.name, index].value}"
+        if one.kind is Kind.PRECISE:
+            yield from (f"{name!r} is computed by {one.name} (precise) and must be wide" for name in one.outputs
+                        if name and types.tensors.get(name) is Type.NARROW)  # fmt: skip
+    for name in types.flow.tensors:
+        if name not in types.tensors:
+            yield f"{name!r} must have a type"
+        elif types.tensors[name] is Type.NARROW and narrow_or_wide(types.entries[name]) is Type.WIDE:
+            yield f"{name!r} must not be narrow: its readers want {sorted(types.entries[name])}"
+
+
+def text(types: Types) -> Iterator[str]:
+    """Types as readable lines: every tensor with its conversions, every operation with what it reads."""
+    for name, kind in types.tensors.items():
+        written = " and ".join(sorted(kind.value for kind in types.written[name]))
+        yield f"{name}: {kind.value}, written {written or 'nowhere'}"
+        for conversion in (one for one in types.conversions if one.tensor == name):
+            yield f"  converted once for {', '.join(reader for reader, _ in conversion.readers)}"
+        for conversion in (one for one in types.own if one.tensor == name):
+            yield f"  converted by {conversion.readers[0][0]}"
+    for one in types.flow.operations:
+        reads = ", ".join(f"{name} {types.reads[one.name, k].value}" for k, name in enumerate(one.inputs) if name)
+        form = f", {types.forms[one.name].name.lower().replace('_', ' ')}" if one.name in types.forms else ""
+        yield f"operation {one.name} ({one.kind.value}{form}) reads {reads}"

@@ -5,6 +5,7 @@ import pytest
 from concord.compiler.ir.layers import Layer
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -20,7 +21,7 @@ from support.trained import DATA, needs_data
 def planned(net, config):
     """Memories of inputs and of results of chains, by tensor; and the nodes that chains compute."""
     lowered = lower(net, config)
-    plan = make_plan(lowered)
+    plan = make_plan(lowered, data_types(lowered))
     chains = [layer for layer in lowered.layers if isinstance(layer, Layer) and layer.nodes]
     written = {layer.tensor: layer.target for layer in chains}
     written |= {tensor: storage for tensor, (storage, _) in lowered.inputs.items()}
@@ -30,16 +31,16 @@ def planned(net, config):
     return memories, {name for layer in lowered.layers for name in (getattr(layer, "nodes", None) or [layer.name])}
 
 
-def decided(types, computed, tensor):
+def decided(net, types, computed, tensor):
     """What readers see of a tensor, those behind views as well."""
     own = {reader for conversion in types.own for reader in conversion.readers}
-    seen = {Mem.WIDE} if tensor in types.graph.outputs else set()
-    for node in types.graph.nodes:
+    seen = {Mem.WIDE} if tensor in net.outputs else set()
+    for node in net.nodes:
         for index, name in enumerate(node.inputs):
             if name != tensor:
                 continue
             if OPS[node.op].kind is Kind.MOVING and node.name not in computed:
-                seen |= {mem for result in node.outputs for mem in decided(types, computed, result)}
+                seen |= {mem for result in node.outputs for mem in decided(net, types, computed, result)}
             else:
                 narrow = types.inputs[node.name, index] is Type.NARROW or (node.name, index) in own
                 seen.add(Mem.NARROW if narrow else Mem.WIDE)
@@ -49,7 +50,7 @@ def decided(types, computed, tensor):
 def check(net, config):
     memories, computed = planned(net, config)
     types = assign(net)
-    assert memories == {tensor: decided(types, computed, tensor) for tensor in memories}
+    assert memories == {tensor: decided(net, types, computed, tensor) for tensor in memories}
     return memories
 
 

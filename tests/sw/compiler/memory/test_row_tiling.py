@@ -12,6 +12,7 @@ from concord.compiler.emission.row_tiled import planned
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.memory.dataflow import data_types
 from concord.compiler.model import compile_graph, in_one_piece
 from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
@@ -71,7 +72,7 @@ def test_the_random_networks_have_something_of_everything():
             tiling = prefix.schedule(2)
             kept += any(tiling.kept.values())
             reductions |= {layer.reduction for layer in prefix.layers}
-            plan = planned(lowered, tiling)
+            plan = planned(lowered, data_types(lowered), tiling)
             memories |= {mem for s in tiling.sliding for mem in Mem if tiling.kept[s] and plan.copy(s, mem) is not None}
     assert kept > 20 and reductions == set(Reduction) - {Reduction.LANES} and memories == set(Mem)
 

@@ -11,6 +11,7 @@ from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Norms
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.graph.ir import Quantization
+from concord.graph.passes.dtypes import Type
 from concord.image import Segment
 from concord.pipeline.instruments import PassError
 from concord.pipeline.manager import Pipeline
@@ -261,6 +262,24 @@ def test_states_of_recurrent_layers_have_a_place():
         del plan.copies[storage_of(plan, "x"), Mem.NARROW]
 
     refused("plan: layer 'cell' needs x in narrow memory", "memory planning", damage, recurrent("LSTM", 6, 5, 3))
+
+
+def in_another_memory(plan):
+    storage = storage_of(plan, "c")
+    plan.copies[storage, Mem.WIDE] = replace(plan.copies[storage, Mem.NARROW], mem=Mem.WIDE)
+
+
+def test_tensors_lie_in_the_memories_of_their_types():
+    text = "plan: c must be in narrow memory, as its types say, not in narrow and wide"
+    refused(text, "memory planning", lambda state: in_another_memory(state["plan"]))
+
+
+def test_types_keep_the_rules_of_the_pass():
+    def damage(state):
+        types = state["types"]
+        state["types"] = replace(types, inputs={**types.inputs, ("0 first", 0): Type.WIDE})
+
+    refused("types: input 0 of 0 first (quantised) must not be wide", "data types", damage)
 
 
 # Programs and images -------------------------------------------------------------------------------

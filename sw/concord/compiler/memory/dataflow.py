@@ -1,0 +1,77 @@
+"""Layers as the data-type pass sees them [dtype-pass]: it decides which memories hold their tensors.
+
+A tensor of this dataflow is a storage with addresses of its own, as all parts of it lie in the same memories. The pass
+then knows what a graph does not say: which nodes one chain computes, whose results lie in one storage, what a recurrent
+layer keeps between its steps, and which outputs leave narrow.
+"""
+
+from __future__ import annotations
+
+from concord.compiler.ir.layers import AnyLayer, Recurrent, Reduction
+from concord.compiler.ir.layout import Storage
+from concord.compiler.lowering.lower import Lowered
+from concord.graph.ops import Kind
+from concord.graph.passes.dtypes import Dataflow, Operation, Type, Types, assign
+from concord.spec.isa import Op
+
+#: Factors of the pass: exponents of a tensor in narrow memory are the same for all of its readers.
+_FACTORS = {Type.NARROW: 1.0, Type.WIDE: 0.0}
+
+
+def kind_of(layer: AnyLayer) -> Kind:
+    """How a layer treats number formats: products are quantised; maxima and ReLU alone compute no new values."""
+    if isinstance(layer, Recurrent) or layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE):
+        return Kind.QUANTISED
+    return Kind.MOVING if all(mfu_op.op is Op.V_RELU for mfu_op in layer.mfu_ops) else Kind.PRECISE
+
+
+def operation(index: int, layer: AnyLayer) -> str:
+    """Name of a layer in the dataflow."""
+    return f"{index} {layer.name}"
+
+
+def tensors(lowered: Lowered) -> dict[Storage, str]:
+    """Names in the dataflow of all storages with addresses of their own."""
+    names: dict[Storage, str] = {}
+    for storage in lowered.storages.roots:
+        taken = [name for name in names.values() if name.partition("#")[0] == storage.name]
+        names[storage] = f"{storage.name}#{len(taken)}" if taken else storage.name
+    return names
+
+
+def dataflow(lowered: Lowered) -> Dataflow:
+    """The layers as operations: what they read first is their source, behind it are their operands."""
+    names = tensors(lowered)
+    inputs = dict.fromkeys(names[storage.root] for storage, _ in lowered.inputs.values())
+    outputs = (
+        (names[storage.root], _FACTORS[Type.NARROW if name in lowered.narrow else Type.WIDE])
+        for name in lowered.graph.outputs
+        for storage in lowered.storages.of(lowered.views[name])
+    )
+    operations = (_operation(index, layer, names) for index, layer in enumerate(lowered.layers))
+    return Dataflow(tuple(inputs), tuple(operations), tuple(outputs))
+
+
+def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Operation:
+    if isinstance(layer, Recurrent):
+        read = [layer.source.storage, *(walk.storage for walk in layer.initial.values())]
+        keeps = tuple((names[storage.root], _FACTORS[kind]) for storage, kind in kept(layer))
+    else:
+        operands = [mfu_op.operand.storage for mfu_op in layer.mfu_ops if mfu_op.operand is not None]
+        read, keeps = [layer.source.storage, *(storage for storage in operands if storage is not None)], ()
+    kind = kind_of(layer)
+    states = frozenset(range(1, len(read))) if kind is Kind.QUANTISED else frozenset[int]()
+    made = dict.fromkeys([names[layer.target.root], *(name for name, _ in keeps)])
+    inputs = tuple(names[storage.root] for storage in read)
+    return Operation(operation(index, layer), kind, inputs, tuple(made), states, keeps)
+
+
+def kept(layer: Recurrent) -> list[tuple[Storage, Type]]:
+    """States that a recurrent layer keeps: products read h narrow, element-wise operations read c, and some h, wide."""
+    states = [(layer.target, Type.NARROW), *([(layer.target, Type.WIDE)] if layer.cell.wide_state else [])]
+    return [*states, *([(layer.c, Type.WIDE)] if layer.c is not None else [])]
+
+
+def data_types(lowered: Lowered) -> Types:
+    """Which tensors the layers read and write narrow, and which wide."""
+    return assign(dataflow(lowered))
