@@ -1,4 +1,4 @@
-"""Speed of a derived ONNX graph in ONNX Runtime: ``python tests/derive_speed.py twin.onnx [BATCH [THREADS]]``."""
+"""Speed of a derived ONNX graph in ONNX Runtime: ``python tests/derive_speed.py model.onnx [BATCH [THREADS]]``."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from concord.derive.model import derive_package
 from concord.host import connect
 from concord.program.flags import diagnose_flags
 from concord.spec.presets import TINY
-from support.derived_twins import NO_TORCH, same, twin
+from support.derived_modules import NO_TORCH, load_derived, same
 
 #: Several tile engines, too; and wide mantissas, for which float64 is too short.
 CONFIGS = {
@@ -28,12 +28,12 @@ needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason=NO_TORCH)
 
 def on_numpy(model, folder, inputs):
     """Outputs of the NumPy file, and by layer and flag the samples that raised it."""
-    return _of_python(twin(model, folder, write_numpy), model, inputs)
+    return _of_python(load_derived(model, folder, write_numpy), model, inputs)
 
 
 def on_torch(model, folder, inputs):
     """The same of the PyTorch module."""
-    return _of_python(twin(model, folder, write_torch), model, inputs)
+    return _of_python(load_derived(model, folder, write_torch), model, inputs)
 
 
 def _of_python(module, model, inputs):
@@ -42,8 +42,8 @@ def _of_python(module, model, inputs):
 
 def on_onnxruntime(model, folder, inputs):
     """The same of the ONNX graph."""
-    write_onnx(model, folder / "twin.onnx")
-    session = onnxruntime.InferenceSession(folder / "twin.onnx", providers=["CPUExecutionProvider"])
+    write_onnx(model, folder / "model.onnx")
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     given = {name: np.asarray(values, np.float64) for name, values in inputs.items()}
     found = dict(zip([output.name for output in session.get_outputs()], session.run(None, given), strict=True))
     if model.flags is None or not model.flags.places:

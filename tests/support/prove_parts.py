@@ -22,7 +22,7 @@ from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from support.corner_programs import corner_program
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import prove as prove_primitive
-from support.derived_twins import image_of_memories, program_rng, random_inputs
+from support.derived_modules import image_of_memories, program_rng, random_inputs
 from support.program_coverage import covered, required
 from support.program_gen import random_program
 from support.small_examples import SMALL

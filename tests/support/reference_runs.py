@@ -24,7 +24,7 @@ def run_reference(image, x):
 
 def assert_machines_agree(memories):
     """Run a program on the reference machine and on the emulator: they must leave the same memories."""
-    twin = memories.copy()
+    copy = memories.copy()
     ReferenceMachine(memories).run()
-    Emulator(twin).run()
-    assert twin.differences(memories) == []
+    Emulator(copy).run()
+    assert copy.differences(memories) == []

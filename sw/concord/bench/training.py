@@ -77,20 +77,20 @@ def float_step(timed: Timed) -> Callable[[], object]:
     """The same in float32 on PyTorch."""
     import torch
 
-    from concord.bench.float_twin import FloatTwin
+    from concord.bench.float_reference import FloatReference
 
     torch.set_num_threads(1)
-    twin = FloatTwin(timed.graph)
+    reference = FloatReference(timed.graph)
     if not np.any(_weights(timed.graph)):
-        for parameter in twin.parameters():
+        for parameter in reference.parameters():
             torch.nn.init.uniform_(parameter, -0.1, 0.1)
-    optimiser = torch.optim.SGD(twin.parameters(), lr=1 / 64, momentum=0.9)
+    optimiser = torch.optim.SGD(reference.parameters(), lr=1 / 64, momentum=0.9)
     x = torch.from_numpy(timed.samples.inputs(slice(None)).astype(np.float32))
     y = torch.from_numpy(timed.samples.y)
 
     def step() -> object:
         optimiser.zero_grad()
-        loss = torch.nn.functional.cross_entropy(twin(x), y)
+        loss = torch.nn.functional.cross_entropy(reference(x), y)
         loss.backward()
         optimiser.step()
         return loss

@@ -35,13 +35,13 @@ def measure(folder: Path, samples: int = SAMPLES) -> tuple[str, bool]:
     rng, arrangement = np.random.default_rng(0), package.arrangement
     x = {name: rng.normal(size=(samples, *arrangement.shapes[name])) for name in arrangement.inputs}
     with tempfile.TemporaryDirectory() as place, connect("emulator", package.config) as device:
-        file = Path(place) / "twin.py"
+        file = Path(place) / "model.py"
         write_numpy(model, file)
         lines = len(file.read_text(encoding="utf-8").splitlines())
-        twin = module_of(file)
+        module = module_of(file)
         device.load(package.image)
         want, emulator = _best(lambda: package.run(device, x))
-        found, derived = _best(lambda: twin.run(x))
+        found, derived = _best(lambda: module.run(x))
     same = all(np.array_equal(found[name].view(np.int64), want[name].view(np.int64)) for name in want)
     per_sample = f"{1e3 * emulator / samples:.2f} | {1e3 * derived / samples:.2f} | {derived / emulator:.2f}"
     row = f"| {folder.name} | {summary(model)} | {lines} | {took:.1f} | {per_sample} | {'yes' if same else 'NO'} |"

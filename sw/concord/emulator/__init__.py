@@ -1,6 +1,6 @@
 """Programs executed bit for bit as on the hardware.
 
-:class:`ReferenceMachine` is the definition, :class:`Emulator` the fast batched twin; both work on :class:`Memories`.
+:class:`ReferenceMachine` is the definition, :class:`Emulator` the fast one for batches; both work on :class:`Memories`.
 """
 
 from concord.emulator.machine import Batch, Emulator

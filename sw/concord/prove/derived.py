@@ -20,9 +20,9 @@ from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.program.flags import diagnose_flags
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
-from concord.prove.observed import Recorder, Written, different, of_twin, written
+from concord.prove.observed import Recorder, Written, different, of_derived, written
+from concord.prove.runtimes import Run, Runtime, SamplesByFlag
 from concord.prove.steps import text_of
-from concord.prove.twins import Kind, SamplesByFlag, Step
 from concord.spec.formats import Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]
@@ -163,17 +163,17 @@ class Derived:
     subject : Subject
     name : str
         On the command line.
-    kind : Kind
+    runtime : Runtime
     folder : Path
         For its files.
     """
 
-    def __init__(self, subject: Subject, places: Places, name: str, kind: Kind, folder: Path):
-        self.subject, self.places, self.kind = subject, places, kind
-        self.comparison = Comparison(name, kind.label, kind.version)
+    def __init__(self, subject: Subject, places: Places, name: str, runtime: Runtime, folder: Path):
+        self.subject, self.places, self.runtime = subject, places, runtime
+        self.comparison = Comparison(name, runtime.label, runtime.version)
         begin = time.perf_counter()
-        self._plain = kind.load_flagged(subject.derived, folder, "twin")
-        self._inside: Step = kind.load(subject.observed.model, folder, "observed")
+        self._plain = runtime.load_flagged(subject.derived, folder, "derived")
+        self._inside: Run = runtime.load(subject.observed.model, folder, "observed")
         self.comparison.seconds += time.perf_counter() - begin
 
     def compare(self, inputs: Inputs, emulated: Emulated, first_sample: int) -> None:
@@ -193,7 +193,7 @@ class Derived:
         if group > 1:
             inputs = {name: _grouped(np.asarray(x), group) for name, x in inputs.items()}
         outputs = self._inside(inputs)
-        return of_twin([outputs[model.names[value.name]] for value in model.outputs], self.places.place)
+        return of_derived([outputs[model.names[value.name]] for value in model.outputs], self.places.place)
 
     def _values(self, found: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
         runs = found.shape[1]

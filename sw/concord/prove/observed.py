@@ -99,7 +99,7 @@ def constants(place: Ids, runs: int) -> FloatArray:
     return np.repeat(binary16.decode(bits)[:, None], runs, axis=1)
 
 
-def of_twin(outputs: Iterable[Any], place: Ids) -> FloatArray:
+def of_derived(outputs: Iterable[Any], place: Ids) -> FloatArray:
     """What derived software has for elements, ``[values, runs]``, from its outputs ``[runs, ...]`` in order."""
     arrays = [np.asarray(x, dtype=np.float64).reshape(len(x), -1) for x in outputs]
     flat = np.concatenate(arrays, axis=1)

@@ -15,11 +15,11 @@ from concord.networks.folder import load_image, load_package
 from concord.prove.derived import Derived, Places, Subject, chunk, emulate
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, OnMachine, effort, version_of
+from concord.prove.runtimes import RUNTIMES
 from concord.prove.samples import random_samples
-from concord.prove.twins import TWINS
 
 #: Names on the command line.
-DERIVED = tuple(TWINS)
+DERIVED = tuple(RUNTIMES)
 IMPLEMENTATIONS = (*DERIVED, *MACHINES)
 #: Samples, and those of them that machines run, if nothing is said.
 SAMPLES, ON_MACHINES = 32, 1
@@ -124,15 +124,15 @@ def _derived(
 ) -> list[Derived]:
     """Derived software of all kinds that are there."""
     found = []
-    for name, kind in TWINS.items():
-        why = "not asked for" if only is not None and name not in only else kind.missing
+    for name, runtime in RUNTIMES.items():
+        why = "not asked for" if only is not None and name not in only else runtime.missing
         if why and only is not None and name in only:
-            raise ValueError(f"{kind.label} cannot be run: {why}")
+            raise ValueError(f"{runtime.label} cannot be run: {why}")
         if why:
             proof.left_out[name] = why
             continue
         try:
-            found.append(Derived(subject, places, name, kind, folder))
+            found.append(Derived(subject, places, name, runtime, folder))
         except ValueError as error:  # operators or sums that a backend refuses
             if only is not None:
                 raise
@@ -174,4 +174,6 @@ def _machine(
 
 def labels() -> dict[str, str]:
     """What people call every implementation."""
-    return {name: kind.label for name, kind in TWINS.items()} | {name: one.label for name, one in MACHINES.items()}
+    return {name: runtime.label for name, runtime in RUNTIMES.items()} | {
+        name: one.label for name, one in MACHINES.items()
+    }

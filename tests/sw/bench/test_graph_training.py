@@ -46,7 +46,7 @@ def test_without_data_it_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_float_twin_trains_the_same_numbers_and_computes_the_graph():
+def test_the_float_reference_trains_the_same_numbers_and_computes_the_graph():
     """The adjacency is none of them; a step goes against the gradient of the loss."""
     torch = pytest.importorskip("torch")
     from concord.bench.evidence.floats import FloatTrainer, initial
@@ -55,17 +55,17 @@ def test_the_float_twin_trains_the_same_numbers_and_computes_the_graph():
     graph = initial(graph_training.network(), 3)
     rng = np.random.default_rng(1)
     samples = Samples(rng.integers(0, 17, (8, 16, 4)), rng.integers(0, 10, 8), 1 / 16)
-    twin = FloatTrainer(graph, samples, graph_training.settings_of(3))
-    assert {f"{name}.{key}" for name, found in twin.parameters.items() for key in found} == set(
+    reference = FloatTrainer(graph, samples, graph_training.settings_of(3))
+    assert {f"{name}.{key}" for name, found in reference.parameters.items() for key in found} == set(
         Network(graph, graph_training.settings_of(3).formats).parameters
     )
     x = samples.inputs(slice(None))
     want = execute.run(graph, {"x": x})[graph.outputs[0]].reshape(8, 10)
-    np.testing.assert_allclose(twin.forward(x).detach().numpy(), want, atol=1e-5)
-    loss = torch.nn.functional.cross_entropy(twin.forward(x), torch.tensor(samples.y))
+    np.testing.assert_allclose(reference.forward(x).detach().numpy(), want, atol=1e-5)
+    loss = torch.nn.functional.cross_entropy(reference.forward(x), torch.tensor(samples.y))
     loss.backward()
     name = next(node.name for node in graph.nodes if node.op == "Add")
-    found, at = twin.parameters[name]["constant"], 2
+    found, at = reference.parameters[name]["constant"], 2
     moved = [n.with_attrs(constant=n.attrs["constant"] + 1e-4 * (np.arange(16) == at)) if n.name == name else n
              for n in graph.nodes]  # fmt: skip
     other = execute.run(Graph("g", moved, graph.inputs, graph.outputs, graph.shapes, graph.batched), {"x": x})

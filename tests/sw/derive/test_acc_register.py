@@ -11,7 +11,7 @@ from concord.overflow import analyse_machine
 from concord.spec.presets import TINY, with_accumulator
 from support.compiled_nets import ROOMY, perceptron, residual
 from support.derived_backends import emulated_flags, needs_torch, on_numpy, on_onnxruntime, on_torch
-from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
+from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 
 CONFIGS = {

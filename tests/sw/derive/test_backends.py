@@ -12,7 +12,7 @@ from concord.spec.presets import ECP5_85F, TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derived_backends import CONFIGS, compiled, networks
-from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
+from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 from support.small_examples import SMALL
 from support.trained import DATA, needs_data
@@ -65,8 +65,8 @@ def test_trained_networks(name, backend, tmp_path):
 def test_the_command(tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
     package.image.save(tmp_path / "npu.image")
-    for name, beside in (("twin.onnx", None), ("twin_torch.py", "twin_torch.npz")):
+    for name, beside in (("model.onnx", None), ("model_torch.py", "model_torch.npz")):
         found = CliRunner().invoke(main, ["derive", str(tmp_path / "npu.image"), "-o", str(tmp_path / name)])
         assert found.exit_code == 0 and "2 layers, " in found.output
         assert (tmp_path / name).exists() and (beside is None or (tmp_path / beside).exists())
-    assert "import torch" in (tmp_path / "twin_torch.py").read_text()
+    assert "import torch" in (tmp_path / "model_torch.py").read_text()

@@ -13,7 +13,7 @@ from concord.networks.calibrated import choose_formats
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_85F
 from support.derived_backends import emulated_flags, every
-from support.derived_twins import emulated, same
+from support.derived_modules import emulated, same
 from support.trained import DATA, needs_data
 
 pytestmark = needs_data

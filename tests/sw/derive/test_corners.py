@@ -10,7 +10,7 @@ from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin
+from support.derived_modules import emulated, image_of_memories, load_derived, program_rng, random_inputs, same
 from support.program_gen import random_program
 
 PROGRAM = """
@@ -38,7 +38,7 @@ def check(image, folder):
     """Derive and compare; returns the model."""
     model = derive_image(image)
     inputs = {"x": np.random.default_rng(3).normal(size=(5, 4))}
-    same(twin(model, folder).run(inputs), emulated(image, inputs))
+    same(load_derived(model, folder).run(inputs), emulated(image, inputs))
     return model
 
 
@@ -86,4 +86,4 @@ def test_circles_that_are_no_recurrence(name, changes, tmp_path):
     words, memories = random_program(TINY.replace(**changes), program_rng(name), {"swide119": 27, "sm3238": 26}[name])
     image = image_of_memories(words, memories)
     inputs = random_inputs(image, 2, 1)
-    same(twin(derive_image(image), tmp_path).run(inputs), emulated(image, inputs))
+    same(load_derived(derive_image(image), tmp_path).run(inputs), emulated(image, inputs))

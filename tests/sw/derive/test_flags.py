@@ -19,7 +19,7 @@ from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
 from support.derived_backends import CONFIGS, emulated_flags, every, needs_torch, on_numpy
-from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same
+from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 
 
@@ -203,10 +203,10 @@ def test_networks(name, backend, tmp_path):
 
 def test_a_run_without_flags_gives_outputs_only(tmp_path):
     from concord.derive.backends.numpy_file import write_numpy
-    from support.derived_twins import twin
+    from support.derived_modules import load_derived
 
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
-    module = twin(derive_package(package, flags=True), tmp_path, write_numpy)
+    module = load_derived(derive_package(package, flags=True), tmp_path, write_numpy)
     x = np.ones((3, 6))
     (output,) = module.run({"x": x})
     np.testing.assert_array_equal(module.run({"x": x})[output], module.run({"x": x}, flags=True)[0][output])
@@ -223,6 +223,6 @@ def test_the_command(tmp_path):
         assert found.exit_code == 0, found.output
         return place.read_bytes()
 
-    assert b"ACC_OVERFLOW" in derived("twin.py") and b"LAYERS" in derived("twin_torch.py")
-    assert b"LAYERS" not in derived("twin.py", "--no-flags") and b"LAYERS" not in derived("t_torch.py", "--no-flags")
-    assert b"ACC_OVERFLOW" in derived("twin.onnx", "--flags") and b"ACC_OVERFLOW" not in derived("twin.onnx")
+    assert b"ACC_OVERFLOW" in derived("model.py") and b"LAYERS" in derived("model_torch.py")
+    assert b"LAYERS" not in derived("model.py", "--no-flags") and b"LAYERS" not in derived("t_torch.py", "--no-flags")
+    assert b"ACC_OVERFLOW" in derived("model.onnx", "--flags") and b"ACC_OVERFLOW" not in derived("model.onnx")

@@ -24,7 +24,7 @@ from support import compiled_nets
 from support.compiled_nets import ROOMY, graph_of
 from support.derive_models import HOST_PARTITIONS, samples
 from support.derived_backends import every, networks, on_numpy, on_onnxruntime
-from support.derived_twins import same
+from support.derived_modules import same
 
 
 @every

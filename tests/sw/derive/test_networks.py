@@ -16,7 +16,7 @@ from concord.host import connect
 from concord.spec.presets import ECP5_85F, TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
-from support.derived_twins import same, twin
+from support.derived_modules import load_derived, same
 from support.trained import DATA, needs_data
 
 NETS = ("magnitudes", "residual", "gru", "attention", "large_windows", "grouped_softmax", "normalised")
@@ -31,7 +31,7 @@ def compare(package, folder, samples=3, scale=1.0):
     with connect("emulator", package.config) as device:
         device.load(package.image)
         want = package.run(device, x)
-    same(twin(model, folder).run(x), want)
+    same(load_derived(model, folder).run(x), want)
     return model
 
 
@@ -69,10 +69,10 @@ def test_trained_networks(name, tmp_path):
 def test_the_file_needs_numpy_only(tmp_path):
     """Concord cannot be imported where it runs."""
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
-    twin(derive_package(package), tmp_path)
+    load_derived(derive_package(package), tmp_path)
     lines = (
         "import sys; sys.modules['concord'] = None; sys.path.insert(0, '.')",
-        "import numpy as np; import twin; print(twin.run({'x': np.ones((2, 6))})['fc1.out'].shape)",
+        "import numpy as np; import model; print(model.run({'x': np.ones((2, 6))})['fc1.out'].shape)",
     )
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == "(2, 3)", done.stderr
@@ -81,10 +81,10 @@ def test_the_file_needs_numpy_only(tmp_path):
 def test_the_command(tmp_path):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package
     package.image.save(tmp_path / "npu.image")
-    found = CliRunner().invoke(main, ["derive", str(tmp_path / "npu.image"), "-o", str(tmp_path / "twin.py")])
+    found = CliRunner().invoke(main, ["derive", str(tmp_path / "npu.image"), "-o", str(tmp_path / "model.py")])
     assert found.exit_code == 0, found.output
     assert "2 layers, " in found.output
-    assert (tmp_path / "twin.npz").exists()
-    bad = CliRunner().invoke(main, ["derive", str(tmp_path / "npu.image"), "-o", str(tmp_path / "twin.txt")])
+    assert (tmp_path / "model.npz").exists()
+    bad = CliRunner().invoke(main, ["derive", str(tmp_path / "npu.image"), "-o", str(tmp_path / "model.txt")])
     assert bad.exit_code == 1
     assert "must end in" in bad.output

@@ -7,13 +7,13 @@ import pytest
 
 from concord.derive import evaluate
 from support.derive_models import MODELS, assert_equal, samples
-from support.derived_twins import twin
+from support.derived_modules import load_derived
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_same_bits(name, tmp_path):
     model = MODELS[name]()
-    module = twin(model, tmp_path)
+    module = load_derived(model, tmp_path)
     for count in (1, 20):
         inputs = samples(model, count, seed=count)
         assert_equal(outputs(module, model, inputs), evaluate.run(model, inputs))

@@ -5,7 +5,7 @@ import pytest
 from concord.derive import evaluate
 from concord.derive.model import derive_image
 from support.derived_backends import CONFIGS
-from support.derived_twins import emulated, image_of_memories, program_rng, random_inputs, same, twin
+from support.derived_modules import emulated, image_of_memories, load_derived, program_rng, random_inputs, same
 from support.program_gen import random_program
 from support.small_examples import SMALL
 
@@ -17,7 +17,7 @@ def test_examples(name, tmp_path):
     model = derive_image(image)
     inputs = random_inputs(image, 3, 1)
     want = emulated(image, inputs)
-    same(twin(model, tmp_path).run(inputs), want)
+    same(load_derived(model, tmp_path).run(inputs), want)
     same(evaluate.run(model, inputs), want)
 
 
@@ -28,4 +28,4 @@ def test_random_programs(config, seed, tmp_path):
     image = image_of_memories(words, memories)
     model = derive_image(image)
     inputs = random_inputs(image, 2, seed)
-    same(twin(model, tmp_path).run(inputs), emulated(image, inputs))
+    same(load_derived(model, tmp_path).run(inputs), emulated(image, inputs))

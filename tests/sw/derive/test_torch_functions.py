@@ -9,7 +9,7 @@ from concord.golden import host_math
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
 from support.derive_runners import torch_function
-from support.derived_twins import NO_TORCH
+from support.derived_modules import NO_TORCH
 
 torch = pytest.importorskip("torch", reason=NO_TORCH)
 

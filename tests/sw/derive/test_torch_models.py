@@ -11,7 +11,7 @@ import pytest
 
 from concord.derive import evaluate
 from support.derive_models import MODELS, assert_equal, samples, softmax
-from support.derived_twins import NO_TORCH, twin
+from support.derived_modules import NO_TORCH, load_derived
 
 pytest.importorskip("torch", reason=NO_TORCH)
 
@@ -20,7 +20,7 @@ def load(model, folder):
     """The module of a model, from its file."""
     from concord.derive.backends.torch_file import write_torch
 
-    return twin(model, folder, write_torch)
+    return load_derived(model, folder, write_torch)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -56,16 +56,16 @@ def test_a_model_is_a_module_like_others(name, tmp_path):
 
     model = MODELS[name]()
     module = load(model, tmp_path)
-    twin = module.Model().eval()
+    network = module.Model().eval()
     x = [torch.from_numpy(array) for array in samples(model, 5, seed=1).values()]
-    want = twin(*x)
+    want = network(*x)
     for count in (0, 1, 3):
-        for whole, part in zip(want, twin(*(one[:count] for one in x)), strict=True):
+        for whole, part in zip(want, network(*(one[:count] for one in x)), strict=True):
             assert torch.equal(part.nan_to_num(7.5), whole[:count].nan_to_num(7.5))
     free = tuple({0: torch.export.Dim.DYNAMIC} for _ in x)
-    exported = torch.export.export(twin, tuple(x), dynamic_shapes=free).module()
+    exported = torch.export.export(network, tuple(x), dynamic_shapes=free).module()
     for whole, part in zip(want, exported(*(one[:3] for one in x)), strict=True):
         assert torch.equal(part.nan_to_num(7.5), whole[:3].nan_to_num(7.5))
     if len(x) == 1:
-        for one, other in zip(torch.nn.Sequential(torch.nn.Identity(), twin)(*x), want, strict=True):
+        for one, other in zip(torch.nn.Sequential(torch.nn.Identity(), network)(*x), want, strict=True):
             assert torch.equal(one.nan_to_num(7.5), other.nan_to_num(7.5))

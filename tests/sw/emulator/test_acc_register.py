@@ -102,10 +102,10 @@ def test_the_emulator_looks_for_sums_that_leave(monkeypatch):
     """Without it some results would be others."""
     monkeypatch.setattr(product.Product, "_may_leave", lambda self, lanes, columns: np.zeros(len(columns), bool))
     memories = machine_of(CONFIGS[24], ["out and back"], False)
-    twin = memories.copy()
+    copy = memories.copy()
     ReferenceMachine(memories).run()
-    Emulator(twin).run()
-    assert twin.differences(memories)
+    Emulator(copy).run()
+    assert copy.differences(memories)
 
 
 def test_configurations():

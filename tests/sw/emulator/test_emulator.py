@@ -162,10 +162,10 @@ def test_random_programs_agree(name):
         words, memories = random_program(CONFIGS[name], random.Random(f"{name} {seed}"), 10)
         problems = [str(p) for p in verify(words, CONFIGS[name])]
         assert not [p for p in problems if "beyond" in p or "traps" in p or "outside" in p or "max_terms" in p]
-        twin = memories.copy()
-        want, got = ReferenceMachine(memories).run(), Emulator(twin).run()
+        copy = memories.copy()
+        want, got = ReferenceMachine(memories).run(), Emulator(copy).run()
         assert got == want, f"seed {seed}"
-        assert twin.differences(memories) == [], f"seed {seed}"
+        assert copy.differences(memories) == [], f"seed {seed}"
 
 
 @pytest.mark.slow
@@ -184,12 +184,12 @@ def test_random_programs_cover_the_instruction_set():
 
 def test_a_difference_is_noticed():
     words, memories = random_program(TINY, random.Random(7), 10)
-    twin = memories.copy()
+    copy = memories.copy()
     chain = next(c for c in trace(words, TINY).chains if c.reduce is Op.MV_MUL)
-    twin.matrix_mant[chain.matrix] ^= 16
+    copy.matrix_mant[chain.matrix] ^= 16
     ReferenceMachine(memories).run()
-    Emulator(twin).run()
-    assert twin.differences(memories)
+    Emulator(copy).run()
+    assert copy.differences(memories)
 
 
 @pytest.mark.slow
@@ -271,13 +271,13 @@ def test_every_memory_can_be_changed_between_runs():
     emulator, memories = Emulator(memories_with(text, seed=4)), random_memories(TINY, random.Random(5))
     emulator.run()
     for region in (RegionId.MATRIX, RegionId.TABLE, RegionId.SLOTS, RegionId.NARROW, RegionId.WIDE):
-        twin = emulator.memories.copy()
+        copy = emulator.memories.copy()
         words = memories.read(region, 0, memories.region(region).depth)
         emulator.write(region, 0, words)
-        twin.write(region, 0, words)
+        copy.write(region, 0, words)
         emulator.run()
-        ReferenceMachine(twin).run()
-        assert emulator.memories.differences(twin) == []
+        ReferenceMachine(copy).run()
+        assert emulator.memories.differences(copy) == []
 
 
 @pytest.mark.parametrize("mem", ["narrow", "wide"])

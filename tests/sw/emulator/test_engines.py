@@ -65,11 +65,11 @@ def test_a_group_reads_the_source_of_its_first_row(machine, config):
 def test_the_next_group_reads_what_the_one_before_has_written():
     text = FEEDBACK.replace("rows=2", "rows=4").replace("v_wr narrow, 2", "v_wr narrow, 3")  # row 1 writes the source
     memories = feedback_memories(ENGINES[0], text)
-    twin = memories.copy()
+    copy = memories.copy()
     ReferenceMachine(memories).run()
     assert binary16.decode(memories.wide[4:8]).tolist() == [[k * x for x in (1, 2, 3, 4)] for k in (2, 3, 12, 15)]
-    Emulator(twin).run()
-    assert twin.differences(memories) == []
+    Emulator(copy).run()
+    assert copy.differences(memories) == []
 
 
 @pytest.mark.parametrize("machine", [ReferenceMachine, Emulator])

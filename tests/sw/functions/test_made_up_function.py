@@ -16,7 +16,7 @@ from concord.graph.execute import run
 from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import recurrent
-from support.derived_twins import same, twin
+from support.derived_modules import load_derived, same
 from support.onnx_models import model, node, unary
 from support.reference_runs import assert_machines_agree
 
@@ -91,7 +91,7 @@ def test_compiled_networks(graph, tmp_path):
     found = emulate(compiled, {"x": X})
     assert relative(found["y"], np.cosh(X)) < 0.005
     assert_machines_agree(Memories.of(compiled.image))
-    same(twin(derive_package(compiled.package), tmp_path).run({"x": X}), found)
+    same(load_derived(derive_package(compiled.package), tmp_path).run({"x": X}), found)
 
 
 def test_recurrent_layers(record):

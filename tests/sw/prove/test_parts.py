@@ -11,7 +11,7 @@ from support import derive_runners, prove_parts
 from support.corner_programs import corner_program
 from support.derive_numbers import prove
 from support.derive_runners import OPERATIONS
-from support.derived_twins import image_of_memories, program_rng, random_inputs
+from support.derived_modules import image_of_memories, program_rng, random_inputs
 from support.program_coverage import covered, required
 from support.program_gen import random_program
 from support.prove_parts import Found

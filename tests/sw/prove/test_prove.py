@@ -14,14 +14,14 @@ from concord.emulator import Memories, ReferenceMachine, kernels
 from concord.golden import binary16
 from concord.host import connect
 from concord.program.builder import ProgramBuilder
-from concord.prove import Subject, machines, prove, twins
+from concord.prove import Subject, machines, prove, runtimes
 from concord.prove.page import render
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
-from support.derived_twins import NO_TORCH, image_of_memories, program_rng
+from support.derived_modules import NO_TORCH, image_of_memories, program_rng
 from support.program_gen import random_program
 from support.small_examples import SMALL
 
@@ -92,7 +92,7 @@ def test_torch():
 
 def flip_a_weight(monkeypatch, name, layer):
     """One bit of one weight of derived software of one kind; returns the row of the matrix."""
-    backend = twins.BACKENDS[name]
+    backend = runtimes.BACKENDS[name]
 
     def changed(node):
         if isinstance(node, ir.MatMul) and node.layer == layer:
@@ -106,7 +106,7 @@ def flip_a_weight(monkeypatch, name, layer):
         body = ir.Body(tuple(changed(node) for node in model.body))
         backend.write(replace(model, body=body), path)
 
-    monkeypatch.setitem(twins.BACKENDS, name, replace(backend, write=write))
+    monkeypatch.setitem(runtimes.BACKENDS, name, replace(backend, write=write))
 
 
 def weight_is_noticed(monkeypatch, subject, name):
@@ -133,7 +133,7 @@ def test_a_bit_of_a_weight_torch(residual, monkeypatch):
 
 def test_a_bit_of_one_element_has_its_place(residual, monkeypatch):
     """The word, the lane and the sample are those of the value that is changed."""
-    load, output = twins.Kind.load, residual.observed.model.outputs[3].name
+    load, output = runtimes.Runtime.load, residual.observed.model.outputs[3].name
 
     def broken(kind, model, folder, name):
         step = load(kind, model, folder, name)
@@ -147,7 +147,7 @@ def test_a_bit_of_one_element_has_its_place(residual, monkeypatch):
 
         return changed
 
-    monkeypatch.setattr(twins.Kind, "load", broken)
+    monkeypatch.setattr(runtimes.Runtime, "load", broken)
     (one,) = prove(residual, samples=9, only=["numpy"]).comparisons
     assert one.count.different >= 1 and one.first.sample == 4
     sizes = np.cumsum([0, *(value.size for value in residual.observed.model.outputs)])
@@ -184,7 +184,7 @@ def test_a_flag_that_is_missing(name, monkeypatch):
     subject = Subject("flags", image_of_memories(words, memories))
     (right,) = prove(subject, samples=4, only=[name]).comparisons
     assert right.count.different == 0
-    load = twins.Kind.load_flagged
+    load = runtimes.Runtime.load_flagged
 
     def broken(kind, model, folder, stem):
         step = load(kind, model, folder, stem)
@@ -195,7 +195,7 @@ def test_a_flag_that_is_missing(name, monkeypatch):
 
         return changed
 
-    monkeypatch.setattr(twins.Kind, "load_flagged", broken)
+    monkeypatch.setattr(runtimes.Runtime, "load_flagged", broken)
     (one,) = prove(subject, samples=4, only=[name]).comparisons
     assert one.count.different > 0 and one.first.place.startswith("flag ")
     assert (one.first.emulator, one.first.other) == ("raised", "not raised")
@@ -309,7 +309,7 @@ def test_the_command(tmp_path, monkeypatch):
     done = CliRunner().invoke(main, [*command, "-i", str(tmp_path / "x.npz")])
     assert done.exit_code == 0 and "2 samples (given)" in done.output
 
-    monkeypatch.setitem(twins.TWINS, "numpy", replace(twins.TWINS["numpy"], module="no_such_module"))
+    monkeypatch.setitem(runtimes.RUNTIMES, "numpy", replace(runtimes.RUNTIMES["numpy"], module="no_such_module"))
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 1 and "cannot be run" in done.output
     done = CliRunner().invoke(main, [*command[:4], "--rtl-samples", "0"])
@@ -319,13 +319,13 @@ def test_the_command(tmp_path, monkeypatch):
 
 def test_a_difference_is_an_exit_status(tmp_path, monkeypatch):
     SMALL["gru"]().image().save(tmp_path / "gru.image")
-    load = twins.Kind.load
+    load = runtimes.Runtime.load
 
     def broken(kind, model, folder, name):
         step = load(kind, model, folder, name)
         return lambda inputs: {key: np.asarray(x) + 1.0 for key, x in step(inputs).items()}
 
-    monkeypatch.setattr(twins.Kind, "load", broken)
+    monkeypatch.setattr(runtimes.Runtime, "load", broken)
     done = CliRunner().invoke(main, ["prove", str(tmp_path / "gru.image"), "--samples", "2", "--with", "numpy"])
     assert done.exit_code == 1 and "NumPy differs first in" in done.output
     assert "First differences" in (tmp_path / "gru.prove.html").read_text()

@@ -9,7 +9,7 @@ import prove_all
 from concord.emulator import kernels
 from prove_all import CHUNKS, State, compare
 from support import pair_units
-from support.derived_twins import NO_TORCH
+from support.derived_modules import NO_TORCH
 from support.pair_units import UNITS
 
 HERE = tuple(name for name in UNITS if name != "PyTorch")

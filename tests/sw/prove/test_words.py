@@ -9,7 +9,7 @@ from concord.compiler.model import compile_graph
 from concord.emulator import Emulator, Memories
 from concord.image import Image, Port
 from concord.program import trace
-from concord.prove import Subject, prove, twins
+from concord.prove import Subject, prove, runtimes
 from concord.prove.observed import _last, different
 from concord.prove.steps import alone
 from concord.prove.words import count_words, show
@@ -18,7 +18,7 @@ from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
-from support.derived_twins import program_rng
+from support.derived_modules import program_rng
 from support.program_gen import random_program
 
 
@@ -61,7 +61,7 @@ def test_overwritten_words():
 
 def test_the_sample_of_a_run_of_several(monkeypatch):
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), ROOMY, batch=4).package
-    load = twins.Kind.load
+    load = runtimes.Runtime.load
 
     def broken(kind, model, folder, name):
         step = load(kind, model, folder, name)
@@ -76,7 +76,7 @@ def test_the_sample_of_a_run_of_several(monkeypatch):
 
         return changed
 
-    monkeypatch.setattr(twins.Kind, "load", broken)
+    monkeypatch.setattr(runtimes.Runtime, "load", broken)
     (one,) = prove(Subject("perceptron", package.image, package), samples=12, only=["numpy"]).comparisons
     assert one.first.sample == 8
 

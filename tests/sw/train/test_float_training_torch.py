@@ -14,7 +14,7 @@ from concord.bench.evidence.store import CHOICE, Run, Store
 from concord.graph import execute
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
-from support.derived_twins import NO_TORCH
+from support.derived_modules import NO_TORCH
 
 pytest.importorskip("torch", reason=NO_TORCH)
 NETWORKS = {

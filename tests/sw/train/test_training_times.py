@@ -8,7 +8,7 @@ from concord.bench.tasks import TASKS, folder, load
 from concord.bench.training import NETWORKS, in_turns, measure_training
 from concord.graph import execute
 from concord.spec.presets import TINY
-from support.derived_twins import NO_TORCH
+from support.derived_modules import NO_TORCH
 from support.trained import needs_data
 
 
@@ -29,13 +29,13 @@ def test_without_data_the_figures_say_so(monkeypatch):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_float_network_of_torch_is_the_graph(name):
     torch = pytest.importorskip("torch", reason=NO_TORCH)
-    from concord.bench.float_twin import FloatTwin
+    from concord.bench.float_reference import FloatReference
 
     (task,) = (task for task in TASKS if task.model == name)
     graph, x, _ = load(task, folder())
     x = np.asarray(x[:5], dtype=np.float64)
     with torch.no_grad():
-        got = FloatTwin(graph)(torch.from_numpy(x.astype(np.float32))).numpy()
+        got = FloatReference(graph)(torch.from_numpy(x.astype(np.float32))).numpy()
     if graph.nodes[-1].op == "Softmax":
         got = np.exp(got - got.max(axis=1, keepdims=True))
         got /= got.sum(axis=1, keepdims=True)

@@ -19,14 +19,14 @@ from concord.derive.flags import by_layer
 from concord.derive.modules import module_of
 
 #: Inputs by name -> outputs by name.
-Step = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
+Run = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
 #: The same, and by place and flag the samples that raised it.
 SamplesByFlag = Mapping[str, Mapping[str, list[int]]]
-FlaggedStep = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], SamplesByFlag]]
+FlaggedRun = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], SamplesByFlag]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Runtime:
     """What executes derived software.
 
     Parameters
@@ -57,31 +57,31 @@ class Kind:
         """Of the package."""
         return f"{self.package} {version(self.package)}"
 
-    def load_flagged(self, model: ir.Model, folder: Path, name: str) -> FlaggedStep:
+    def load_flagged(self, model: ir.Model, folder: Path, name: str) -> FlaggedRun:
         """Write a model to a file in ``folder``, and load that; a model without flags raises none."""
         backend = BACKENDS[self.backend]
         path = folder / f"{name}_{self.backend}{backend.suffix}"
         backend.write(model, path)
         return _LOADERS[self.backend](path, model.flags is not None)
 
-    def load(self, model: ir.Model, folder: Path, name: str) -> Step:
+    def load(self, model: ir.Model, folder: Path, name: str) -> Run:
         """The same without flags."""
-        step = self.load_flagged(model, folder, name)
-        return lambda inputs: step(inputs)[0]
+        run = self.load_flagged(model, folder, name)
+        return lambda inputs: run(inputs)[0]
 
 
-def _numpy(path: Path, flags: bool) -> FlaggedStep:
+def _numpy(path: Path, flags: bool) -> FlaggedRun:
     module = module_of(path)
     return lambda inputs: module.run(inputs, flags=True) if flags else (module.run(inputs), {})
 
 
-def _torch(path: Path, flags: bool) -> FlaggedStep:
+def _torch(path: Path, flags: bool) -> FlaggedRun:
     module = module_of(path)
     model = module.Model()
     return lambda inputs: module.run(inputs, model, flags=True) if flags else (dict(module.run(inputs, model)), {})
 
 
-def _onnx(path: Path, flags: bool) -> FlaggedStep:
+def _onnx(path: Path, flags: bool) -> FlaggedRun:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -90,21 +90,21 @@ def _onnx(path: Path, flags: bool) -> FlaggedStep:
     names = [output.name for output in session.get_outputs()]
     facts = json.loads(session.get_modelmeta().custom_metadata_map.get("flags", "null"))
 
-    def step(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], SamplesByFlag]:
+    def run(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], SamplesByFlag]:
         found = dict(zip(names, session.run(None, dict(inputs)), strict=True))
         if facts is None or facts["output"] not in found:
             return found, {}
         words = found.pop(facts["output"])
         return found, by_layer(dict(zip(facts["layers"], words.T, strict=True)))
 
-    return step
+    return run
 
 
-_LOADERS: dict[str, Callable[[Path, bool], FlaggedStep]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
+_LOADERS: dict[str, Callable[[Path, bool], FlaggedRun]] = {"numpy": _numpy, "torch": _torch, "onnx": _onnx}
 
 #: By the name on the command line.
-TWINS = {
-    "numpy": Kind("NumPy", "numpy", "numpy", "", "numpy"),
-    "onnx": Kind("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx"),
-    "torch": Kind("PyTorch", "torch", "torch", "torch", "torch"),
+RUNTIMES = {
+    "numpy": Runtime("NumPy", "numpy", "numpy", "", "numpy"),
+    "onnx": Runtime("ONNX Runtime", "onnxruntime", "onnxruntime", "prove", "onnx"),
+    "torch": Runtime("PyTorch", "torch", "torch", "torch", "torch"),
 }

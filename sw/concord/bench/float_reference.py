@@ -15,7 +15,7 @@ from concord.graph.ir import Graph, Node
 _LSTM_ORDER = (0, 2, 3, 1)
 
 
-class FloatTwin(nn.Module):  # type: ignore[misc]
+class FloatReference(nn.Module):  # type: ignore[misc]
     """The layers of a graph with its weights as parameters; a Softmax at the end belongs to the loss.
 
     Tensors of the graph have an axis of length 1 where files have the batch; it is left out here.

@@ -14,9 +14,9 @@ from concord.spec.memmap import RegionId
 NO_TORCH = "PyTorch is not installed: make torch installs it and runs these tests"
 
 
-def twin(model, folder, write=write_numpy):
+def load_derived(model, folder, write=write_numpy):
     """The derived file as a module."""
-    file = folder / "twin.py"
+    file = folder / "model.py"
     write(model, file)
     return module_of(file)
 
