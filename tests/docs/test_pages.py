@@ -166,14 +166,14 @@ def test_every_page_is_on_the_map():
 #: variables.
 OLD_NAMES = {
     "sw/concord/compiler": (
-        "band Banded banded Bands bands born centre centres Contents contents dies gone in_bands in_parts "
-        "in_strips Life lives meet Meeting meeting movable reach remedies Remedy row_step Side Spreading Step "
-        "steps_in_time strip STRIPS Strips strips tail turned"
+        "band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies gone "
+        "in_bands in_parts in_strips Life lives meet Meeting meeting movable reach remedies Remedy row_step "
+        "Side Spreading Step steps_in_time strip STRIPS Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
     "sw/concord": (
-        "allot check_contents ContentError enclosure Enclosure enclosures ENCLOSURES settle settled settles Sheet "
-        "sheet tenant tenants"
+        "allot check_contents ContentError Enclosure enclosure ENCLOSURES enclosures settle settled settles "
+        "Sheet sheet tenant tenants"
     ),
     "sw/concord/functions": "alone enclose Part part parts",
 }

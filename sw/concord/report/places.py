@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layers import AnyLayer, Layer, MfuOp, Recurrent, Reduction
 from concord.compiler.ir.layout import PAD, Storage
+from concord.compiler.ir.table_specs import Functions
 from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled
@@ -52,12 +52,12 @@ def mfu_ops(layer: AnyLayer) -> tuple[str, ...]:
     """What the multifunction units do; of a recurrent layer the functions of its gates."""
     if isinstance(layer, Layer):
         return tuple(map(_mfu_op, layer.mfu_ops))
-    return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.curves)))
+    return tuple(dict.fromkeys((_functions(functions) for functions, _ in layer.table_specs)))
 
 
 def _mfu_op(mfu_op: MfuOp) -> str:
-    if mfu_op.curve is not None:
-        return _functions(mfu_op.curve[0])
+    if mfu_op.spec is not None:
+        return _functions(mfu_op.spec[0])
     if mfu_op.operand is None:
         return mfu_op.op.name.removeprefix("V_").lower()
     return f"{_WORDS[mfu_op.op]} {'constant' if mfu_op.operand.constant is not None else mfu_op.operand.tensor}"

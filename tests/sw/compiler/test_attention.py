@@ -126,11 +126,11 @@ def test_softmax_of_very_different_numbers():
 def test_tables_are_shared_where_slots_are_short():
     """Those whose ranges differ least; functions that are not the same never."""
     tanh, sqrt = ((("tanh", ()),)), ((("sqrt", ()),))
-    curves = [(sqrt, (0.0, 1.0)), (sqrt, (0.5, 1.5)), (sqrt, (0.0, 9.0)), (tanh, None)]
-    assert shared(curves, 4) == {curve: curve for curve in curves}
+    specs = [(sqrt, (0.0, 1.0)), (sqrt, (0.5, 1.5)), (sqrt, (0.0, 9.0)), (tanh, None)]
+    assert shared(specs, 4) == {spec: spec for spec in specs}
     both = (sqrt, (0.0, 1.5))
-    assert shared(curves, 3) == {curves[0]: both, curves[1]: both, curves[2]: curves[2], curves[3]: curves[3]}
-    assert set(shared(curves, 2).values()) == set(shared(curves, 1).values()) == {(sqrt, (0.0, 9.0)), (tanh, None)}
+    assert shared(specs, 3) == {specs[0]: both, specs[1]: both, specs[2]: specs[2], specs[3]: specs[3]}
+    assert set(shared(specs, 2).values()) == set(shared(specs, 1).values()) == {(sqrt, (0.0, 9.0)), (tanh, None)}
 
 
 def test_more_ranges_than_slots_compile():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from concord.bench.functions import SIGMAS, inputs
-from concord.compiler.ir.curves import Span
+from concord.compiler.ir.table_specs import Span
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.scaled import RULES, covers_all, good_enough
 from concord.compiler.model import compile_graph
@@ -139,8 +139,8 @@ def test_tables_of_one_function_are_one_table():
     nodes = [node("Gelu", ["x"], ["a"]), node("Mul", ["a", "c"], ["b"]), node("Gelu", ["b"], ["y"])]
     constants = {"c": np.float32(3)}
     compiled = compile_graph(import_model(model(nodes, {"x": (1, WIDTH)}, constants=constants, opset=20)), ECP5_85F)
-    curves = {curve for layer in compiled.lowered.layers for curve in layer.curves}
-    assert [type(domain) for _, domain in curves] == [Span]
+    specs = {spec for layer in compiled.lowered.layers for spec in layer.table_specs}
+    assert [type(domain) for _, domain in specs] == [Span]
 
 
 @pytest.mark.parametrize("name", ["gelu", "tanh"])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from concord.compiler.calibration.input_offsets import input_offsets
 from concord.compiler.calibration.weights import ROUNDED, Rounder, channel_means
 from concord.compiler.ir.activations import depends
-from concord.compiler.ir.curves import Domain
+from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.moments import moments
 from concord.compiler.lowering.scaled import good_enough

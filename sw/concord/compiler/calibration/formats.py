@@ -20,9 +20,9 @@ from concord.compiler.calibration.calibration import (
 )
 from concord.compiler.calibration.judged import judged
 from concord.compiler.ir.activations import domain_of
-from concord.compiler.ir.curves import Proven
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.table_segments import available, divided, sample, table_error
+from concord.compiler.ir.table_specs import Proven
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
 from concord.graph.ir import Node
@@ -125,11 +125,11 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
     """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
     formats, found = best.compiled.package.formats, [best]
     functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
-    curve = functions, domain_of(functions, formats.domain(node.inputs[0]))
+    spec = functions, domain_of(functions, formats.domain(node.inputs[0]))
     layers = best.compiled.lowered.layers
-    if not any(curve in layer.curves for layer in layers):  # the host computes it
+    if not any(spec in layer.table_specs for layer in layers):  # the host computes it
         return []
-    most, entries, plain = available(layers, curve, config)
+    most, entries, plain = available(layers, spec, config)
     x = sample(calibration.values[node.inputs[0]])
     before = table_error(functions, [plain], x)
     for count in range(2, most + 1):
@@ -189,7 +189,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
 
 def _follows(layer: AnyLayer) -> bool:
     """Whether a table of a layer covers what its function reads."""
-    return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.curves)
+    return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.table_specs)
 
 
 def rank(candidate: Candidate) -> float:
@@ -251,9 +251,9 @@ class _Halves:
         segments = {}
         for name, held in formats.table_segments.items():
             node = functions[name]
-            curve = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+            spec = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
             entries = sum(segment.entries for segment in held)
-            segments[name] = divided(curve, sample(mine.values[node.inputs[0]]), len(held), entries) or held
+            segments[name] = divided(spec, sample(mine.values[node.inputs[0]]), len(held), entries) or held
         exponents: Mapping[str, int] = {}
         if _static(candidate):
             margin = int(candidate.label.endswith(_TIGHTER))

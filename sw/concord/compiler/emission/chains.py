@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.ir.curves import RELU, Curve
 from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage
+from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
@@ -49,12 +49,12 @@ class Chains:
         """Emit the next instruction that sets this state, whatever it was before."""
         self._state.pop(op, None)
 
-    def activation(self, curve: Curve) -> None:
+    def activation(self, spec: TableSpec) -> None:
         """Emit a table or, for ReLU alone, the instruction for it."""
-        if curve == RELU:
+        if spec == RELU:
             self.builder.v_relu()
         else:
-            self.builder.v_tbl(self.data_section.table(curve))
+            self.builder.v_tbl(self.data_section.table(spec))
 
     def narrow_inputs(self, heights: Mapping[Storage, int]) -> None:
         """Convert rows of the inputs that products read and others, too: the host writes them wide."""
@@ -170,8 +170,8 @@ class Chains:
 
     def _mfu_op(self, mfu_op: MfuOp, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
         operand = mfu_op.operand
-        if mfu_op.curve is not None:
-            self.activation(mfu_op.curve)
+        if mfu_op.spec is not None:
+            self.activation(mfu_op.spec)
         elif operand is None:
             self.builder.emit(mfu_op.op)
         elif operand.constant is not None:

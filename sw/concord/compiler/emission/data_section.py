@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
-from concord.compiler.ir.curves import RELU, Curve
 from concord.compiler.ir.layers import Recurrent, Reduction
 from concord.compiler.ir.spare_lanes import filled_weight
+from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
 from concord.program.allocator import Allocator
@@ -25,7 +25,7 @@ class DataSection:
     config: NpuConfig
     formats: Formats = DEFAULT
     _constants: dict[bytes, str] = field(default_factory=dict)
-    _tables: dict[Curve, int] = field(default_factory=dict)
+    _tables: dict[TableSpec, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.allocator = Allocator(self.config)
@@ -33,17 +33,17 @@ class DataSection:
     def fill(self) -> None:
         """Put down weights, constants and tables of all layers."""
         layers = self.plan.lowered.layers
-        curves = list(dict.fromkeys(curve for layer in layers for curve in layer.curves if curve != RELU))
-        segments = [curve for curve in curves if fixed_entries(curve)]
-        others = [curve for curve in curves if curve not in segments]
+        specs = list(dict.fromkeys(spec for layer in layers for spec in layer.table_specs if spec != RELU))
+        segments = [spec for spec in specs if fixed_entries(spec)]
+        others = [spec for spec in specs if spec not in segments]
         share = others_share(others, segments, self.config)
-        held = shared(others, self.config.table_slots - len(segments)) | {curve: curve for curve in segments}
-        slots: dict[Curve, int] = {}
-        for curve in dict.fromkeys(held.values()):
-            name = "+".join(name for name, _ in curve[0])
-            table = activation_table(curve, self.config, share)
-            slots[curve] = self.allocator.table(f"table.{len(slots)}.{name}", table)
-        self._tables = {curve: slots[one] for curve, one in held.items()}
+        held = shared(others, self.config.table_slots - len(segments)) | {spec: spec for spec in segments}
+        slots: dict[TableSpec, int] = {}
+        for spec in dict.fromkeys(held.values()):
+            name = "+".join(name for name, _ in spec[0])
+            table = activation_table(spec, self.config, share)
+            slots[spec] = self.allocator.table(f"table.{len(slots)}.{name}", table)
+        self._tables = {spec: slots[one] for spec, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
         for layer in layers:
@@ -77,9 +77,9 @@ class DataSection:
             self._constants[key] = name
             self.allocator.constant(name, values)
 
-    def table(self, curve: Curve) -> int:
-        """Number of the table that holds a curve."""
-        return self._tables[curve]
+    def table(self, spec: TableSpec) -> int:
+        """Number of the table with a specification."""
+        return self._tables[spec]
 
     def constant(self, values: FloatArray) -> int:
         """Address of a constant."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from concord.compiler.emission.chains import Chains
-from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layers import Recurrent
+from concord.compiler.ir.table_specs import Functions
 from concord.compiler.memory.copies import Copy
 from concord.spec.isa import INITIAL, Mem, Op
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from concord.compiler.ir.curves import Curve, Domain, Functions, Proven, Span
+from concord.compiler.ir.table_specs import Domain, Functions, Proven, Span, TableSpec
 from concord.functions import function
 from concord.functions.segmented import LEAST, TableSegment
 from concord.functions.tables import Table, round_to_binary16, standard_range
@@ -42,12 +42,13 @@ def domain_of(functions: Functions, values: Domain | None) -> Domain | None:
     return (max(low, 0.0) if positive else low), values[1] + margin
 
 
-def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
-    """What the tables of curves hold, if there may be ``most`` of them.
+def shared(specs: Sequence[TableSpec], most: int) -> dict[TableSpec, TableSpec]:
+    """By specification of a table, the one that is stored, if there may be ``most`` tables.
 
-    Where there are more, curves of the same functions get one that covers both ranges: first those that grow least.
+    Where there are more, two tables of the same functions become one that covers both ranges: first those that grow
+    least.
     """
-    held = {curve: curve for curve in curves}
+    held = {spec: spec for spec in specs}
     while len(set(held.values())) > most:
         choices = [
             (_growth(first, second), position, first, second)
@@ -58,26 +59,26 @@ def shared(curves: Sequence[Curve], most: int) -> dict[Curve, Curve]:
             break
         *_, first, second = min(choices, key=lambda choice: choice[:2])
         both = _both(first, second)
-        held = {curve: both if one in (first, second) else one for curve, one in held.items()}
+        held = {spec: both if one in (first, second) else one for spec, one in held.items()}
     return held
 
 
-def _kind(curve: Curve) -> tuple[float | None, ...] | None:
+def _kind(spec: TableSpec) -> tuple[float | None, ...] | None:
     """What tables must have in common to become one, beside their functions; ``None`` for those that cannot."""
-    domain = curve[1]
+    domain = spec[1]
     if isinstance(domain, Span) and domain.scale is None:
         return domain.ends
     return () if isinstance(domain, tuple) else None
 
 
-def _ends(curve: Curve) -> Domain:
-    domain = curve[1]
+def _ends(spec: TableSpec) -> Domain:
+    domain = spec[1]
     assert isinstance(domain, Span | tuple)
     return (domain.low, domain.high) if isinstance(domain, Span) else domain
 
 
-def _both(first: Curve, second: Curve) -> Curve:
-    """A curve that covers the inputs of two."""
+def _both(first: TableSpec, second: TableSpec) -> TableSpec:
+    """A table that covers the inputs of two."""
     (low, high), (bottom, top) = _ends(first), _ends(second)
     low, high = min(low, bottom), max(high, top)
     if isinstance(first[1], Span):
@@ -86,44 +87,44 @@ def _both(first: Curve, second: Curve) -> Curve:
     return first[0], Proven((low, high)) if proven else (low, high)
 
 
-def _growth(first: Curve, second: Curve) -> float:
+def _growth(first: TableSpec, second: TableSpec) -> float:
     """How much more than the smaller one of two ranges both together cover."""
     low, high = _ends(_both(first, second))
     return (high - low) / min(end - begin for begin, end in map(_ends, (first, second)))
 
 
-def fixed_entries(curve: Curve) -> int | None:
+def fixed_entries(spec: TableSpec) -> int | None:
     """Entries of a table that has as many whatever others there are; ``None`` if it has what they leave."""
-    domain = curve[1]
+    domain = spec[1]
     if isinstance(domain, Span) and domain.scale is not None:
         return int(np.ldexp(domain.high - domain.low, domain.scale))
     return domain.entries if isinstance(domain, TableSegment) else None
 
 
-def codes_of(curve: Curve, config: NpuConfig, entries: int) -> tuple[int, int, int]:
+def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int, int]:
     """Least code, greatest code and scale of a table that may have so many entries."""
-    functions, domain = curve
+    functions, domain = spec
     if isinstance(domain, TableSegment):
         return domain.low, domain.high, domain.scale
     if isinstance(domain, Span):
-        entries = fixed_entries(curve) or entries
+        entries = fixed_entries(spec) or entries
         domain = domain.low, domain.high
     return standard_range(functions[0][0], config, entries, domain)
 
 
-def others_share(others: Sequence[Curve], segments: Sequence[Curve], config: NpuConfig) -> int:
+def others_share(others: Sequence[TableSpec], segments: Sequence[TableSpec], config: NpuConfig) -> int:
     """Entries that a table may have beside segments of functions."""
     taken = sum(fixed_entries(segment) or 0 for segment in segments)
     count = len(set(shared(others, config.table_slots - len(segments)).values()))
     return (config.table_depth - taken) // max(count, 1)
 
 
-def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
+def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
     """A table of functions applied one after the other.
 
     Parameters
     ----------
-    curve : Curve
+    spec : TableSpec
         The functions in the order of application, of which only the last result is rounded; and the inputs covered, as
         :func:`domain_of` gives them: what lies beyond has the value of the nearest end.
     config : NpuConfig
@@ -131,9 +132,9 @@ def activation_table(curve: Curve, config: NpuConfig, entries: int) -> Table:
     entries : int
         Greatest number of entries, unless they are :func:`fixed_entries`.
     """
-    functions, domain = curve
+    functions, domain = spec
     operators = [(name, dict(parameters)) for name, parameters in functions]
-    table = transfer_table(TableIndex(*codes_of(curve, config, entries)), operators, Binary16()).npu_table()
+    table = transfer_table(TableIndex(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
     constant_ends = table.constant_ends
     if isinstance(domain, TableSegment):

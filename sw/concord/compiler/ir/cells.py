@@ -12,8 +12,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layout import LayoutError
+from concord.compiler.ir.table_specs import Functions
 from concord.graph.ir import Node
 from concord.utils.arrays import FloatArray
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from concord.compiler.ir.cells import Cell
-from concord.compiler.ir.curves import Curve
 from concord.compiler.ir.layout import Storage, Walk
+from concord.compiler.ir.table_specs import TableSpec
 from concord.spec.isa import Op, PipelineStage
 from concord.utils.arrays import FloatArray, Ids
 
@@ -63,7 +63,7 @@ class MfuOp:
 
     op: Op
     operand: Operand | None = None
-    curve: Curve | None = None
+    spec: TableSpec | None = None
 
     @property
     def stages(self) -> tuple[PipelineStage, PipelineStage]:
@@ -139,9 +139,9 @@ class Layer:
         self.target.uniform &= all(storage is None or storage.uniform for storage in operands)
 
     @property
-    def curves(self) -> list[Curve]:
+    def table_specs(self) -> list[TableSpec]:
         """What tables hold."""
-        return [mfu_op.curve for mfu_op in self.mfu_ops if mfu_op.curve is not None]
+        return [mfu_op.spec for mfu_op in self.mfu_ops if mfu_op.spec is not None]
 
     @property
     def weights(self) -> list[str]:
@@ -205,7 +205,7 @@ class Recurrent:
         return self.target.tiles
 
     @property
-    def curves(self) -> list[Curve]:
+    def table_specs(self) -> list[TableSpec]:
         """What tables hold."""
         return [(functions, None) for functions in self.cell.functions]
 

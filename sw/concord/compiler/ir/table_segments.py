@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from concord.compiler.ir.activations import codes_of, fixed_entries, others_share, shared
-from concord.compiler.ir.curves import RELU, Curve, Functions
 from concord.compiler.ir.layers import AnyLayer
+from concord.compiler.ir.table_specs import RELU, Functions, TableSpec
 from concord.functions import evaluate
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import SCALES
@@ -116,14 +116,14 @@ def divided(functions: Functions, x: FloatArray, count: int, entries: int) -> tu
     return min(choices, key=lambda choice: choice[:2])[2] if choices else None
 
 
-def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tuple[int, int, TableSegment]:
+def available(layers: Sequence[AnyLayer], mine: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:
     """What is left for a function in the place of its table.
 
     Parameters
     ----------
     layers : sequence of Layer
         Of the network, with the function as one table.
-    mine : Curve
+    mine : TableSpec
         That table.
 
     Returns
@@ -133,16 +133,16 @@ def available(layers: Sequence[AnyLayer], mine: Curve, config: NpuConfig) -> tup
     segment : TableSegment
         The table itself.
     """
-    used = [curve for layer in layers for curve in layer.curves if curve != RELU]
-    fixed = list(dict.fromkeys(curve for curve in used if fixed_entries(curve)))
-    curves = [curve for curve in dict.fromkeys(used) if curve not in fixed]
-    share = others_share(curves, fixed, config)
-    held = shared(curves, config.table_slots - len(fixed))
+    used = [spec for layer in layers for spec in layer.table_specs if spec != RELU]
+    fixed = list(dict.fromkeys(spec for spec in used if fixed_entries(spec)))
+    specs = [spec for spec in dict.fromkeys(used) if spec not in fixed]
+    share = others_share(specs, fixed, config)
+    held = shared(specs, config.table_slots - len(fixed))
 
-    def table(curve: Curve) -> TableSegment:
-        return TableSegment(*codes_of(curve, config, share))
+    def table(spec: TableSpec) -> TableSegment:
+        return TableSegment(*codes_of(spec, config, share))
 
-    others = {held[curve] for curve in curves if curve != mine or used.count(mine) > 1}
-    largest = max((table(curve).entries for curve in others), default=0)
-    taken = len(others) * largest + sum(fixed_entries(curve) or 0 for curve in fixed)
+    others = {held[spec] for spec in specs if spec != mine or used.count(mine) > 1}
+    largest = max((table(spec).entries for spec in others), default=0)
+    taken = len(others) * largest + sum(fixed_entries(spec) or 0 for spec in fixed)
     return config.table_slots - len(others) - len(fixed), config.table_depth - taken, table(held[mine])

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from concord.compiler.ir.curves import Domain
 from concord.compiler.ir.layers import AnyLayer
+from concord.compiler.ir.table_specs import Domain
 from concord.functions.segmented import TableSegment
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from concord.compiler.ir.activations import depends, domain_of
-from concord.compiler.ir.curves import Curve, Domain, Proven, Span
+from concord.compiler.ir.table_specs import Domain, Proven, Span, TableSpec
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import assumed
 from concord.compiler.lowering.lower import Lowered, Norms
@@ -66,14 +66,14 @@ def assumptions(
     config : NpuConfig
         What it is compiled for.
     """
-    carried: set[Curve] = set()
+    carried: set[TableSpec] = set()
     for node in graph.nodes:
         if node.op == "Function" and node.inputs[0] in complete.bounds and node.inputs[0] not in given.ranges:
             functions = tuple((name, tuple(sorted(found.items()))) for name, found in node.attrs["functions"])
             carried.add((functions, domain_of(functions, complete.bounds[node.inputs[0]])))
     found = []
     for layer in lowered.layers:
-        for functions, domain in dict.fromkeys(layer.curves):
+        for functions, domain in dict.fromkeys(layer.table_specs):
             if isinstance(domain, TableSegment | Proven | Span) or not depends(functions):
                 continue
             what = f"the table of {'+'.join(name for name, _ in functions)} covers"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from concord.compiler.ir.activations import depends
-from concord.compiler.ir.curves import Domain
+from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.moments import moments
 from concord.compiler.lowering.scaled import covers_all, is_power

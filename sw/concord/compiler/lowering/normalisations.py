@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.compiler.ir.curves import Domain
+from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowering, Norms
 from concord.compiler.lowering.reductions import form

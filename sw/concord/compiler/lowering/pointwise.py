@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 
 from concord.compiler.ir.activations import domain_of
-from concord.compiler.ir.curves import Proven, Span
 from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.layout import LayoutError, Storage
+from concord.compiler.ir.table_specs import Proven, Span
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.contractions import outer
 from concord.compiler.lowering.lower import Lowering
@@ -47,8 +47,8 @@ def function(lowering: Lowering, node: Node) -> None:
     if "domain" in node.attrs:
         given = node.attrs["domain"]
         domain = given if isinstance(given, Span) else Proven(given)
-    curve = (functions, domain)
-    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_TBL, curve=curve)], node.inputs[0])
+    spec = (functions, domain)
+    lowering.elementwise(node, lambda ids, target: [MfuOp(Op.V_TBL, spec=spec)], node.inputs[0])
 
 
 def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:

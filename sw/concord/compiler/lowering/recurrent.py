@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from concord.compiler.ir.cells import CELLS
-from concord.compiler.ir.curves import Functions
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.layout import PAD, LayoutError, spread
+from concord.compiler.ir.table_specs import Functions
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.lower import Lowering
 from concord.functions import by_recurrent_name

@@ -27,8 +27,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from concord.compiler.ir.activations import domain_of
-from concord.compiler.ir.curves import Domain, Span
 from concord.compiler.ir.table_segments import MARGIN, divided
+from concord.compiler.ir.table_specs import Domain, Span
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.functions import function
 from concord.functions.segmented import TableSegment

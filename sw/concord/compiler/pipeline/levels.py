@@ -74,7 +74,7 @@ def _chain(layer: Layer) -> Iterator[str]:
         weight = "" if layer.weight is None else f", weights {'x'.join(map(str, layer.weight.shape))}"
         yield f"{layer.reduction.value}{weight}{_window(layer.window)}"
     for mfu_op in layer.mfu_ops:
-        table = "" if mfu_op.curve is None else f" table of {'+'.join(name for name, _ in mfu_op.curve[0])}"
+        table = "" if mfu_op.spec is None else f" table of {'+'.join(name for name, _ in mfu_op.spec[0])}"
         yield f"{mfu_op.op.name.lower()}{table}{'' if mfu_op.operand is None else f' {_operand(mfu_op.operand)}'}"
 
 

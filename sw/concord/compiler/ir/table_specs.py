@@ -1,4 +1,4 @@
-"""Functions, the curves of their tables, and which inputs these cover."""
+"""Specifications of tables: the functions that they hold and the inputs that they cover."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class Span:
 
 
 #: What a table holds, and the inputs it covers; ``None``: the default of its first function.
-Curve = tuple[Functions, Domain | TableSegment | Span | None]
+TableSpec = tuple[Functions, Domain | TableSegment | Span | None]
 #: What the multifunction units compute without a table.
-RELU: Curve = ((("relu", ()),), None)
+RELU: TableSpec = ((("relu", ()),), None)
