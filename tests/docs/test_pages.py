@@ -168,7 +168,7 @@ OLD_NAMES = {
     "sw/concord/compiler": (
         "band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies gone "
         "in_bands in_parts in_strips Life lives meet Meeting meeting movable reach remedies Remedy row_step "
-        "Side Spreading Step steps_in_time strip STRIPS Strips strips tail turned"
+        "scaled Side Spreading Step steps_in_time strip STRIPS Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
     "sw/concord": (

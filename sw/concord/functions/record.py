@@ -51,7 +51,7 @@ class Function:
         where no samples tell. 0 for other functions.
     decomposed : bool
         Whether the compiler computes it in steps that are right for inputs of every size
-        (:data:`concord.compiler.lowering.scaled.RULES`). Such a function is not joined with others into one table.
+        (:data:`concord.compiler.lowering.decomposition.RULES`). Such a function does not share a table with others.
     onnx : str
         Name of the ONNX operator that is this function; empty if there is none.
     recurrent : str

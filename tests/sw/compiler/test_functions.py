@@ -6,7 +6,7 @@ import pytest
 from concord.bench.functions import SIGMAS, inputs
 from concord.compiler.ir.table_specs import Span
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.scaled import RULES, covers_all, good_enough
+from concord.compiler.lowering.decomposition import RULES, covers_all, one_table_suffices
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.functions import FUNCTIONS as CATALOGUE
@@ -116,8 +116,8 @@ def test_those_that_cover_all_inputs_stay_alone():
 def test_a_table_that_is_good_enough_for_the_samples_saves_a_chain():
     graph = import_model(FUNCTIONS["Tanh"])
     values = {scale: {graph.inputs[0]: inputs("tanh", scale)} for scale in (0.1, 2.0)}
-    assert good_enough(graph, values[0.1], ECP5_85F) == ()
-    (name,) = good_enough(graph, values[2.0], ECP5_85F)
+    assert one_table_suffices(graph, values[0.1], ECP5_85F) == ()
+    (name,) = one_table_suffices(graph, values[2.0], ECP5_85F)
     formats = Formats(plain=(name,))
     assert not covers_all(graph.nodes[0], formats) and covers_all(graph.nodes[0], Formats())
     assert Formats.from_dict(formats.to_dict()) == formats

@@ -16,8 +16,8 @@ from concord.compiler.calibration.weights import ROUNDED, Rounder, channel_means
 from concord.compiler.ir.activations import depends
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.decomposition import one_table_suffices
 from concord.compiler.lowering.moments import moments
-from concord.compiler.lowering.scaled import good_enough
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import Compiled, compile_graph
 from concord.functions import function
@@ -264,7 +264,7 @@ class Calibration:
         if Follow.WEIGHTS in follow and Follow.BIASES not in follow:
             raise ValueError(f"biases must follow where weights do, not {follow!r}")
         ranges = self.ranges if Follow.TABLES in follow else {}
-        plain = good_enough(self.graph, self.values, config) if Follow.TABLES in follow else ()
+        plain = one_table_suffices(self.graph, self.values, config) if Follow.TABLES in follow else ()
         means = self.means if Follow.BIASES in follow else {}
         formats = replace(formats, ranges=ranges, plain=plain, means=means)
         compiled = compile_graph(self.graph, config, formats, batch=self.batch)

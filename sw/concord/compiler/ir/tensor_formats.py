@@ -39,8 +39,8 @@ class Formats:
     table_segments : mapping of str to tuple of TableSegment
         Tables of functions that have several, by node; all others have one.
     plain : tuple of str
-        Functions, by node, that are one table although :mod:`concord.compiler.lowering.scaled` knows something better:
-        it is good enough for what they read.
+        Functions, by node, that are one table although :mod:`concord.compiler.lowering.decomposition` has a rule for
+        them: one table is good enough for what they read.
     input_offsets : mapping of str to float
         The number that the host subtracts from all elements of an input, by name, where the convolution that reads it
         can make up for it (:attr:`concord.compiler.lowering.lower.Lowered.offsettable`).

@@ -16,8 +16,8 @@ import numpy as np
 from concord.compiler.ir.activations import depends
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.decomposition import covers_all, is_power
 from concord.compiler.lowering.moments import moments
-from concord.compiler.lowering.scaled import covers_all, is_power
 from concord.functions import function
 from concord.graph import execute
 from concord.graph.cost import macs

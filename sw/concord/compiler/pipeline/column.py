@@ -16,9 +16,9 @@ from concord.compiler.ir.arrangement import Arrangement, Grid
 from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import with_bounds
+from concord.compiler.lowering.decomposition import decompose
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.lower import Lowered
-from concord.compiler.lowering.scaled import scaled
 from concord.compiler.lowering.table import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
@@ -135,7 +135,7 @@ TABLES = Pipeline(
     (
         Pass("bounds", ("graph", "given", "exponents"), ("formats",), _formats,
              "What tables have to cover where there are no samples."),
-        Pass("scaled functions", ("npu", "config", "formats"), ("npu",), scaled,
+        Pass("function decomposition", ("npu", "config", "formats"), ("npu",), decompose,
              "Functions that one table does not hold at every scale become several nodes."),
         Pass("batch", ("npu", "batch"), ("batched",), _batched, "Several samples side by side."),
     ),

@@ -26,9 +26,9 @@ from rich import box
 from rich.table import Table
 
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Lowered, Norms
-from concord.compiler.lowering.scaled import replaced
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.graph.ir import Graph
@@ -197,7 +197,7 @@ class Search:
             If no strategy fits, with what the first choice of tables lacks.
         """
         given = self._given[False]
-        if names := replaced(self.graph, self._prepare(False)["formats"]):
+        if names := decomposed_nodes(self.graph, self._prepare(False)["formats"]):
             self._given[True] = replace(given, plain=(*given.plain, *names))
         self._all = strategies(self.graph, bool(names))
         errors: list[CapacityError] = []

@@ -110,7 +110,7 @@ def unmade(graph):
     ],
 )
 def test_graphs(damage, text):
-    refused(text, "scaled functions", lambda state: damage(state["npu"]))
+    refused(text, "function decomposition", lambda state: damage(state["npu"]))
 
 
 # Layers --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Functions of one element that are right at every scale: tables that come to rest, times or plus the input itself.
+"""Decomposition of functions that no single table holds at every scale: a bounded table, times or plus the input.
 
 A table has one step everywhere and ends somewhere. A function that follows its input near zero and far away cannot be
 one: its small values drown in the step, its large ones are cut off. But what it makes of the input can: a Gelu is the
@@ -54,7 +54,7 @@ _EXPONENTIALS = ((1024, Span(-17.5, 11.125, (0.0, None), 3)), (0, Span(-12.0, 11
 _SOFTSIGNS = ((1024, Span(1.0, 512.0, scale=1)), (0, Span(1.0, 65.0, scale=1)))
 
 
-def scaled(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:
+def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Graph:
     """A copy of a graph with the nodes of :data:`RULES` in the place of their functions.
 
     Parameters
@@ -114,13 +114,13 @@ def covers_all(node: Node, formats: Formats) -> bool:
     return node.name not in formats.plain and tuple(name for name, _ in node.attrs["functions"]) in RULES
 
 
-def replaced(graph: Graph, formats: Formats) -> tuple[str, ...]:
+def decomposed_nodes(graph: Graph, formats: Formats) -> tuple[str, ...]:
     """Functions in the place of which there are other nodes."""
     nodes = [node for node in graph.nodes if node.op == "Function" and node.name not in formats.table_segments]
     return tuple(node.name for node in nodes if covers_all(node, formats) or _open(node, formats))
 
 
-def good_enough(graph: Graph, values: Mapping[str, FloatArray], config: NpuConfig) -> tuple[str, ...]:
+def one_table_suffices(graph: Graph, values: Mapping[str, FloatArray], config: NpuConfig) -> tuple[str, ...]:
     """Functions of a network with constant ends that err little enough as one table, which takes a chain less.
 
     Parameters
