@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from concord.cli.main import main
 from concord.compiler.lowering import pointwise as lowerings
-from concord.compiler.lowering import table
+from concord.compiler.lowering import rules
 from concord.compiler.model import compile_graph
 from concord.derive.backends import registry
 from concord.frontend import import_model, importer, pooling
@@ -127,7 +127,7 @@ def test_the_operator_of_the_page_in_the_graph(monkeypatch):
     (block,) = (block for block in code("operator.md") if block.startswith("def negate("))
     exec(block, names := {"np": np, **vars(lowerings)})
     monkeypatch.setattr(lowerings, "negate", names["negate"], raising=False)
-    added("operator.md", table, "HANDLERS", "Negate", monkeypatch)
+    added("operator.md", rules, "HANDLERS", "Negate", monkeypatch)
     monkeypatch.setitem(
         importer.HANDLERS, "Neg", lambda ctx, node: ctx.emit(node, "Negate", [ctx.tensor(node.input(0))])
     )

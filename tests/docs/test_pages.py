@@ -166,9 +166,10 @@ def test_every_page_is_on_the_map():
 #: variables.
 OLD_NAMES = {
     "sw/concord/compiler": (
-        "band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies gone "
-        "in_bands in_parts in_strips Life lives meet Meeting meeting movable reach remedies Remedy row_step "
-        "scaled Side Spreading Step steps_in_time strip STRIPS Strips strips tail turned"
+        "Apart band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies "
+        "gone Grid in_bands in_parts in_strips judged Life lives meet Meeting meeting mixing movable Norms "
+        "norms reach remedies Remedy row_step scaled set_apart Side spare_lanes Spreading Step steps_in_time "
+        "strip STRIPS Strips strips tail turned"
     ),
     "sw/concord/report": "bands",
     "sw/concord": (

@@ -8,7 +8,7 @@ from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.row_tiled import RowTiled, planned
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.memory.row_tiling import prefixes

@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from concord.compiler.emission.package import Package
-from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
@@ -96,7 +96,7 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         {name: arrays[f"output_{k}"] for k, name in enumerate(header["outputs"])},
         {name: tuple(shape) for name, shape in header["shapes"].items()},
         header["batch"],
-        {name: Grid(**values) for name, values in header["grids"].items()},
+        {name: InputGrid(**values) for name, values in header["grids"].items()},
         header["centres"],
     )
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}

@@ -7,7 +7,7 @@ import pytest
 
 from concord.compiler.calibration.calibration import Follow
 from concord.compiler.calibration.formats import Evidence
-from concord.compiler.calibration.judged import NotFiniteError, judged
+from concord.compiler.calibration.observed import NotFiniteError, observed
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -68,7 +68,7 @@ def clamping(graph, x):
 
 def test_flags_on_the_samples_are_in_the_result(net):
     calibration, candidate = clamping(import_model(net), samples(1))
-    found = judged(candidate, calibration).compiled
+    found = observed(candidate, calibration).compiled
     assert {(one.layer, one.flag) for one in found.flag_diagnostics} >= {
         ("first", "TABLE_CLAMPED"),
         ("first", "SATURATED"),
@@ -82,7 +82,7 @@ def test_flags_on_the_samples_are_in_the_result(net):
 
 def test_a_useless_result_is_told(net):
     calibration, candidate = clamping(import_model(net), samples(1))
-    last = judged(replace(candidate, error=0.75), calibration).compiled.flag_diagnostics[-1]
+    last = observed(replace(candidate, error=0.75), calibration).compiled.flag_diagnostics[-1]
     assert (last.layer, last.flag) == ("result", "ERROR") and "by 75 % on the samples" in last.meaning
 
 

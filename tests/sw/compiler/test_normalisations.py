@@ -5,7 +5,7 @@ import pytest
 
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Norms
+from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import passes
@@ -75,7 +75,7 @@ def test_without_samples_numbers_may_be_of_any_size(case, config):
     kind, shape, axes = CASES[case]
     graph = fused(kind, shape, axes)
     compiled = compile_graph(graph, config)
-    assert compiled.lowered.norms is Norms.ANY
+    assert compiled.lowered.variance_range is VarianceRange.ANY
     errors = [
         error(compiled, graph, samples(1, 4, deviation, offset, shape))
         for deviation in DEVIATIONS
@@ -119,17 +119,19 @@ def test_epsilon_counts_as_much_as_it_should(epsilon):
         assert error(compiled, graph, samples(4, 4, deviation, 0, (1, 6, 32))) < 0.01
 
 
-@pytest.mark.parametrize("room, norms", [(512, Norms.ANY), (70, Norms.TWICE), (50, Norms.ONCE)])
+@pytest.mark.parametrize(
+    "room, variance_range", [(512, VarianceRange.ANY), (70, VarianceRange.TWO_LOOKUPS), (50, VarianceRange.ONE_LOOKUP)]
+)
 @pytest.mark.parametrize("limit", [None, 200.0])
-def test_a_small_program_memory_takes_fewer_instructions(room, norms, limit):
+def test_a_small_program_memory_takes_fewer_instructions(room, variance_range, limit):
     """Variances around those to be expected of the inputs are covered, which is said."""
     graph = fused("layer", (1, 6, 32), (2,))
     formats = Formats(inputs={"x": (-limit, limit)} if limit else {})
     compiled = compile_graph(graph, WIDE.replace(program_depth=room), formats)
-    assert compiled.lowered.norms is norms
+    assert compiled.lowered.variance_range is variance_range
     assert error(compiled, graph, samples(5, 8, limit / 2 if limit else 0.85, 0, (1, 6, 32))) < 0.01
     said = [one for one in compiled.assumptions if one.layer == "norm"]
-    assert len(said) == (norms is not Norms.ANY)
+    assert len(said) == (variance_range is not VarianceRange.ANY)
     for one in said:
         low, high = one.range
         for variance in (1.1 * low, 0.9 * high):

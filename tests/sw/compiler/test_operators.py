@@ -9,7 +9,7 @@ import pytest
 from concord.compiler.calibration.formats import choose_formats
 from concord.compiler.calibration.weights import ROUNDED
 from concord.compiler.ir.cells import CELLS
-from concord.compiler.lowering import host_partition, table
+from concord.compiler.lowering import host_partition, rules
 from concord.compiler.lowering.bounds import bounds
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.memory.footprint import check_weights_fit
@@ -100,7 +100,7 @@ def test_views_hold_elements_of_their_inputs(made):
     if record.view:
         assert np.isin(result, np.concatenate([x.reshape(-1) for x in inputs])).all()
     else:
-        assert node.op in table.HANDLERS or node.op in table.EXPANSIONS or node.op in NOT_COMPILED
+        assert node.op in rules.HANDLERS or node.op in rules.EXPANSIONS or node.op in NOT_COMPILED
 
 
 def test_weights(made):
@@ -267,16 +267,16 @@ def refusal(stage, *args):
 def test_stages_of_the_compiler(made):
     node, shapes, record = made
     graph = graph_with(node, shapes)
-    known = record.view or node.op in table.HANDLERS or node.op in table.EXPANSIONS
+    known = record.view or node.op in rules.HANDLERS or node.op in rules.EXPANSIONS
     assert known == (node.op not in NOT_COMPILED)
-    message = refusal(lambda: table.lowered(graph, ROOMY))
+    message = refusal(lambda: rules.lowered(graph, ROOMY))
     assert message is None if known else f"{node.op} 'node': operator is not supported on the NPU" in message
     assert set(bounds(graph)) == set(shapes)
     assert not record.recurrence or node.op in CELLS
 
 
 def test_tables_of_the_compiler_have_operators_only():
-    assert (set(table.HANDLERS) | set(table.EXPANSIONS) | set(CELLS) | set(ROUNDED)) <= set(OPS)
+    assert (set(rules.HANDLERS) | set(rules.EXPANSIONS) | set(CELLS) | set(ROUNDED)) <= set(OPS)
 
 
 def test_stages_of_training(made):
@@ -296,7 +296,7 @@ def test_a_recurrent_layer_without_a_cell_is_refused(monkeypatch):
     node, shapes = example("GRU")
     monkeypatch.delitem(CELLS, "GRU")
     with pytest.raises(Unsupported, match="GRU 'node': cell must be one of LSTM, RNN, not GRU"):
-        table.lowered(graph_with(node, shapes), ROOMY)
+        rules.lowered(graph_with(node, shapes), ROOMY)
 
 
 def test_the_overflow_analysis(made):
@@ -333,7 +333,7 @@ def same_shape(node, inputs):
 
 def shrunk(lowering, node):
     """A Softshrink3 is what is beyond -3..3."""
-    middle = lowering.part(node, "Clip", "middle", node.inputs, min=-3.0, max=3.0)
+    middle = lowering.new_node(node, "Clip", "middle", node.inputs, min=-3.0, max=3.0)
     return [middle, Node("Sub", node.name, (*node.inputs, *middle.outputs), node.outputs)]
 
 
@@ -411,7 +411,7 @@ def test_a_made_up_function_is_refused_by_name_until_it_is_lowered(softshrink_ne
 
 
 def test_a_made_up_function_is_compiled_calibrated_and_reported(softshrink_net, monkeypatch):
-    monkeypatch.setitem(table.EXPANSIONS, "Softshrink3", shrunk)
+    monkeypatch.setitem(rules.EXPANSIONS, "Softshrink3", shrunk)
     graph = softshrink_net
     check(graph, np.random.default_rng(2))
     x = np.random.default_rng(3).normal(0, 1, (16, 5))
@@ -487,7 +487,7 @@ def test_a_made_up_product(monkeypatch):
         list(products(graph, x))
     with pytest.raises(CannotTrain, match=r"fc \(Weighed\)"):
         Network(graph, TrainingFormats())
-    monkeypatch.setitem(table.EXPANSIONS, "Weighed", by_dense)
+    monkeypatch.setitem(rules.EXPANSIONS, "Weighed", by_dense)
     check(graph, np.random.default_rng(6))
     evidence = choose_formats(calibration_of(graph, x), ECP5_85F)
     assert evidence.candidates[0].error < 0.05

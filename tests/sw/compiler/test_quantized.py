@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
 from concord.compiler.calibration.calibration import relative_error
-from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.quantized import exponents_of, grids_of, static_exponent_of
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
@@ -75,11 +75,11 @@ def test_scales_become_static_exponents():
 @pytest.mark.parametrize(
     ("x", "mant", "grid"),
     [
-        ((0.25, np.int8(0)), 8, Grid(-2, -127, 127)),
-        ((0.25, np.int8(0)), 9, Grid(-2, -128, 127)),
-        ((4.0, np.uint8(128)), 8, Grid(2, -128, 127)),
-        ((4.0, np.uint8(0)), 8, Grid(2, 0, 255)),
-        ((0.25, np.int16(-3)), 8, Grid(-2, -32765, 32770)),
+        ((0.25, np.int8(0)), 8, InputGrid(-2, -127, 127)),
+        ((0.25, np.int8(0)), 9, InputGrid(-2, -128, 127)),
+        ((4.0, np.uint8(128)), 8, InputGrid(2, -128, 127)),
+        ((4.0, np.uint8(0)), 8, InputGrid(2, 0, 255)),
+        ((0.25, np.int16(-3)), 8, InputGrid(-2, -32765, 32770)),
         ((0.3, np.int8(0)), 8, None),
     ],
 )
@@ -138,7 +138,7 @@ def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
         "input: x is rounded by the host to multiples of 2**-4 from -127 to 127" in run("inspect", tmp_path / "net")[1]
     )
     arrangement = load_package(tmp_path / "net").arrangement
-    assert arrangement.grids == compiled.package.arrangement.grids == {"x": Grid(-4, -127, 127)}
+    assert arrangement.grids == compiled.package.arrangement.grids == {"x": InputGrid(-4, -127, 127)}
     (port,) = arrangement.pack({"x": np.array([[0.1, -9.0, 9.0, 0.09375, 0.03125, 0.0]])}).values()
     assert port.reshape(-1)[:6].tolist() == [0.125, -127 / 16, 127 / 16, 0.125, 0.0, 0.0]
 

@@ -81,7 +81,7 @@ def test_kinds():
     """[dtype-pass]"""
     kinds = {kind: {name for name, op in OPS.items() if op.kind is kind} for kind in Kind}
     means = {"AveragePool", "ReduceMean"}  # products with ones
-    sums = {"MatMul", "ReduceSum", "Expand", "Apart"}  # products with ones, or with zeros and ones
+    sums = {"MatMul", "ReduceSum", "Expand", "AlignGroups"}  # products with ones, or with zeros and ones
     assert kinds[Kind.QUANTISED] >= {"Conv", "Dense", "LSTM", "GRU", "RNN"} | means | sums
     assert kinds[Kind.MOVING] >= {
         "Relu",

@@ -118,7 +118,7 @@ def test_narrow_results_are_those_rounded_to_an_exponent_per_vector(name):
     for output, values in results(narrow, connect("emulator", CONFIG), given).items():
         np.testing.assert_array_equal(got[output], values)
         flat, exact = values.reshape(len(values), -1), whole[output].reshape(len(values), -1)
-        for k in np.unique(vectors):  # the spare lanes of a vector hold copies of its elements
+        for k in np.unique(vectors):  # the padding lanes of a vector hold copies of its elements
             mine = vectors.ravel() == k
             padded = np.pad(exact[:, mine], ((0, 0), (0, CONFIG.native - mine.sum())), mode="edge")
             blocks = quantize(padded.astype(np.float16).view(np.uint16), CONFIG.act)

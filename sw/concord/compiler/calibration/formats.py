@@ -18,7 +18,7 @@ from concord.compiler.calibration.calibration import (
     before_sigmoids,
     threshold,
 )
-from concord.compiler.calibration.judged import judged
+from concord.compiler.calibration.observed import observed
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.table_segments import available, divided, sample, table_error
@@ -288,4 +288,4 @@ def choose_formats(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     """
     evidence = rank_exponents(calibration, config, mantissas or {})
     chosen, *others = evidence.candidates
-    return replace(evidence, candidates=(judged(chosen, calibration), *others))
+    return replace(evidence, candidates=(observed(chosen, calibration), *others))

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from concord.compiler.calibration.calibration import Calibration, Candidate, Follow
 from concord.compiler.calibration.formats import rank_exponents, static_exponents
-from concord.compiler.calibration.judged import judged
+from concord.compiler.calibration.observed import observed
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.footprint import KIB
 from concord.graph.ir import Graph
@@ -195,7 +195,7 @@ class _Search:
         else:
             chosen = min(candidates, key=lambda candidate: (loss(candidate), candidate.error))
         others = sorted((c for c in candidates if c is not chosen), key=lambda c: (c.bits, c.error))
-        return Choice(self.calibration, self.budget, (judged(chosen, self.calibration), *others))
+        return Choice(self.calibration, self.budget, (observed(chosen, self.calibration), *others))
 
     def _fits(self, candidate: Candidate) -> bool:
         return Choice(self.calibration, self.budget, (candidate,)).met

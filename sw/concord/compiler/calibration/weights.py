@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction
-from concord.compiler.lowering.table import lowered
+from concord.compiler.lowering.rules import lowered
 from concord.compiler.model import Compiled
 from concord.graph.ir import Graph, Node
 from concord.graph.ops.windows import windows
@@ -97,8 +97,8 @@ def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
     if (batch := compiled.package.arrangement.batch) != 1:
         npu = with_batch(npu, batch)
     formats = replace(compiled.package.formats, means={}, weights={})
-    unfold, norms = compiled.lowered.unfold, compiled.lowered.norms
-    layers = lowered(npu, compiled.image.config, unfold, formats, norms).layers
+    unfold, variance_range = compiled.lowered.unfold, compiled.lowered.variance_range
+    layers = lowered(npu, compiled.image.config, unfold, formats, variance_range).layers
     none = np.zeros(0)
     weights = [layer.weight if isinstance(layer, Layer) and layer.weight is not None else none for layer in layers]
     return [np.rint(weight / scale).astype(np.int64) for weight in weights]

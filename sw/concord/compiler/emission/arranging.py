@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.layout import BORDER, PAD
 from concord.compiler.lowering.lower import Lowered
 from concord.golden import binary16
@@ -22,7 +22,7 @@ def arranged(
     lowered: Lowered,
     shapes: Mapping[str, Shape],
     batch: int = 1,
-    grids: Mapping[str, Grid] | None = None,
+    grids: Mapping[str, InputGrid] | None = None,
     input_offsets: Mapping[str, float] | None = None,
 ) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
@@ -31,7 +31,7 @@ def arranged(
     for name, (storage, order) in lowered.inputs.items():
         full = np.full((storage.height, storage.width, storage.tiles * storage.native), PAD)
         full[..., : order.shape[2]] = np.where(order == PAD, BORDER, order) if name in lowered.offsettable else order
-        full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # spare lanes hold copies
+        full[..., order.shape[2] :] = full[..., order.shape[2] - 1 : order.shape[2]]  # padding lanes hold copies
         inputs[name] = full.reshape(-1, storage.native)
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])

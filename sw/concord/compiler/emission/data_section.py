@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
+from concord.compiler.ir.lane_padding import pad_weight
 from concord.compiler.ir.layers import Recurrent, Reduction
-from concord.compiler.ir.spare_lanes import filled_weight
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
@@ -53,7 +53,7 @@ class DataSection:
             if layer.weight is not None:
                 store = self.allocator.matrix if layer.reduction is Reduction.DENSE else self.allocator.depthwise
                 mant = self.formats.mantissa(layer, self.config)
-                store(f"weight.{layer.name}", filled_weight(layer), mant=mant)
+                store(f"weight.{layer.name}", pad_weight(layer), mant=mant)
             for k, mfu_op in enumerate(layer.mfu_ops):
                 if mfu_op.operand is not None and mfu_op.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
-from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.layers import AnyLayer
 from concord.compiler.ir.quantized import Inexact
 from concord.compiler.memory.footprint import KIB, weight_bits
 from concord.graph.ir import Graph
 
 
-def inventory(graph: Graph, emitter: Emitter, grids: Mapping[str, Grid], lost: Sequence[Inexact]) -> dict[str, Any]:
+def inventory(
+    graph: Graph, emitter: Emitter, grids: Mapping[str, InputGrid], lost: Sequence[Inexact]
+) -> dict[str, Any]:
     """Metadata of the image of a program that has been written, with the grids of its inputs and what is not exact.
 
     Returns

@@ -17,8 +17,8 @@ from concord.utils.arrays import FloatArray, Ids
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Values of an input that a quantised model knows: ``k * 2**exponent`` with ``least <= k <= greatest``."""
+class InputGrid:
+    """Values of an input of a quantised model: ``k * 2**exponent`` with ``least <= k <= greatest``."""
 
     exponent: int
     least: int
@@ -69,7 +69,7 @@ class Arrangement:
     outputs: dict[str, Ids]
     shapes: dict[str, Shape]
     batch: int = 1
-    grids: dict[str, Grid] = field(default_factory=dict)
+    grids: dict[str, InputGrid] = field(default_factory=dict)
     input_offsets: dict[str, float] = field(default_factory=dict)
 
     def fits(self, image: Image) -> bool:

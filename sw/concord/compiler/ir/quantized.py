@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.golden.blocks import floor_log2
@@ -63,10 +63,10 @@ def _powers_of_two(scale: FloatArray) -> bool:
     return bool(np.all(np.frexp(scale)[0] == 0.5))
 
 
-def _offsets(known: Quantization) -> tuple[int, int]:
+def _offsets(quantization: Quantization) -> tuple[int, int]:
     """Least and greatest difference of a code and its zero point; a symmetric range is without its least code."""
-    low, high = (np.rint(end / known.scale).astype(np.int64) for end in known.range)
-    symmetric = known.signed and not known.zero_point.any()
+    low, high = (np.rint(end / quantization.scale).astype(np.int64) for end in quantization.range)
+    symmetric = quantization.signed and not quantization.zero_point.any()
     return int(low.min()) + symmetric, int(high.max())
 
 
@@ -75,35 +75,35 @@ def _bits(largest: int) -> int:
     return largest.bit_length() + 1
 
 
-def static_exponent_of(known: Quantization, config: NpuConfig) -> int | None:
+def static_exponent_of(quantization: Quantization, config: NpuConfig) -> int | None:
     """The exponent that a power of two as scale means; ``None`` for others, and beyond the exponents of ``config``."""
-    if known.axis is not None or not _powers_of_two(known.scale):
+    if quantization.axis is not None or not _powers_of_two(quantization.scale):
         return None
-    more = _bits(max(map(abs, _offsets(known)))) - config.act_mant
-    exponent = int(np.frexp(float(known.scale))[1]) - 1 + max(more, 0)
+    more = _bits(max(map(abs, _offsets(quantization)))) - config.act_mant
+    exponent = int(np.frexp(float(quantization.scale))[1]) - 1 + max(more, 0)
     return exponent if config.act.exp_min <= exponent <= config.act.exp_max else None
 
 
 def exponents_of(graph: Graph, config: NpuConfig) -> dict[str, int]:
     """Static exponents that an exporter chose, by tensor; inputs have dynamic ones, and :func:`grids_of`."""
-    computed = {name: known for name, known in graph.quantization.items() if name not in graph.inputs}
-    found = {name: static_exponent_of(known, config) for name, known in computed.items()}
+    computed = {name: quantization for name, quantization in graph.quantization.items() if name not in graph.inputs}
+    found = {name: static_exponent_of(quantization, config) for name, quantization in computed.items()}
     return {name: exponent for name, exponent in found.items() if exponent is not None}
 
 
-def grids_of(graph: Graph, config: NpuConfig) -> dict[str, Grid]:
+def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
     """What the host rounds inputs to, where their scales are powers of two.
 
     The least code of a symmetric range is left out if mantissas of ``config`` do not hold it: it would cost the other
     elements of its block a bit.
     """
     found = {}
-    for name, known in graph.quantization.items():
-        if name in graph.inputs and known.axis is None and _powers_of_two(known.scale):
-            least, greatest = _offsets(known)
+    for name, quantization in graph.quantization.items():
+        if name in graph.inputs and quantization.axis is None and _powers_of_two(quantization.scale):
+            least, greatest = _offsets(quantization)
             if -least == greatest and _bits(greatest + 1) <= config.act_mant:
                 least -= 1
-            found[name] = Grid(int(np.frexp(float(known.scale))[1]) - 1, least, greatest)
+            found[name] = InputGrid(int(np.frexp(float(quantization.scale))[1]) - 1, least, greatest)
     return found
 
 
@@ -141,18 +141,18 @@ def inexact(
         nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
         weights = operator_of(nodes[0]).affine if nodes else None
         if isinstance(layer, Layer) and layer.weight is not None and weights is not None:
-            known = graph.weight_quantization[nodes[0].name]
-            largest = _largest_code(nodes[0].attrs[weights.names[0]], known)
-            found.append(_weights(layer, layer.weight, largest, known, config, formats.mantissa(layer, config)))
+            quantization = graph.weight_quantization[nodes[0].name]
+            largest = _largest_code(nodes[0].attrs[weights.names[0]], quantization)
+            found.append(_weights(layer, layer.weight, largest, quantization, config, formats.mantissa(layer, config)))
     return tuple(one for one in found if one is not None)
 
 
-def _tensor(name: str, known: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
-    least, greatest = _offsets(known)
-    codes = np.arange(least, greatest + 1) if known.bits <= 16 else np.linspace(least, greatest, 1 << 16)
-    values = np.multiply.outer(known.scale.reshape(-1), codes)
+def _tensor(name: str, quantization: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
+    least, greatest = _offsets(quantization)
+    codes = np.arange(least, greatest + 1) if quantization.bits <= 16 else np.linspace(least, greatest, 1 << 16)
+    values = np.multiply.outer(quantization.scale.reshape(-1), codes)
     held = _held(values, config.act, exponent)
-    return _inexact(name, False, known, config.act_mant, max(-least, greatest), values, held)
+    return _inexact(name, False, quantization, config.act_mant, max(-least, greatest), values, held)
 
 
 def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatArray:
@@ -165,22 +165,22 @@ def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatAr
     return np.asarray(np.ldexp(mants, exponents))
 
 
-def _largest_code(weight: FloatArray, known: Quantization) -> int:
+def _largest_code(weight: FloatArray, quantization: Quantization) -> int:
     """Greatest distance of a code from its zero point."""
-    scale = known.scale.reshape(-1, *[1] * (weight.ndim - 1))
+    scale = quantization.scale.reshape(-1, *[1] * (weight.ndim - 1))
     return int(np.rint(np.abs(weight) / scale).max())
 
 
 def _weights(
-    layer: Layer, weight: FloatArray, largest: int, known: Quantization, config: NpuConfig, mant: int
+    layer: Layer, weight: FloatArray, largest: int, quantization: Quantization, config: NpuConfig, mant: int
 ) -> Inexact | None:
     rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
     held = rounded(weight, config, mant)
-    return _inexact(layer.name, True, known, mant, largest, weight, held)
+    return _inexact(layer.name, True, quantization, mant, largest, weight, held)
 
 
 def _inexact(
-    name: str, weights: bool, known: Quantization, mant: int, largest: int, values: FloatArray, held: FloatArray
+    name: str, weights: bool, quantization: Quantization, mant: int, largest: int, values: FloatArray, held: FloatArray
 ) -> Inexact | None:
     error = float(np.linalg.norm(held - values) / max(float(np.linalg.norm(values)), 1e-30))
     if error == 0:
@@ -188,18 +188,18 @@ def _inexact(
     reasons = []
     if _bits(largest) > mant:
         reasons.append(f"needs mantissas of {_bits(largest)} bits, not {mant}")
-    if not _powers_of_two(known.scale):
+    if not _powers_of_two(quantization.scale):
         reasons.append("scales are rounded, being no powers of two")
     if not reasons:
         reasons.append("exponents are beyond those of the NPU")
-    return Inexact(name, weights, _describe(known), ", ".join(reasons), error)
+    return Inexact(name, weights, _describe(quantization), ", ".join(reasons), error)
 
 
-def _describe(known: Quantization) -> str:
+def _describe(quantization: Quantization) -> str:
     """The type of the codes, the zero point if there is one, and the scale."""
-    kind = f"{'' if known.signed else 'u'}int{known.bits}"
-    zero = _span(known.zero_point)
-    return f"{kind}, {f'zero point {zero}, ' if known.zero_point.any() else ''}scale {_span(known.scale)}"
+    kind = f"{'' if quantization.signed else 'u'}int{quantization.bits}"
+    zero = _span(quantization.zero_point)
+    return f"{kind}, {f'zero point {zero}, ' if quantization.zero_point.any() else ''}scale {_span(quantization.scale)}"
 
 
 def _span(values: npt.ArrayLike) -> str:

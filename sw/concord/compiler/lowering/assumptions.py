@@ -12,7 +12,7 @@ from concord.compiler.ir.activations import depends, domain_of
 from concord.compiler.ir.table_specs import Domain, Proven, Span, TableSpec
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import assumed
-from concord.compiler.lowering.lower import Lowered, Norms
+from concord.compiler.lowering.lower import Lowered, VarianceRange
 from concord.compiler.lowering.normalisations import assumed_variances
 from concord.functions import function
 from concord.functions.segmented import TableSegment
@@ -82,8 +82,8 @@ def assumptions(
             elif (functions, domain) in carried:
                 found.append(Assumed(layer.name, what, domain, "from the inputs"))
     for node in graph.nodes:
-        if node.op == "Normalise" and lowered.norms is not Norms.ANY:
-            covered = assumed_variances(node, lowered.norms, complete, config)
+        if node.op == "Normalise" and lowered.variance_range is not VarianceRange.ANY:
+            covered = assumed_variances(node, lowered.variance_range, complete, config)
             if covered is not None:
                 found.append(Assumed(node.name, "the normalisation covers variances from", covered, _NO_ROOM))
     if not any(one.reason in ("from the inputs", _NO_ROOM) for one in found):

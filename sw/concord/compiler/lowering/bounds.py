@@ -155,10 +155,12 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
     functions = [node for node in graph.nodes if node.op == "Function" and not covers_all(node, formats)]
     reading = {node.inputs[0]: node for node in functions if depends(node.attrs["functions"])}
     missing = {name: node for name, node in reading.items() if formats.domain(name) is None}
-    norms = [node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges]
+    normalisations = [
+        node for node in graph.nodes if node.op == "Normalise" and f"{node.name}/variance" not in formats.ranges
+    ]
     inputs = assumed(graph, formats.inputs)
     known = not any(one.normal for one in inputs.values())
-    if not missing and not norms:
+    if not missing and not normalisations:
         return formats
     values = _values(graph, inputs)
     found = _bounds(graph, inputs, values)
@@ -166,7 +168,7 @@ def with_bounds(graph: Graph, formats: Formats) -> Formats:
     for name, node in missing.items():
         if not known and is_power(node) and node.name not in formats.plain:
             domains[name] = 0.0 if found[name].worst[0] >= 0 else -float(BINARY16_MAX), float(BINARY16_MAX)
-    for node in norms:
+    for node in normalisations:
         variances = np.nan_to_num(moments(graph, node, values[node.inputs[0]])["variance"], nan=0.0, posinf=_HUGE)
         low, high = np.quantile(variances, (0.5, 0.9))
         domains[f"{node.name}/expected"] = float(low), float(high)

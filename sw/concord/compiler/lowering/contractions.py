@@ -21,7 +21,7 @@ from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
 from concord.compiler.lowering.lower import Lowering
-from concord.compiler.lowering.reductions import apart, form, masked
+from concord.compiler.lowering.reductions import form, group_alignment, masked
 from concord.graph.ir import Node
 from concord.spec.isa import VECTOR_ADDR_BITS, Op
 from concord.utils.arrays import Ids
@@ -75,9 +75,9 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
     if math.prod(full) > (limit := lowering.config.native << VECTOR_ADDR_BITS):
         raise LayoutError(f"products of the elements {list(full)} must be at most {limit}, not {math.prod(full)}")
     rank = len(graph.shapes[second])
-    a = lowering.part(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
-    transposed = lowering.part(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
-    b = lowering.part(
+    a = lowering.new_node(node, "Reshape", "rows", (first,), shape=(*graph.shapes[first][:-1], 1, inner))
+    transposed = lowering.new_node(node, "Transpose", "turned", (second,), perm=(*range(rank - 2), rank - 1, rank - 2))
+    b = lowering.new_node(
         node, "Reshape", "columns", transposed.outputs, shape=(*graph.shapes[second][:-2], 1, columns, inner)
     )
     for factor in (first, second):
@@ -87,9 +87,9 @@ def matmul(lowering: Lowering, node: Node) -> list[Node]:
     way = _way(lowering, (first, second), names, full)
     if way is not None:
         moved, like = names[way], names[1 - way]
-        made.append(lowering.part(node, "Expand", "spread", (moved,), shape=full, like=like))
+        made.append(lowering.new_node(node, "Expand", "spread", (moved,), shape=full, like=like))
         names = (made[-1].outputs[0], like)
-    made.append(lowering.part(node, "Mul", "products", names))
+    made.append(lowering.new_node(node, "Mul", "products", names))
     together = {"together": (len(full) - 2,)} if math.prod(full[:-2]) == 1 else {}
     attrs = {"axes": (len(full) - 1,), "keepdims": False, "product": True, **together}
     return [*made, Node("ReduceSum", node.name, made[-1].outputs, (y,), attrs)]
@@ -126,7 +126,7 @@ def _way(lowering: Lowering, tensors: tuple[str, str], names: tuple[str, str], s
 def softmax(lowering: Lowering, node: Node) -> list[Node]:
     """Maximum, difference, exponential, sum, reciprocal, product; for LogSoftmax logarithm and difference instead."""
     (x,), axis = node.inputs, node.attrs["axis"]
-    if (moved := apart(lowering, node, x, (axis,))) is not None:
+    if (moved := group_alignment(lowering, node, x, (axis,))) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
     reduced = {"axes": (axis,), "keepdims": True}
     size = lowering.graph.shapes[x][axis]
@@ -139,7 +139,7 @@ def softmax(lowering: Lowering, node: Node) -> list[Node]:
         (compared,) = made[0].outputs
 
     def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
-        made.append(lowering.part(node, op, what, inputs, **attrs))
+        made.append(lowering.new_node(node, op, what, inputs, **attrs))
         return made[-1].outputs[0]
 
     least = -_NEGLIGIBLE - math.log(size)

@@ -84,7 +84,7 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
         attrs = stage.attrs(rank)
         if node.op == "AveragePool":
             attrs["counted"] = attrs["pads"]
-        parts.append(lowering.part(node, node.op, "stage", (value,), **attrs))
+        parts.append(lowering.new_node(node, node.op, "stage", (value,), **attrs))
         value = parts[-1].outputs[0]
     if node.op == "AveragePool" and (counts := divisors(node, shape[-rank:])).min() < prod(kernel):
         ratio = prod(kernel) / counts  # not all of the padding is counted
@@ -126,7 +126,7 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
     shape = lowering.graph.shapes[value]
 
     def reduced(tensor: str, axis: int) -> Node:
-        return lowering.part(node, node.op, "stage", (tensor,), axes=(axis,), keepdims=True, **attrs)
+        return lowering.new_node(node, node.op, "stage", (tensor,), axes=(axis,), keepdims=True, **attrs)
 
     def rest(stage: Node) -> Node:
         """What is left for the node itself; products are counted where they are added up first."""
@@ -141,9 +141,9 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
     part = divisor(size, most(node.op, lowering.config, inside) * unit, unit)
     if 1 < part < size:
         folded = (*shape[:axis], size // part, part, *shape[axis + 1 :])
-        fold = lowering.part(node, "Reshape", "folded", (value,), shape=folded)
+        fold = lowering.new_node(node, "Reshape", "folded", (value,), shape=folded)
         stage = reduced(fold.outputs[0], axis + 1)
-        back = lowering.part(
+        back = lowering.new_node(
             node, "Reshape", "unfolded", stage.outputs, shape=(*folded[: axis + 1], *folded[axis + 2 :])
         )
         return [fold, stage, back, rest(back)]
@@ -155,12 +155,14 @@ def _halves(lowering: Lowering, node: Node, value: str, axis: int, reduced: Call
     size = lowering.graph.shapes[value][axis]
     nodes, halves = [], []
     for start, stop in ((0, size // 2), (size // 2, size)):
-        half = lowering.part(node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,))
+        half = lowering.new_node(
+            node, "Slice", "half", (value,), axes=(axis,), starts=(start,), stops=(stop,), steps=(1,)
+        )
         nodes += [half, reduced(half.outputs[0], axis)]
         if node.op == "ReduceMean":
             share = np.asarray((stop - start) / size)
-            nodes.append(lowering.part(node, "Mul", "share", nodes[-1].outputs, constant=share))
+            nodes.append(lowering.new_node(node, "Mul", "share", nodes[-1].outputs, constant=share))
         halves.append(nodes[-1].outputs[0])
-    nodes.append(lowering.part(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(halves)))
+    nodes.append(lowering.new_node(node, "Max" if node.op == "ReduceMax" else "Add", "both", tuple(halves)))
     shape = lowering.graph.shapes[node.outputs[0]]
     return [*nodes, Node("Reshape", node.name, nodes[-1].outputs, node.outputs, {"shape": shape})]

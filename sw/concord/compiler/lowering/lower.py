@@ -35,15 +35,15 @@ class Unsupported(ValueError):
         super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in reasons))
 
 
-class Norms(Enum):
-    """How normalisations are computed of which no samples tell the variance."""
+class VarianceRange(Enum):
+    """Variances that a normalisation covers where no samples tell them."""
 
     #: For any numbers: scaled by the largest one of each group.
     ANY = "any"
     #: For variances around what is to be expected, the greatest 768 times the least, by two look-ups.
-    TWICE = "twice"
+    TWO_LOOKUPS = "twice"
     #: The greatest 6 times the least, by one look-up.
-    ONCE = "once"
+    ONE_LOOKUP = "once"
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Lowered:
         By input: its storage, and for every element of that the element of the sample that is written there or ``PAD``.
     unfolded : Unfold
         How much it has unfolded indeed: with any limit that is not below it would be the same.
-    norms : Norms
+    variance_range : VarianceRange
         How normalisations are computed of which no samples tell the variance.
     feeds : dict
         By input whose windows are unfolded: how.
@@ -91,12 +91,12 @@ class Lowered:
     offsettable: set[str] = field(default_factory=set)
     copied: dict[str, Ids] = field(default_factory=dict)
     gathered: dict[str, Ids] = field(default_factory=dict)
-    norms: Norms = Norms.ANY
+    variance_range: VarianceRange = VarianceRange.ANY
     unfolded: Unfold = Unfold.NONE
 
 
 @dataclass(frozen=True)
-class Table:
+class LoweringRules:
     """How nodes are lowered, by operator.
 
     Parameters
@@ -115,35 +115,37 @@ class Table:
         """Whether there is a way to lower an operator."""
         return node.op in self.handlers or node.op in self.expansions or operator_of(node).view
 
-    def parts(self, lowering: Lowering, node: Node) -> list[Node] | None:
+    def expand(self, lowering: Lowering, node: Node) -> list[Node] | None:
         """The nodes in the place of a node; ``None`` if it is lowered as it is."""
         expansion = self.expansions.get(node.op)
         return None if expansion is None else expansion(lowering, node)
 
 
 class Lowering:
-    """Lowers a graph for ``config`` as a table says.
+    """Lowers a graph for ``config`` by rules.
 
     The host may unfold as much of a first window as ``unfold`` says; ``formats`` are those of tensors and weights;
-    ``norms`` is for normalisations of which they have no range.
+    ``variance_range`` is for normalisations of which they have no range.
     """
 
     def __init__(
         self,
         graph: Graph,
         config: NpuConfig,
-        table: Table,
+        rules: LoweringRules,
         unfold: Unfold = Unfold.BOTH,
         formats: Formats = DEFAULT,
-        norms: Norms = Norms.ANY,
+        variance_range: VarianceRange = VarianceRange.ANY,
     ):
-        self.table = table
+        self.rules = rules
         self.graph = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
         self.formats = formats
         self.config = config
         self.unfold = unfold
-        self.done = Lowered(self.graph, Storages(config.native), unfold, norms=norms, narrow=formats.narrow)
-        self.readers = _readers(self.graph, table)
+        self.done = Lowered(
+            self.graph, Storages(config.native), unfold, variance_range=variance_range, narrow=formats.narrow
+        )
+        self.readers = _readers(self.graph, rules)
 
     def run(self) -> Lowered:
         """Lower all nodes; :class:`Unsupported` lists everything that cannot be."""
@@ -155,14 +157,14 @@ class Lowering:
             index += 1
             if failed.intersection(node.inputs):  # only to find every reason
                 failed.update(node.outputs)
-                if not self.table.knows(node):
+                if not self.rules.knows(node):
                     reasons.append(f"{node.op} '{node.name}': {_NOT_SUPPORTED}")
                 continue
             try:
-                if (parts := self.table.parts(self, node)) is not None:
+                if (expanded := self.rules.expand(self, node)) is not None:
                     index -= 1
-                    self.graph.nodes[index : index + 1] = parts
-                    self.readers = _readers(self.graph, self.table)
+                    self.graph.nodes[index : index + 1] = expanded
+                    self.readers = _readers(self.graph, self.rules)
                 else:
                     self._node(node)
             except LayoutError as error:
@@ -177,8 +179,8 @@ class Lowering:
             raise Unsupported(self.graph.name, reasons)
         return self.done
 
-    def part(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
-        """A node that computes part of what ``node`` does, and its shape."""
+    def new_node(self, node: Node, op: str, what: str, inputs: tuple[str, ...], **attrs: Any) -> Node:
+        """A node that does some of the work of ``node``; its shape is noted."""
         name = fresh(self.graph, f"{node.name}/{what}")
         made = Node(op, name, inputs, (name,), attrs)
         (self.graph.shapes[name],) = operator_of(made).shape(made, [self.graph.shapes[tensor] for tensor in inputs])
@@ -190,10 +192,10 @@ class Lowering:
             raise LayoutError("elements must all be computed, none be padding")
 
     def _node(self, node: Node) -> None:
-        if node.op in self.table.handlers:
-            self.table.handlers[node.op](self, node)
+        if node.op in self.rules.handlers:
+            self.rules.handlers[node.op](self, node)
             legality.check_weights(node, self.config)
-        elif not self.table.knows(node):  # what only moves elements is looked up by those who read them
+        elif not self.rules.knows(node):  # what only moves elements is looked up by those who read them
             raise LayoutError(_NOT_SUPPORTED)
 
     # Tensors -----------------------------------------------------------------------------------
@@ -339,7 +341,7 @@ class Lowering:
 _NOT_SUPPORTED = "operator is not supported on the NPU"
 
 
-def _readers(graph: Graph, table: Table) -> dict[str, list[str]]:
+def _readers(graph: Graph, rules: LoweringRules) -> dict[str, list[str]]:
     """Nodes that compute from a tensor, seen through those that only move elements; outputs of the graph count."""
     readers: dict[str, list[str]] = {name: [] for name in graph.shapes}
     for name in graph.outputs:

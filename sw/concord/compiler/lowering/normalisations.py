@@ -14,7 +14,7 @@ import numpy as np
 
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.lower import Lowering, Norms
+from concord.compiler.lowering.lower import Lowering, VarianceRange
 from concord.compiler.lowering.reductions import form
 from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
@@ -76,21 +76,21 @@ def _octaves(config: NpuConfig, lookups: int) -> float:
     return math.log2(_TOP["rsqrt"] * (1 << fineness(config)) / _FINE) + (lookups - 1) * fineness(config)
 
 
-def assumed_variances(node: Node, norms: Norms, formats: Formats, config: NpuConfig) -> Domain | None:
+def assumed_variances(node: Node, variance_range: VarianceRange, formats: Formats, config: NpuConfig) -> Domain | None:
     """What is covered where the program has no room for numbers of any size: around what is to be expected.
 
     ``None`` if samples tell the variances.
     """
     if f"{node.name}/variance" in formats.ranges:
         return None
-    span = 2.0 ** _octaves(config, 1 if norms is Norms.ONCE else 2)
+    span = 2.0 ** _octaves(config, 1 if variance_range is VarianceRange.ONE_LOOKUP else 2)
     low, high = formats.bounds.get(f"{node.name}/expected", (1.0, 1.0))
     middle = math.sqrt((low + node.attrs["epsilon"]) * (high + node.attrs["epsilon"]))
     middle = min(max(middle, _SMALLEST), BINARY16_MAX**2)
     return middle / math.sqrt(span), middle * math.sqrt(span)
 
 
-class _Parts:
+class _Nodes:
     """The nodes that compute together what a normalisation does."""
 
     def __init__(self, lowering: Lowering, node: Node):
@@ -99,7 +99,7 @@ class _Parts:
         self.axes = {"axes": node.attrs["axes"], "keepdims": True}
 
     def add(self, op: str, what: str, *inputs: str, **attrs: object) -> str:
-        self.made.append(self.lowering.part(self.node, op, what, inputs, **attrs))
+        self.made.append(self.lowering.new_node(self.node, op, what, inputs, **attrs))
         return self.made[-1].outputs[0]
 
     def times(self, what: str, x: str, factor: float, *, alone: bool = True) -> str:
@@ -136,17 +136,17 @@ class _Parts:
         return factor
 
 
-def _centred(parts: _Parts, x: str, again: bool, alone: bool) -> str:
+def _centred(build: _Nodes, x: str, again: bool, alone: bool) -> str:
     """A tensor less its mean, and ``again`` less the mean of what is left: a narrow mean is off by part of a step."""
     for what in ("", " of the rest")[: 1 + again]:
-        mean = parts.add("ReduceMean", f"mean{what}", x, **parts.axes)
-        x = parts.times(f"elements{what}", parts.add("Sub", f"centred{what}", x, mean), 1.0, alone=alone)
+        mean = build.add("ReduceMean", f"mean{what}", x, **build.axes)
+        x = build.times(f"elements{what}", build.add("Sub", f"centred{what}", x, mean), 1.0, alone=alone)
     return x
 
 
 def normalise(lowering: Lowering, node: Node) -> list[Node]:
     """Mean, difference, squares, their mean, its root by a table, products."""
-    parts, attrs, config = _Parts(lowering, node), node.attrs, lowering.config
+    build, attrs, config = _Nodes(lowering, node), node.attrs, lowering.config
     (x,), shape = node.inputs, lowering.graph.shapes[node.inputs[0]]
     found, count = form(lowering, x, attrs["axes"]), math.prod(shape[axis] for axis in attrs["axes"])
     formats, epsilon = lowering.formats, attrs["epsilon"]
@@ -155,26 +155,29 @@ def normalise(lowering: Lowering, node: Node) -> list[Node]:
     if variances := formats.ranges.get(f"{node.name}/variance"):
         scale = _for_range((variances[0] + epsilon) / _BELOW, (variances[1] + epsilon) * _ABOVE, config)
         offset = max(map(abs, formats.ranges[f"{node.name}/mean"])) / math.sqrt(variances[0] + epsilon)
-    norms = Norms.TWICE if lowering.done.norms is Norms.ANY and found.inside and found.lanes else lowering.done.norms
-    if scale is None and norms is not Norms.ANY and (expected := assumed_variances(node, norms, formats, config)):
-        scale = _for_up_to(expected[1], 1 if norms is Norms.ONCE else 2)
+    variance_range = lowering.done.variance_range
+    if variance_range is VarianceRange.ANY and found.inside and found.lanes:
+        variance_range = VarianceRange.TWO_LOOKUPS
+    wanted = scale is None and variance_range is not VarianceRange.ANY
+    if wanted and (expected := assumed_variances(node, variance_range, formats, config)):
+        scale = _for_up_to(expected[1], 1 if variance_range is VarianceRange.ONE_LOOKUP else 2)
     if attrs["centred"]:
         step = (offset + 3) * 2.0 ** (1.5 - config.act_mant)  # of the block with the largest numbers
-        x = _centred(parts, x, step / math.sqrt(12 * count) > _MEAN_ERROR, alone)
+        x = _centred(build, x, step / math.sqrt(12 * count) > _MEAN_ERROR, alone)
     else:
-        x = parts.times("elements", x, 1.0, alone=alone)
+        x = build.times("elements", x, 1.0, alone=alone)
     if scale is None:
-        x, factor = parts.largest_is_one(x, math.sqrt(epsilon))
-        small = parts.add("Mul", "epsilon", parts.times("small", factor, epsilon), factor)
-        mean = parts.add("ReduceMean", "variance", parts.add("Mul", "square", x, x), **parts.axes)
-        root, back = parts.root(parts.add("Add", "shifted", mean, small), 2, 0), 0
+        x, factor = build.largest_is_one(x, math.sqrt(epsilon))
+        small = build.add("Mul", "epsilon", build.times("small", factor, epsilon), factor)
+        mean = build.add("ReduceMean", "variance", build.add("Mul", "square", x, x), **build.axes)
+        root, back = build.root(build.add("Add", "shifted", mean, small), 2, 0), 0
     else:
-        square = parts.add("Mul", "square", parts.times("scaled", x, 2.0**-scale.shift), x)
-        mean = parts.add("ReduceMean", "variance", square, **parts.axes)
-        shifted = parts.add("Add", "shifted", mean, constant=np.asarray(epsilon * 2.0**-scale.shift))
-        root, back = parts.root(shifted, scale.lookups, scale.first), scale.shift
+        square = build.add("Mul", "square", build.times("scaled", x, 2.0**-scale.shift), x)
+        mean = build.add("ReduceMean", "variance", square, **build.axes)
+        shifted = build.add("Add", "shifted", mean, constant=np.asarray(epsilon * 2.0**-scale.shift))
+        root, back = build.root(shifted, scale.lookups, scale.first), scale.shift
     gain = attrs["scale"] * 2.0 ** (-back / 2)
     if (gain == 1).all():
-        return [*parts.made, Node("Mul", node.name, (x, root), node.outputs)]
-    y = parts.add("Mul", "normalised", x, root)
-    return [*parts.made, Node("Mul", node.name, (y,), node.outputs, {"constant": gain})]
+        return [*build.made, Node("Mul", node.name, (x, root), node.outputs)]
+    y = build.add("Mul", "normalised", x, root)
+    return [*build.made, Node("Mul", node.name, (y,), node.outputs, {"constant": gain})]

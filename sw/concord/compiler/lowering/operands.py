@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from concord.compiler.ir.lane_padding import pad_lanes
 from concord.compiler.ir.layers import Operand
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Storages, Walk
-from concord.compiler.ir.spare_lanes import filled
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray, Ids
 
@@ -76,7 +76,7 @@ def constant(values: FloatArray, ids: Ids, target: Storage, beyond: float | None
     spread, outer = _folded(spread, 0)
     spread, inner = _folded(spread, 1)
     spread, row = _folded(spread, 2)
-    vectors = filled(spread).reshape(-1, target.native)
+    vectors = pad_lanes(spread).reshape(-1, target.native)
     width, depth = spread.shape[1], spread.shape[2]
     return Operand(
         constant=vectors, row=1 if row else 0, inner=depth if inner else 0, outer=width * depth if outer else 0

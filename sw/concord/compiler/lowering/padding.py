@@ -56,7 +56,7 @@ def _lanes(lowering: Lowering, node: Node, rank: int) -> list[Node]:
     rest = tuple(0 if index % rank == rank - 1 else count for index, count in enumerate(pads))
     if not any(rest):
         return [Node("Dense", node.name, node.inputs, node.outputs, attrs)]
-    last = lowering.part(node, "Dense", "last", node.inputs, **attrs)
+    last = lowering.new_node(node, "Dense", "last", node.inputs, **attrs)
     return [last, node.replace(inputs=last.outputs).with_attrs(pads=rest)]
 
 

@@ -57,10 +57,10 @@ def in_segments(lowering: Lowering, node: Node) -> list[Node] | None:
         return None
     found: list[Node] = []
     for k, segment in enumerate(lowering.formats.table_segments[node.name]):
-        one = lowering.part(
+        one = lowering.new_node(
             node, "Function", f"part {k}", node.inputs, functions=node.attrs["functions"], segment=segment
         )
-        joined = [lowering.part(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
+        joined = [lowering.new_node(node, "Max", f"up to {k}", (*found[-1].outputs, *one.outputs))] if found else []
         found += [one, *joined]
     last = found.pop()
     del lowering.graph.shapes[last.outputs[0]]
@@ -140,7 +140,7 @@ def same_axes(lowering: Lowering, node: Node) -> list[Node] | None:
         return None
     if prod(shape) != prod(result):
         raise LayoutError(f"constant must be one that is broadcast to {list(shape)}, but makes it {list(result)}")
-    part = lowering.part(node, "Reshape", "aligned", node.inputs, shape=result)
+    part = lowering.new_node(node, "Reshape", "aligned", node.inputs, shape=result)
     return [part, node.replace(inputs=part.outputs)]
 
 

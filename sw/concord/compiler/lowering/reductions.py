@@ -188,23 +188,23 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, found: Form, shape: Sequen
 
 
 def masked(lowering: Lowering, node: Node, tensor: str) -> Node:
-    """Part of ``node`` that gives lanes that are no elements of a tensor the least number there is."""
+    """A node that gives padding lanes of a tensor the least number there is."""
     attrs = {"constant": np.asarray(float(BINARY16_MAX)), "beyond": -float(BINARY16_MAX)}
-    return lowering.part(node, "Min", "masked", (tensor,), **attrs)
+    return lowering.new_node(node, "Min", "masked", (tensor,), **attrs)
 
 
-def apart(lowering: Lowering, node: Node, tensor: str, axes: Sequence[int]) -> Node | None:
-    """Part of ``node`` that gives what meets in a maximum native vectors of its own; ``None`` if it has them."""
+def group_alignment(lowering: Lowering, node: Node, tensor: str, axes: Sequence[int]) -> Node | None:
+    """A node that moves every group over which a maximum runs to native vectors of its own; ``None`` if it has them."""
     producer = lowering.graph.producer(tensor)
-    if producer is not None and producer.op == "Apart":
+    if producer is not None and producer.op == "AlignGroups":
         return None
     found = form(lowering, tensor, axes)
     if not (found.inside and found.lanes):
         return None
-    return lowering.part(node, "Apart", "apart", (tensor,), axes=tuple(axes))
+    return lowering.new_node(node, "AlignGroups", "apart", (tensor,), axes=tuple(axes))
 
 
-def set_apart(lowering: Lowering, node: Node) -> None:
+def align_groups(lowering: Lowering, node: Node) -> None:
     """A product with zeros and ones: every group of lanes begins with a native vector."""
     (tensor,), axes = node.inputs, node.attrs["axes"]
     shape, native = lowering.graph.shapes[tensor], lowering.config.native
@@ -243,7 +243,7 @@ def maximum(lowering: Lowering, node: Node) -> list[Node] | None:
     """Stages of a large maximum, or a mask in front of one over lanes, if some of them are no elements."""
     if (stages := staged(lowering, node)) is not None:
         return stages
-    if (moved := apart(lowering, node, node.inputs[0], node.attrs["axes"])) is not None:
+    if (moved := group_alignment(lowering, node, node.inputs[0], node.attrs["axes"])) is not None:
         return [moved, node.replace(inputs=moved.outputs)]
     found = form(lowering, node.inputs[0], node.attrs["axes"])
     if node.attrs.get("masked") or not found.inside or found.walk.full:

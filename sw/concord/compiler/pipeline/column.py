@@ -12,14 +12,14 @@ from concord.compiler.emission.arranging import arranged, feeding
 from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.inventory import inventory
 from concord.compiler.emission.row_tiled import row_tiled
-from concord.compiler.ir.arrangement import Arrangement, Grid
+from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.bounds import with_bounds
 from concord.compiler.lowering.decomposition import decompose
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.lower import Lowered
-from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.memory.plan import Plan, check_outputs, make_plan
@@ -37,7 +37,7 @@ def _batched(npu: Graph, batch: int) -> Graph:
     return npu if batch == 1 else with_batch(npu, batch)
 
 
-def _of_exporter(graph: Graph, config: NpuConfig) -> tuple[dict[str, int], dict[str, Grid]]:
+def _of_exporter(graph: Graph, config: NpuConfig) -> tuple[dict[str, int], dict[str, InputGrid]]:
     return exponents_of(graph, config), grids_of(graph, config)
 
 
@@ -75,7 +75,7 @@ def _row_tiling(lowered: Lowered, types: Types, config: NpuConfig, formats: Form
     return program.plan, program
 
 
-def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, Grid], formats: Formats) -> Arrangement:
+def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, InputGrid], formats: Formats) -> Arrangement:
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
     return arranged(lowered, shapes, batch, grids, offsets)
@@ -91,7 +91,7 @@ def _lost(
     return inexact(graph, plan.lowered.layers, narrow, config, formats, exponents)
 
 
-def _linked(program: Emitter, graph: Graph, grids: dict[str, Grid], lost: tuple[Inexact, ...]) -> Image:
+def _linked(program: Emitter, graph: Graph, grids: dict[str, InputGrid], lost: tuple[Inexact, ...]) -> Image:
     return program.allocator.linked(program.builder.words(), inventory(graph, program, grids, lost))
 
 
@@ -143,9 +143,9 @@ TABLES = Pipeline(
 )  # fmt: skip
 LOWER = Pipeline(
     "lower",
-    ("batched", "config", "unfold", "formats", "norms"),
+    ("batched", "config", "unfold", "formats", "variance_range"),
     (
-        Pass("lowering", ("batched", "config", "unfold", "formats", "norms"), ("lowered",), lower,
+        Pass("lowering", ("batched", "config", "unfold", "formats", "variance_range"), ("lowered",), lower,
              "Nodes to layers, element-wise operations fused."),
         Pass("legality", ("lowered", "formats", "config"), (), _legal,
              "Formats are for layers that exist, and outputs can leave as they are to."),

@@ -28,7 +28,7 @@ from rich.table import Table
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Lowered, Norms
+from concord.compiler.lowering.lower import Lowered, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
 from concord.graph.ir import Graph
@@ -39,7 +39,11 @@ from concord.spec.memmap import RegionId
 
 _WINDOW = {Unfold.BOTH: "unfolded", Unfold.HORIZONTAL: "along rows", Unfold.NONE: "not unfolded"}
 _FIGURES = ("cycles", "program", "matrix", "narrow", "wide")
-_NORMS = {Norms.ANY: "any", Norms.TWICE: "two look-ups", Norms.ONCE: "one look-up"}
+_VARIANCES = {
+    VarianceRange.ANY: "any",
+    VarianceRange.TWO_LOOKUPS: "two look-ups",
+    VarianceRange.ONE_LOOKUP: "one look-up",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Strategy:
     ----------
     plain : bool
         Whether every function is one table.
-    norms : Norms
+    variance_range : VarianceRange
         How normalisations are computed of which no samples tell the variance.
     tiled : bool
         Whether the first layers are computed in row tiles.
@@ -59,7 +63,7 @@ class Strategy:
     """
 
     plain: bool
-    norms: Norms
+    variance_range: VarianceRange
     tiled: bool
     unfold: Unfold
 
@@ -67,7 +71,8 @@ class Strategy:
     def text(self) -> str:
         """In words; the usual choice of tables and normalisations is left out."""
         parts = ["row tiling" if self.tiled else "one piece", f"window {_WINDOW[self.unfold]}"]
-        parts += [f"variances by {_NORMS[self.norms]}"] if self.norms is not Norms.ANY else []
+        if self.variance_range is not VarianceRange.ANY:
+            parts.append(f"variances by {_VARIANCES[self.variance_range]}")
         return ", ".join([*parts, *(["one table per function"] if self.plain else [])])
 
     @property
@@ -113,11 +118,11 @@ class Considered:
 
 def strategies(graph: Graph, plain: bool) -> list[Strategy]:
     """Everything that may be tried for a network, in this order; ``plain`` if one table per function takes less."""
-    norms = Norms if any(node.op == "Normalise" for node in graph.nodes) else [Norms.ANY]
+    ranges = VarianceRange if any(node.op == "Normalise" for node in graph.nodes) else [VarianceRange.ANY]
     return [
-        Strategy(tables, norm, tiled, unfold)
+        Strategy(tables, variance_range, tiled, unfold)
         for tables in ((False, True) if plain else (False,))
-        for norm in norms
+        for variance_range in ranges
         for tiled in (False, True)
         for unfold in reversed(Unfold)
     ]
@@ -145,8 +150,9 @@ class Strategies(Instrument):
     def table(self) -> Table:
         """All strategies, for a terminal; one row for those that differ only in the window."""
         shown = Table(title="Strategies", box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-        norms, plain = ({getattr(one.strategy, name) for one in self.considered} for name in ("norms", "plain"))
-        words = [*(["variances"] if len(norms) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
+        ranges = {one.strategy.variance_range for one in self.considered}
+        plain = {one.strategy.plain for one in self.considered}
+        words = [*(["variances"] if len(ranges) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
         for column in ("rows", "window", *words):
             shown.add_column(column)
         for column in _FIGURES:
@@ -154,7 +160,10 @@ class Strategies(Instrument):
         shown.add_column("outcome", overflow="fold")
         for one, group in groupby(self.considered, lambda one: replace(one, strategy=one.strategy.any_window)):
             windows = [_WINDOW[each.strategy.unfold] for each in group]
-            cells = {"variances": _NORMS[one.strategy.norms], "tables": "one each" if one.strategy.plain else "several"}
+            cells = {
+                "variances": _VARIANCES[one.strategy.variance_range],
+                "tables": "one each" if one.strategy.plain else "several",
+            }
             figures = asdict(one.cost) if one.cost is not None else {}
             shown.add_row(
                 "tiles" if one.strategy.tiled else "all",
@@ -186,7 +195,7 @@ class Search:
         self._given, self._all = {False: given}, list[Strategy]()
         self._common: State = {}
         self._prepared: dict[bool, State] = {}
-        self._lowered: dict[tuple[bool, Norms, Unfold], State] = {}
+        self._lowered: dict[tuple[bool, VarianceRange, Unfold], State] = {}
 
     def run(self) -> State:
         """Values behind the passes of the chosen strategy.
@@ -214,17 +223,17 @@ class Search:
     def _with_tables(self, plain: bool) -> State:
         """As :meth:`run`, for one choice of tables."""
         mine = [one for one in self._all if one.plain is plain]
-        *first, last = dict.fromkeys(one.norms for one in mine)
-        for norms in first:
+        *first, last = dict.fromkeys(one.variance_range for one in mine)
+        for variance_range in first:
             try:
-                return self._with_norms(plain, norms, give_up=True)
+                return self._with_variance_range(plain, variance_range, give_up=True)
             except CapacityError:
                 continue
-        return self._with_norms(plain, last, give_up=False)
+        return self._with_variance_range(plain, last, give_up=False)
 
-    def _with_norms(self, plain: bool, norms: Norms, give_up: bool) -> State:
+    def _with_variance_range(self, plain: bool, variance_range: VarianceRange, give_up: bool) -> State:
         """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
-        mine = [one for one in self._all if (one.plain, one.norms) == (plain, norms)]
+        mine = [one for one in self._all if (one.plain, one.variance_range) == (plain, variance_range)]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
         for choice in mine:
             if self._is_skipped(choice):
@@ -247,8 +256,8 @@ class Search:
 
     def _is_skipped(self, choice: Strategy) -> bool:
         """Whether a strategy gives the same layers as an earlier one."""
-        known = [key for key in self._lowered if key[:2] == (choice.plain, choice.norms)]
-        if (choice.plain, choice.norms, choice.unfold) in known or not known:
+        known = [key for key in self._lowered if key[:2] == (choice.plain, choice.variance_range)]
+        if (choice.plain, choice.variance_range, choice.unfold) in known or not known:
             return False
         lowered: Lowered = self._lowered[known[-1]]["lowered"]
         return choice.tiled or choice.unfold.value >= lowered.unfolded.value
@@ -264,13 +273,13 @@ class Search:
 
     def _layers(self, choice: Strategy) -> State:
         """Values behind the lowering of a strategy, computed once."""
-        key = choice.plain, choice.norms, choice.unfold
+        key = choice.plain, choice.variance_range, choice.unfold
         if key not in self._lowered:
             self._lowered[key] = self._lower(choice)
         return self._lowered[key]
 
     def _lower(self, choice: Strategy) -> State:
-        values = self._prepare(choice.plain) | {"unfold": choice.unfold, "norms": choice.norms}
+        values = self._prepare(choice.plain) | {"unfold": choice.unfold, "variance_range": choice.variance_range}
         return LOWER.run(values, f"{LOWER.name}, {choice.text}")
 
     def _leave(self, end: int, reason: str) -> None:
@@ -283,7 +292,7 @@ class Search:
         if not estimating():
             return None
         with unobserved():
-            known = self._lowered.get((choice.plain, choice.norms, choice.unfold))
+            known = self._lowered.get((choice.plain, choice.variance_range, choice.unfold))
             return estimate(self._lower(choice) if known is None else known, choice.tiled)
 
     def _note(self, choice: Strategy, outcome: Outcome, reason: str = "", cost: Cost | None = None) -> None:

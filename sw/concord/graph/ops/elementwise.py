@@ -286,7 +286,7 @@ ELEMENTWISE_OPS = {
         rises=True,
         never_negative=keeps_sign,
     ),
-    "Apart": Operator(
+    "AlignGroups": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
         {"axes": "elements that differ along others come into native vectors of their own"},
         _same_shape,

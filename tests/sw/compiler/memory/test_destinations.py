@@ -4,7 +4,7 @@ import pytest
 
 from concord.compiler.ir.layers import Layer
 from concord.compiler.lowering.host_partition import split
-from concord.compiler.lowering.table import lowered as lower
+from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph

@@ -8,7 +8,7 @@ import pytest
 from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Norms
+from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.graph.ir import Quantization
 from concord.graph.passes.dtypes import Type
@@ -36,7 +36,14 @@ def compiled(graph, passed="", damage=None, config=ROOMY):
 
         return replace(one, run=run) if one.name == passed else one
 
-    state = {"graph": graph, "config": config, "given": DEFAULT, "batch": 1, "unfold": Unfold.BOTH, "norms": Norms.ANY}
+    state = {
+        "graph": graph,
+        "config": config,
+        "given": DEFAULT,
+        "batch": 1,
+        "unfold": Unfold.BOTH,
+        "variance_range": VarianceRange.ANY,
+    }
     for pipeline in PIPELINES:
         passes = tuple(damaged(one) for one in pipeline.passes)
         state = Pipeline(pipeline.name, pipeline.given, passes, pipeline.levels).run(state)

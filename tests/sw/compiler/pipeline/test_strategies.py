@@ -3,7 +3,7 @@
 import pytest
 
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Norms
+from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.pipeline.manager import instrumented
@@ -43,11 +43,11 @@ def outcomes(seen):
 def test_the_order():
     plain = strategies(residual(), plain=False)
     windows = list(reversed(Unfold))
-    assert plain == [Strategy(False, Norms.ANY, tiled, unfold) for tiled in (False, True) for unfold in windows]
+    assert plain == [Strategy(False, VarianceRange.ANY, tiled, unfold) for tiled in (False, True) for unfold in windows]
     assert windows[0] is Unfold.BOTH
     both = strategies(normalised(), plain=True)
     assert len(both) == len(set(both)) == 6 * 3 * 2
-    assert [one.norms for one in both[::6]] == [*Norms, *Norms]
+    assert [one.variance_range for one in both[::6]] == [*VarianceRange, *VarianceRange]
     assert [one.plain for one in both] == [False] * 18 + [True] * 18
 
 
@@ -95,11 +95,14 @@ def test_a_window_that_is_not_there_is_not_tried_again():
 
 def test_normalisations_that_only_the_program_is_too_long_for():
     seen = considered(normalised(), TINY.replace(program_depth=70))
-    any_variance = [one for one in seen.considered if one.strategy.norms is Norms.ANY]
+    any_variance = [one for one in seen.considered if one.strategy.variance_range is VarianceRange.ANY]
     assert [one.outcome for one in any_variance] == [REFUSED, *[NOT_TRIED] * 5]
     assert {one.reason for one in any_variance[1:]} == {"the program would be as long"}
     (chosen,) = (one for one in seen.considered if one.outcome is CHOSEN)
-    assert chosen.strategy.norms is Norms.TWICE and chosen.cost.program <= 70 < any_variance[0].cost.program
+    assert (
+        chosen.strategy.variance_range is VarianceRange.TWO_LOOKUPS
+        and chosen.cost.program <= 70 < any_variance[0].cost.program
+    )
 
 
 def test_one_table_per_function_comes_last():
@@ -128,6 +131,6 @@ def test_the_table_joins_what_differs_in_the_window_alone():
 
 
 def test_a_strategy_in_a_line():
-    strategy = Strategy(True, Norms.ONCE, True, Unfold.NONE)
+    strategy = Strategy(True, VarianceRange.ONE_LOOKUP, True, Unfold.NONE)
     text = "row tiling, window not unfolded, variances by one look-up, one table per function"
     assert strategy.text == text

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.compiler.ir.spare_lanes import filled, nearest
+from concord.compiler.ir.lane_padding import nearest, pad_lanes
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
@@ -28,7 +28,7 @@ def flags(compiled, x):
 def test_the_nearest_place():
     used = np.array([[0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0]], dtype=bool)
     assert nearest(used).tolist() == [[2, 2, 2, 2, 4, 4], [0, 1, 2, 3, 4, 5]]
-    assert filled(np.array([[np.nan, 3.0, np.nan], [np.nan] * 3])).tolist() == [[3, 3, 3], [0, 0, 0]]
+    assert pad_lanes(np.array([[np.nan, 3.0, np.nan], [np.nan] * 3])).tolist() == [[3, 3, 3], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("config", [TINY, ECP5_85F], ids=lambda config: config.name)
@@ -43,7 +43,7 @@ def test_the_nearest_place():
     ids=["input", "product", "constant", "chain"],
 )
 def test_a_table_that_begins_beyond_zero(tmp_path, nodes, config):
-    """Compiled for numbers from 8 to 12: the spare lanes of 5 elements would be zeros."""
+    """Compiled for numbers from 8 to 12: the padding lanes of 5 elements would be zeros."""
     w = np.eye(5, dtype=np.float32) + 0.01
     graph = graph_of(tmp_path, nodes, (1, 5), w=w, b=np.full(5, 0.5, dtype=np.float32))
     x = np.random.default_rng(1).uniform(9, 10, (20, 5))

@@ -83,7 +83,7 @@ def folded(taps: int, begin: int, size: int) -> tuple[int, int, int]:
     )
 
 
-def mix(lowering: Lowering, node: Node) -> list[Node] | None:
+def product_along_positions(lowering: Lowering, node: Node) -> list[Node] | None:
     """Windows in the place of a product whose elements lie in positions; ``None`` if they lie in lanes.
 
     The axes in front of the one that is mixed are lanes: the last of them, or all.
@@ -114,7 +114,7 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
     made: list[Node] = []
 
     def add(op: str, what: str, *inputs: str, **attrs: object) -> str:
-        made.append(lowering.part(node, op, what, inputs, **attrs))
+        made.append(lowering.new_node(node, op, what, inputs, **attrs))
         return made[-1].outputs[0]
 
     rows = add("Reshape", "rows", *node.inputs, shape=(1, others, lanes, size))

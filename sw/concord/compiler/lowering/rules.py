@@ -6,10 +6,10 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering import contractions, pointwise, products, reductions
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
-from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, Norms, Table
-from concord.compiler.lowering.mixing import mix
+from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, LoweringRules, VarianceRange
 from concord.compiler.lowering.normalisations import normalise
 from concord.compiler.lowering.padding import pad, pad_copy
+from concord.compiler.lowering.position_products import product_along_positions
 from concord.compiler.lowering.recurrent import recurrent
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
@@ -17,7 +17,7 @@ from concord.spec.config import NpuConfig
 #: The nodes that compute together what a node does, by its operator.
 EXPANSIONS: dict[str, Expansion] = {
     "AveragePool": pool,
-    "Dense": mix,
+    "Dense": product_along_positions,
     "Function": pointwise.in_segments,
     "LogSoftmax": contractions.softmax,
     "MatMul": contractions.matmul,
@@ -32,7 +32,7 @@ EXPANSIONS: dict[str, Expansion] = {
 }
 #: What lowers a node, by its operator.
 HANDLERS: dict[str, Handler] = {
-    "Apart": reductions.set_apart,
+    "AlignGroups": reductions.align_groups,
     "AveragePool": products.average_pool,
     "Clip": pointwise.clip,
     "Conv": products.conv,
@@ -50,7 +50,7 @@ HANDLERS: dict[str, Handler] = {
     "Relu": pointwise.relu,
     **dict.fromkeys(pointwise.OPERATIONS, pointwise.binary),
 }
-TABLE = Table(EXPANSIONS, HANDLERS)
+RULES = LoweringRules(EXPANSIONS, HANDLERS)
 
 
 def lowered(
@@ -58,7 +58,7 @@ def lowered(
     config: NpuConfig,
     unfold: Unfold = Unfold.BOTH,
     formats: Formats = DEFAULT,
-    norms: Norms = Norms.ANY,
+    variance_range: VarianceRange = VarianceRange.ANY,
 ) -> Lowered:
     """The layers of a graph, as for :class:`concord.compiler.lowering.lower.Lowering`.
 
@@ -67,4 +67,4 @@ def lowered(
     Unsupported
         With every node that cannot be lowered.
     """
-    return Lowering(graph, config, TABLE, unfold, formats, norms).run()
+    return Lowering(graph, config, RULES, unfold, formats, variance_range).run()

@@ -9,7 +9,7 @@ from concord.compiler.calibration.weights import units
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.ir.layout import LayoutError
 from concord.compiler.lowering.lower import Unsupported
-from concord.compiler.lowering.mixing import folded, runs
+from concord.compiler.lowering.position_products import folded, runs
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ir import Node

@@ -1,9 +1,9 @@
-"""Lanes of native vectors that no element of a tensor lies in.
+"""Padding lanes: lanes of native vectors in which no element of a tensor lies.
 
 They are computed like all others. Were their weights and constants zero, a reciprocal would meet a zero there, a
 logarithm too, and flags would tell of numbers that nobody reads; and a block would take its exponent from them. So a
-spare lane holds a copy of the nearest element before it, or behind it if there is none: its weights, its constants, its
-input.
+padding lane holds a copy of the nearest element before it, or behind it if there is none: its weights, its constants,
+its input.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
     return np.asarray(np.where(found == last, places, found))
 
 
-def filled(values: FloatArray) -> FloatArray:
+def pad_lanes(values: FloatArray) -> FloatArray:
     """Constants ``[..., native]`` with copies where they are NaN, and zeros where there is nothing to copy."""
     copied = np.take_along_axis(values, nearest(~np.isnan(values)), axis=-1)
     return np.asarray(np.nan_to_num(copied))
 
 
-def filled_weight(layer: Layer) -> FloatArray:
-    """The weights of a layer, rows of spare lanes being copies; as many rows as its vectors have lanes."""
+def pad_weight(layer: Layer) -> FloatArray:
+    """The weights of a layer, rows of padding lanes being copies; as many rows as its vectors have lanes."""
     weight = layer.weight
     assert weight is not None and layer.reduction in (Reduction.DENSE, Reduction.DEPTHWISE)
     lanes = layer.out[2] * layer.target.native

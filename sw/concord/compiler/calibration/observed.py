@@ -28,7 +28,7 @@ class NotFiniteError(ValueError):
     """A network that overflows on samples on which it does not in floating point, and whose results show it."""
 
 
-def judged(candidate: Candidate, calibration: Calibration) -> Candidate:
+def observed(candidate: Candidate, calibration: Calibration) -> Candidate:
     """The candidate, what it is compiled to with the flags that the samples raise.
 
     Raises
