@@ -47,8 +47,8 @@ sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
 bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")
 	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) --seeds $(SEEDS) $(ARGS)
-bench: $(READY) ## speed and accuracy figures of the documentation
-	$(VENV)/bin/concord bench $(ARGS)
+bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
+	$(VENV)/bin/concord bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
 lint: $(READY) ## style, format and types
 	$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy
 format: $(READY) ## put the sources in the project's format

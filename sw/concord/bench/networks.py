@@ -28,6 +28,8 @@ from concord.utils.arrays import FloatArray
 #: Runs of which every bit is compared between emulator and RTL.
 ON_RTL = 2
 #: What scores are.
+#: Name of the table of networks.
+NETWORKS = "Networks"
 SCORES = (
     "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
     "share of chunks decided as in double precision. Formats are chosen without labels, with about 100 other samples; "
@@ -103,7 +105,7 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
     Columns: score in double precision and on the NPU, cycles per sample, share of the multipliers in use, samples per
     second at the clock of the preset, share of the matrix memory, and whether emulator and RTL gave the same bits.
     """
-    group, data = "Networks", folder()
+    group, data = NETWORKS, folder()
     if data is None:
         results.skip(group, "CONCORD_DATA does not name a folder with networks")
         return

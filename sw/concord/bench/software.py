@@ -1,4 +1,4 @@
-"""Figures that need no RTL: the emulator's speed, and what synthesis reported."""
+"""Figures that need no RTL: speed of emulator and derived software, and what synthesis reported."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from concord.compiler.model import compile_graph
 from concord.graph.ir import Graph, Node, Shape
 from concord.spec.config import NpuConfig
 
+#: Names of groups of figures.
+EMULATOR, DERIVED, PLACED = "Emulator, one core", "Derived NumPy file, one core", "Place and route"
 #: Widths of the perceptron of the demonstration.
 WIDTHS = (64, 64, 32, 10)
 
@@ -40,22 +42,23 @@ def perceptron(widths: tuple[int, ...] = WIDTHS) -> Graph:
 
 def emulator_speed(config: NpuConfig, results: Results) -> None:
     """Inferences per second of one core, in a batch and one by one."""
-    group = "Emulator, one core"
-    with results.if_it_fits(group):
+    groups = {"emulator": EMULATOR, "twin": DERIVED}
+    with results.if_it_fits(EMULATOR):
         compile_graph(perceptron(), config)
-        for batch, speed in _inferences_per_second(config).items():
-            name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
-            results.add(group, name, speed, "inferences/s")
+        for what, speeds in _inferences_per_second(config).items():
+            for batch, speed in speeds.items():
+                name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
+                results.add(groups[what], name, speed, "inferences/s")
 
 
-def _inferences_per_second(config: NpuConfig) -> dict[str, float]:
-    """Speed by size of the batch, measured in a process of its own."""
+def _inferences_per_second(config: NpuConfig) -> dict[str, dict[str, float]]:
+    """Speed of emulator and derived software by size of the batch, measured in a process of its own."""
     one_core = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "concord.bench.worker", json.dumps(config.to_dict())]
     done = subprocess.run(command, env=os.environ | one_core, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring the emulator failed with code {done.returncode}; its messages are above")
-    speeds: dict[str, float] = json.loads(done.stdout)
+    speeds: dict[str, dict[str, float]] = json.loads(done.stdout)
     return speeds
 
 
@@ -63,10 +66,10 @@ def synthesis(config: NpuConfig, results: Results, folder: Path = Path("build"))
     """Clock and resources of every bitstream in ``folder``."""
     reports = sorted(folder.glob("*/report.json"))
     if not reports:
-        results.skip("Place and route", f"no report.json in {folder}/*: run `make bitstream`")
+        results.skip(PLACED, f"no report.json in {folder}/*: run `make bitstream`")
     for path in reports:
         summary = json.loads(path.read_text(encoding="utf-8"))
-        group = f"Place and route: {summary['preset']} on {summary['board']}"
+        group = f"{PLACED}: {summary['preset']} on {summary['board']}"
         possible = min(clock["mhz"] for clock in summary["clocks"])
         results.add(group, "clock", summary["hz"] / 1e6, f"MHz (paths allow {possible:.2f})")
         for name, entry in summary["utilisation"].items():

@@ -1,4 +1,4 @@
-"""Measures the speed of the emulator in a process of its own, so that the caller can hold it to one core.
+"""Measures emulator and derived software in a process of its own, so that the caller can hold it to one core.
 
 ``python -m concord.bench.worker CONFIG`` takes a configuration as JSON and prints inferences per second as JSON.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from concord.bench.software import perceptron
 from concord.compiler.model import compile_graph
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.model import derive_package
+from concord.derive.modules import module_of
 from concord.host import connect
 from concord.spec.config import NpuConfig
 
@@ -23,19 +28,20 @@ BATCH = 4096
 ROUNDS = {BATCH: 20, 1: 400}
 
 
-def speeds(config: NpuConfig) -> dict[int, float]:
-    """Inferences per second by size of the batch, best of many rounds, in this process."""
+def speeds(config: NpuConfig) -> dict[str, dict[int, float]]:
+    """Inferences per second of ``emulator`` and derived NumPy file, ``twin``, by size of the batch, in this process."""
     graph = perceptron()
     compiled = compile_graph(graph, config)
     x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
-    with connect("emulator", config) as device:
+
+    def best(run: Callable[[Any], Any]) -> dict[int, float]:
+        return {n: n / min(_seconds(run, {"x": x[:n]}) for _ in range(rounds)) for n, rounds in ROUNDS.items()}
+
+    with tempfile.TemporaryDirectory() as folder, connect("emulator", config) as device:
+        file = Path(folder) / "twin.py"
+        write_numpy(derive_package(compiled.package), file)
         device.load(compiled.image)
-
-        def run(batch: Any) -> Any:
-            return compiled.run(device, {"x": batch})
-
-        best = {n: min(_seconds(run, x[:n]) for _ in range(rounds)) for n, rounds in ROUNDS.items()}
-    return {batch: batch / seconds for batch, seconds in best.items()}
+        return {"emulator": best(lambda inputs: compiled.run(device, inputs)), "twin": best(module_of(file).run)}
 
 
 def _seconds(run: Callable[[Any], Any], batch: Any) -> float:

@@ -61,7 +61,7 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
 def test_emulator_speed():
     results = Results("")
     emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results)
-    assert len(results.figures) == 2 and all(figure.value > 0 for figure in results.figures)
+    assert len(results.figures) == 4 and all(figure.value > 0 for figure in results.figures)
 
 
 def test_programs_count_what_they_say():
