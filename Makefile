@@ -12,7 +12,7 @@ READY := $(VENV)/ready
 export CONCORD_DATA ?= $(abspath ../shared/data)
 export AMARANTH_USE_YOSYS := builtin
 
-.PHONY: help setup check demo train-demo test torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
+.PHONY: help setup check demo train-demo test coverage torch mutants prove prove-all fuzz formal gates sim bitstream bench lint format pages docs clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,6 +27,11 @@ check: lint ## what to run while you work, in two minutes: style, format, types 
 	$(RUN) -m pytest -q -n 2 --dist worksteal -m "not slow" $(ARGS)
 test: $(READY) ## all tests, on both cores
 	$(RUN) -m pytest -q -n 2 --dist worksteal $(ARGS)
+coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
+coverage: $(READY) ## lines and branches that the tests run, build/coverage/pages/index.html (ARGS='-m "not slow"' to choose)
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(RUN) -m coverage run -m pytest -q -n 2 --dist worksteal $(ARGS)
+	$(RUN) -m coverage combine -q && $(RUN) -m coverage html -q && $(RUN) -m coverage report --format total
 mutants: $(READY) ## changes of one line that tests must notice (ARGS="--only link --count 10 --seed 1 --jobs 2" to choose)
 	$(RUN) tests/mutation.py $(ARGS)
 prove: $(READY) ## install PyTorch; networks, examples, random programs and operations on every implementation (ARGS="--jobs 2")
