@@ -60,7 +60,7 @@ CASES = {
     "uart": Case("rtl.link.test_uart", "test_both_ways_at_once", {"divisor": 5}),
     "messages": Case("rtl.link.test_message_faults", "test_random_traffic_with_faults"),
     "messages stalled": Case(
-        "test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
+        "rtl.link.test_message_processor", "test_every_region_is_written_and_read_back", {"config": TINY, "stall": 0.4}
     ),
     "messages truncated": Case("rtl.link.test_message_faults", "test_truncation_at_every_byte", {"closed": False}),
     "grid adder": Case("rtl.element_serial.test_units", "test_sums_on_the_grid_are_those_of_binary16"),
