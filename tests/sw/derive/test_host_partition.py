@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from concord.compiler.ir.arrangement import Grid
+from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
 from concord.derive.backends import numpy_prelude
@@ -124,7 +124,7 @@ def test_windows_behind_a_softmax(backend, tmp_path):
 
 
 @every
-@pytest.mark.parametrize("grid", [None, Grid(-3, -9, 9)])
+@pytest.mark.parametrize("grid", [None, InputGrid(-3, -9, 9)])
 def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
     """As the driver does: not rounded to binary16; one that is for the host alone is rounded to its grid."""
     rng = np.random.default_rng(7)
