@@ -54,10 +54,11 @@ class Watch:
     def __init__(self, verbose: bool, dump: Path | None, check: bool):
         from concord.compiler.pipeline.strategies import Strategies
 
-        self.timings, self.strategies, self.verbose = Timings(), Strategies(), verbose
+        self.timings, self.strategies, self.checks = Timings(), Strategies(), Checks()
+        self.verbose, self.check = verbose, check
         self.instruments: list[Instrument] = [self.timings, self.strategies] if verbose else []
         self.instruments += [Dump(dump)] if dump is not None else []
-        self.instruments += [Checks()] if check else []
+        self.instruments += [self.checks] if check else []
 
     def observed(self, really: bool = True) -> AbstractContextManager[None]:
         """The instruments observe what runs inside, if it is ``really`` what the options are about."""
@@ -73,7 +74,9 @@ class Watch:
                 compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
 
     def show(self) -> None:
-        """Print the tables, if they are asked for."""
+        """Print the tables, and how many passes were checked, if that is asked for."""
+        if self.check:
+            click.echo(f"{self.checks.passes} passes checked, all invariants hold behind each of them")
         if self.verbose:
             console = wide_console()
             console.print(self.timings.table())

@@ -94,8 +94,8 @@ IMPORT = Pipeline(
     "import",
     ("model", "shapes", "batchnorm"),
     (
-        Pass("parse", ("model",), ("proto",), load, "Read ONNX, and check that it is valid."),
-        Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "ONNX operators to nodes of a graph."),
+        Pass("parse", ("model",), ("proto",), load, "Read ONNX and check that it is valid."),
+        Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "Make nodes of ONNX operators."),
         *passes.AFTER_IMPORT,
     ),
     (GRAPH,),

@@ -16,7 +16,16 @@ class PassError(RuntimeError):
 
 
 class Checks(Instrument):
-    """Checks what every pass makes, and stops at the first pass that breaks an invariant."""
+    """Checks what every pass makes, and stops at the first pass that breaks an invariant.
+
+    Members
+    -------
+    passes : int
+        Passes that have run and broken none.
+    """
+
+    def __init__(self) -> None:
+        self.passes = 0
 
     def ran(self, run: Run) -> None:
         """Check what a pass has made.
@@ -29,6 +38,7 @@ class Checks(Instrument):
         for name, value, level in run.made():
             if problems := list(level.problems(value, run.state)):
                 raise PassError(f"pass {run.done.name} must make a consistent {name}: " + "; ".join(problems))
+        self.passes += 1
 
 
 @dataclass(frozen=True)

@@ -106,15 +106,15 @@ def _fed(lowered: Lowered, arrangement: Arrangement, image: Image) -> Image:
 #: What every program goes through behind its layers.
 _IMAGE = (
     Pass("arrangement", ("lowered", "npu", "batch", "grids", "formats"), ("arrangement",), _arranged,
-         "How samples become ports, and ports results."),
+         "Find how samples become ports, and ports results."),
     Pass("exactness", ("plan", "graph", "config", "formats", "exponents"), ("lost",), _lost,
-         "What of a quantised model the NPU does not hold exactly."),
+         "Find what of a quantised model the NPU does not hold exactly."),
     Pass("image", ("program", "graph", "grids", "lost"), ("image",), _linked,
-         "Instructions, weights, constants and tables as memory words."),
+         "Pack instructions, weights, constants and tables into memory words."),
     Pass("proof", ("program", "image"), (), _verified,
-         "Every address within its memory, nothing read before it is written."),
+         "Prove that addresses lie in the memories, and that nothing is read before it is written."),
     Pass("feeding", ("lowered", "arrangement", "image"), ("image",), _fed,
-         "How the feeder lays out raw inputs."),
+         "Find how the feeder lays out raw inputs."),
 )  # fmt: skip
 _LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", "lowered", "types")
 
@@ -122,10 +122,12 @@ PREPARE = Pipeline(
     "prepare",
     ("graph", "config"),
     (
-        Pass("weights fit", ("graph", "config"), (), check_weights_fit, "Refuse at once what is far too large."),
+        Pass("weights fit", ("graph", "config"), (), check_weights_fit,
+             "Refuse a network at once whose weights are far too large."),
         Pass("exporter formats", ("graph", "config"), ("exponents", "grids"), _of_exporter,
-             "Static exponents and grids of inputs that the scales of a quantised model mean."),
-        Pass("host partition", ("graph",), ("npu", "host"), split, "A final softmax and what follows is for the host."),
+             "Find the static exponents, and grids of inputs, that the scales of a quantised model mean."),
+        Pass("host partition", ("graph",), ("npu", "host"), split,
+             "Leave a final softmax, and what follows it, to the host."),
     ),
     LEVELS,
 )  # fmt: skip
@@ -134,10 +136,10 @@ TABLES = Pipeline(
     ("graph", "config", "given", "batch", "npu", "exponents"),
     (
         Pass("bounds", ("graph", "given", "exponents"), ("formats",), _formats,
-             "What tables have to cover where there are no samples."),
+             "Find what tables have to cover where there are no samples."),
         Pass("function decomposition", ("npu", "config", "formats"), ("npu",), decompose,
-             "Functions that one table does not hold at every scale become several nodes."),
-        Pass("batch", ("npu", "batch"), ("batched",), _batched, "Several samples side by side."),
+             "Replace functions that one table does not hold at every scale by several nodes."),
+        Pass("batch", ("npu", "batch"), ("batched",), _batched, "Let the graph compute several samples side by side."),
     ),
     LEVELS,
 )  # fmt: skip
@@ -146,11 +148,11 @@ LOWER = Pipeline(
     ("batched", "config", "unfold", "formats", "variance_range"),
     (
         Pass("lowering", ("batched", "config", "unfold", "formats", "variance_range"), ("lowered",), lower,
-             "Nodes to layers, element-wise operations fused."),
+             "Make layers of nodes, and fuse element-wise operations into them."),
         Pass("legality", ("lowered", "formats", "config"), (), _legal,
-             "Formats are for layers that exist, and outputs can leave as they are to."),
+             "Check that formats are for layers that exist, and that outputs can leave as they are to."),
         Pass("data types", ("lowered",), ("types",), data_types,
-             "Which tensors are narrow and which are wide [dtype-pass]."),
+             "Decide which tensors are narrow and which are wide [dtype-pass]."),
     ),
     LEVELS,
 )  # fmt: skip
@@ -159,11 +161,11 @@ ONE_PIECE = Pipeline(
     _LOWERED,
     (
         Pass("memory planning", ("lowered", "types"), ("plan",), make_plan,
-             "Which memories hold a tensor, and for how long."),
+             "Decide which memories hold a tensor, and for how long."),
         Pass("data section", ("plan", "config", "formats"), ("program",), _data_section,
-             "Weights, constants and tables get their addresses."),
-        Pass("allocation", ("plan", "program"), ("plan", "program"), _allocated, "Tensors get their addresses."),
-        Pass("emission", ("program",), ("program",), _emitted, "Layers to instructions."),
+             "Give weights, constants and tables their addresses."),
+        Pass("allocation", ("plan", "program"), ("plan", "program"), _allocated, "Give tensors their addresses."),
+        Pass("emission", ("program",), ("program",), _emitted, "Write the instructions of all layers."),
         *_IMAGE,
     ),
     LEVELS,
@@ -173,7 +175,7 @@ ROW_TILING = Pipeline(
     _LOWERED,
     (
         Pass("row tiling", ("lowered", "types", "config", "formats"), ("plan", "program"), _row_tiling,
-             "The cheapest row tiles that fit: plan, data section, allocation and emission."),
+             "Choose the cheapest row tiles that fit: plan, data section, allocation and emission."),
         *_IMAGE,
     ),
     LEVELS,

@@ -69,8 +69,13 @@ class Strategy:
 
     @property
     def text(self) -> str:
-        """In words; the usual choice of tables and normalisations is left out."""
-        parts = ["row tiling" if self.tiled else "one piece", f"window {_WINDOW[self.unfold]}"]
+        """In words."""
+        return f"{'row tiling' if self.tiled else 'one piece'}, {self.of_layers}"
+
+    @property
+    def of_layers(self) -> str:
+        """What decides on the layers, in words; the usual choice of tables and normalisations is left out."""
+        parts = [f"window {_WINDOW[self.unfold]}"]
         if self.variance_range is not VarianceRange.ANY:
             parts.append(f"variances by {_VARIANCES[self.variance_range]}")
         return ", ".join([*parts, *(["one table per function"] if self.plain else [])])
@@ -149,7 +154,14 @@ class Strategies(Instrument):
 
     def table(self) -> Table:
         """All strategies, for a terminal; one row for those that differ only in the window."""
-        shown = Table(title="Strategies", box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+        shown = Table(
+            title="Strategies",
+            caption="Cycles of a run, and words of every memory; what was refused is written for unlimited memories.",
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+            padding=(0, 1, 0, 0),
+        )
         ranges = {one.strategy.variance_range for one in self.considered}
         plain = {one.strategy.plain for one in self.considered}
         words = [*(["variances"] if len(ranges) > 1 else []), *(["tables"] if len(plain) > 1 else [])]
@@ -280,7 +292,7 @@ class Search:
 
     def _lower(self, choice: Strategy) -> State:
         values = self._prepare(choice.plain) | {"unfold": choice.unfold, "variance_range": choice.variance_range}
-        return LOWER.run(values, f"{LOWER.name}, {choice.text}")
+        return LOWER.run(values, f"{LOWER.name}, {choice.of_layers}")
 
     def _leave(self, end: int, reason: str) -> None:
         """Note that the strategies up to the one with index ``end`` are not tried."""

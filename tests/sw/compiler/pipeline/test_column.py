@@ -1,0 +1,95 @@
+"""The column of passes: the page shows it as it is, and a pass that is added is observed like the others."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
+from concord.compiler.pipeline.levels import LEVELS
+from concord.compiler.pipeline.strategies import strategies
+from concord.frontend.importer import IMPORT
+from concord.pipeline.instruments import Dump, PassError, Timings
+from concord.pipeline.manager import Level, Pass, Pipeline, instrumented
+from support.compiled_nets import ROOMY, residual
+
+PAGE = Path(__file__).parents[4] / "docs" / "compiler-design.md"
+PIPELINES = (IMPORT, PREPARE, TABLES, LOWER, ONE_PIECE, ROW_TILING)
+
+
+def test_the_page_has_every_pass_in_order():
+    rows = re.findall(r"^\| ([a-z ]+) \| ([a-z-]+(?: [a-z]+)*) \| (.+) \| (.*) \|$", PAGE.read_text(), re.M)
+    passes = [
+        (pipeline.name, one.name, one.does.replace("``", "`"), ", ".join(f"`{name}`" for name in one.makes))
+        for pipeline in PIPELINES
+        for one in pipeline.passes
+        if pipeline is not ROW_TILING or one not in ONE_PIECE.passes
+    ]
+    names = {pipeline.name for pipeline in PIPELINES}
+    assert [row for row in rows if row[0] in names] == passes
+
+
+def test_the_drawing_has_every_pass():
+    drawing = PAGE.read_text().partition("```\n")[2].partition("```")[0]
+    behind_rewrites = [
+        one for one in IMPORT.passes if one.name in ("parse", "import", "dead nodes", "no-ops", "scales")
+    ]
+    passes = [*behind_rewrites, *(one for pipeline in PIPELINES[1:] for one in pipeline.passes)]
+    assert [one.name for one in passes if one.name not in drawing] == []
+
+
+def test_passes_say_what_they_do():
+    for pipeline in PIPELINES:
+        assert all(re.fullmatch(r"[A-Z].*\.", one.does) for one in pipeline.passes), pipeline.name
+
+
+def test_values_of_every_level_are_made():
+    state = {"graph": residual(), "config": ROOMY, "given": DEFAULT, "batch": 1}
+    state |= {"unfold": Unfold.BOTH, "variance_range": VarianceRange.ANY}
+    for pipeline in (PREPARE, TABLES, LOWER, ONE_PIECE):
+        state = pipeline.run(state)
+    assert {level.kind for level in LEVELS} <= {type(value) for value in state.values()}
+
+
+def test_the_page_has_the_choices_of_a_strategy():
+    text = PAGE.read_text()
+    assert "Compiled.strategies" in text and len(strategies(residual(), plain=True)) == 12
+
+
+class Costs(dict):
+    """A value that only a made-up pass makes."""
+
+
+MADE_UP = Pass(
+    "multiply-accumulates", ("lowered",), ("macs",),
+    lambda lowered: Costs({layer.name: layer.macs for layer in lowered.layers}), "Count what layers multiply.",
+)  # fmt: skip
+COSTS = Level(
+    Costs, "costs", len, lambda costs: [f"{name}: {count}" for name, count in costs.items()],
+    lambda costs, state: [f"{name} must not be negative" for name, count in costs.items() if count < 0],
+)  # fmt: skip
+
+
+def with_made_up(run):
+    passes = (*LOWER.passes, replace(MADE_UP, run=run))
+    pipeline = Pipeline(LOWER.name, LOWER.given, passes, (*LEVELS, COSTS))
+    state = {"graph": residual(), "config": ROOMY, "given": DEFAULT, "batch": 1}
+    state |= {"unfold": Unfold.BOTH, "variance_range": VarianceRange.ANY}
+    return pipeline.run(TABLES.run(PREPARE.run(state)))
+
+
+def test_a_pass_that_is_added_is_timed_dumped_and_checked(tmp_path):
+    timings = Timings()
+    with instrumented(timings, Dump(tmp_path)):
+        state = with_made_up(MADE_UP.run)
+    assert state["macs"]["dense"] > 0 and state["macs"]["pool"] == 0
+    assert (timings.rows[-1].name, timings.rows[-1].after) == ("multiply-accumulates", "5 costs")
+    assert "first: " in max(tmp_path.glob("*.txt")).read_text()
+    with pytest.raises(
+        PassError, match=r"^pass multiply-accumulates must make a consistent macs: a must not be negative$"
+    ):
+        with_made_up(lambda lowered: Costs(a=-1))
