@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.emission.emit import REGIONS
-from concord.compiler.ir.cells import CELLS
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.layout import PAD, Storage
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
+from concord.graph.ops import operator_of
 from concord.host import connect
 from concord.host.device import Device
 from concord.image import Image, Port
@@ -95,7 +95,9 @@ def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
     if isinstance(layer, Layer):
         return [LayerElements(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
     found = []
-    nodes = [node for node in lowered.graph.nodes if node.op in CELLS and node.inputs[0] == layer.source_tensor]
+    nodes = [
+        node for node in lowered.graph.nodes if operator_of(node).recurrence and node.inputs[0] == layer.source_tensor
+    ]
     names = [name for node in nodes for name in node.outputs]
     for storage in filter(None, (layer.target, layer.c)):
         mine = {storage.vector(vector) for vector in range(storage.vectors)}
@@ -136,7 +138,7 @@ def _held(lowered: Lowered) -> Iterator[tuple[str, Ids]]:
             yield layer.tensor, layer.ids
     yield from ((name, lowered.views[name]) for name in lowered.gathered)
     for node in lowered.graph.nodes:
-        if node.op in CELLS:
+        if operator_of(node).recurrence:
             yield from ((name, _computed(lowered, name)) for name in node.outputs if name in lowered.views)
 
 

@@ -1,7 +1,9 @@
 """The record of every operator is complete and true, and every stage handles the operator or names it as it refuses."""
 
+import ast
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +39,7 @@ from concord.train.network import TRAINABLE, CannotTrain, Network
 from support.compiled_nets import ROOMY, check, graph_of
 from support.operator_examples import EXAMPLES, example
 
+SOURCES = Path(__file__).parents[3] / "sw" / "concord"
 #: Operators that no network has when it is compiled: training folds them before.
 NOT_COMPILED = {"BatchNorm"}
 
@@ -277,6 +280,33 @@ def test_stages_of_the_compiler(made):
 
 def test_tables_of_the_compiler_have_operators_only():
     assert (set(rules.HANDLERS) | set(rules.EXPANSIONS) | set(CELLS) | set(ROUNDED)) <= set(OPS)
+
+
+#: Modules that list operators: tables of what a stage does with each, and passes that look for a pattern. Names in
+#: ``frontend`` and ``derive/backends`` are those of ONNX.
+LISTING = {
+    "bench/evidence/finetune.py", "bench/evidence/floats.py", "bench/float_reference.py",  # refuse others by name
+    "compiler/calibration/weights.py",  # others are rounded to the nearest
+    "compiler/ir/cells.py", "compiler/lowering/pointwise.py", "compiler/lowering/table.py",  # refuse others by name
+    "compiler/lowering/bounds.py",  # of others the record says whether they rise
+    "compiler/lowering/scaled.py",  # those that are made of tables
+    "derive/host_partition.py", "overflow/layers.py", "train/export.py", "train/network.py",  # refuse others by name
+    "graph/passes/fold_affine.py", "graph/passes/reshapes.py",  # patterns
+    "train/torch/modules.py",  # the gates of PyTorch
+}  # fmt: skip
+
+
+def test_facts_about_operators_are_in_their_records():
+    """A list of operators elsewhere would be one more that a new operator is missing from without a word."""
+    found = set()
+    for path in sorted(SOURCES.rglob("*.py")):
+        name = str(path.relative_to(SOURCES))
+        if not name.startswith(("graph/ops/", "frontend/", "derive/backends/")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                items = getattr(node, "keys" if isinstance(node, ast.Dict) else "elts", [])
+                if len({item.value for item in items if isinstance(item, ast.Constant)} & set(OPS)) > 1:
+                    found.add(name)
+    assert found == LISTING, "facts about operators belong in their record, see docs/howto/operator.md"
 
 
 def test_stages_of_training(made):
