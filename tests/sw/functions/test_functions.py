@@ -9,16 +9,20 @@ import numpy as np
 import onnx
 import pytest
 
+from concord.compiler.lowering import decomposition
+from concord.derive.host_partition import HOST_FUNCTIONS
 from concord.functions import (
     FUNCTIONS,
     Function,
     by_onnx_name,
     by_recurrent_name,
+    catalogue,
     evaluate,
     function,
     standard_table,
     trainable,
 )
+from concord.graph.passes import piecewise
 from concord.spec.presets import TINY
 
 PARAMETERS = {
@@ -106,10 +110,16 @@ def test_the_page_of_operators_names_every_function():
 def test_functions_are_found_by_their_names():
     assert by_onnx_name()["HardSigmoid"] is by_recurrent_name()["HardSigmoid"] is function("hardsigmoid")
     assert by_recurrent_name()["Relu"] is function("relu") and "Relu" not in by_onnx_name()
-    for names in (by_onnx_name(), by_recurrent_name()):
-        assert len(set(names.values())) == len(names)
+    for names in ("name", "onnx", "recurrent"):
+        given = [getattr(record, names) for record in catalogue._RECORDS if getattr(record, names)]
+        assert len(set(given)) == len(given)
     with pytest.raises(ValueError, match=r"function must be one of \['celu', .*\], not 'sine'"):
         function("sine")
+
+
+def test_what_tables_of_rules_name_is_in_the_catalogue():
+    named = {*piecewise.LINES, *HOST_FUNCTIONS, *(name for names in decomposition.RULES for name in names)}
+    assert named <= FUNCTIONS.keys()
 
 
 @pytest.mark.parametrize(
