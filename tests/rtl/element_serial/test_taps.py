@@ -31,7 +31,7 @@ def random_chain(rng):
         pc=0, mem=Mem.NARROW, source=address, rows=rng.randint(1, 3),
         cols=rng.randint(1, 3) if reduce is Op.MV_MUL and mode is MvMode.DENSE else 1,
         inner=rng.randint(1, 3), outer=rng.randint(1, 3), window=window, pad=pad, reduce=reduce, mode=mode,
-        matrix=rng.randint(0, 20), steps=(), destinations=(Destination(Mem.WIDE, address),), quant=Quant(),
+        matrix=rng.randint(0, 20), mfu_ops=(), destinations=(Destination(Mem.WIDE, address),), quant=Quant(),
     )  # fmt: skip
 
 
