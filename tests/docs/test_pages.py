@@ -168,15 +168,17 @@ OLD_NAMES = {
     "sw/concord/compiler": (
         "Apart band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies "
         "gone Grid in_bands in_parts in_strips judged Life lives meet Meeting meeting mixing movable Norms "
-        "norms reach remedies Remedy row_step scaled set_apart Side spare_lanes Spreading Step steps_in_time "
-        "strip STRIPS Strips strips tail turned"
+        "norms reach remedies Remedy row_step scaled set_apart Side spare_lanes Spreading Stage Step "
+        "steps_in_time strip STRIPS Strips strips tail turned turns"
     ),
     "sw/concord/report": "bands",
     "sw/concord": (
-        "allot check_contents ContentError Enclosure enclosure ENCLOSURES enclosures settle settled settles "
-        "Sheet sheet tenant tenants"
+        "allot check_contents ContentError Enclosure enclosure ENCLOSURES enclosures Floats Raised settle "
+        "settled settles Sheet sheet Station station tenant tenants Twin twin twins"
     ),
     "sw/concord/functions": "alone enclose Part part parts",
+    "sw/concord/derive": "Grid Step tail turn turns",
+    "hw/concord_rtl": "Floats Station station",
 }
 
 

@@ -23,7 +23,7 @@ from concord.utils.arrays import FloatArray
 
 Labels = npt.NDArray[Any]
 #: Inputs by name -> outputs by name.
-Step = Callable[[dict[str, FloatArray]], dict[str, FloatArray]]
+Forward = Callable[[dict[str, FloatArray]], dict[str, FloatArray]]
 #: Samples that formats are chosen with, if there are as many: at least these, evenly spread over what there is.
 CALIBRATION = 100
 
@@ -143,13 +143,13 @@ def _inputs(task: Task, arrays: Any, name: str) -> FloatArray:
 
 
 def run(
-    task: Task, graph: Graph, step: Step, inputs: FloatArray
+    task: Task, graph: Graph, forward: Forward, inputs: FloatArray
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Compute all samples, at once or, if they are a stream, one after the other.
 
     Parameters
     ----------
-    step : callable
+    forward : callable
         Inputs by name -> outputs by name, samples along the first axis.
     inputs : array
         Of the task.
@@ -161,13 +161,13 @@ def run(
     """
     if not task.state:
         (name,) = graph.inputs
-        return {name: inputs}, step({name: inputs})
+        return {name: inputs}, forward({name: inputs})
     (name,) = set(graph.inputs) - {read for read, _ in task.state}
     state = {read: np.zeros((1, *graph.sample_shape(read))) for read, _ in task.state}
     given, found = [], []
     for sample in inputs:
         given.append({name: sample[None], **state})
-        found.append(step(given[-1]))
+        found.append(forward(given[-1]))
         state = {read: found[-1][left] for read, left in task.state}
     return _joined(given), _joined(found)
 

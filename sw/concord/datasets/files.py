@@ -16,7 +16,7 @@ from concord.utils.npz import Member, NpzReader, Rows, Shape, write_npz
 #: Elements of an input or output that are converted at a time.
 ELEMENTS = 1 << 18
 
-Step = Callable[[Arrays, int], tuple[Arrays, dict[str, int]]]
+Conversion = Callable[[Arrays, int], tuple[Arrays, dict[str, int]]]
 
 
 class FileConverter:
@@ -45,20 +45,20 @@ class FileConverter:
         """Samples in the native form."""
         with NpzReader(samples, self.scratch) as reader:
             count, names = self._samples(reader), [port.name for port in self.converter.image.inputs]
-            step: Step = lambda given, _: (self.converter.encoded(given), {})  # noqa: E731
+            convert: Conversion = lambda given, _: (self.converter.encoded(given), {})  # noqa: E731
             header = {HEADER: self.converter.header(count, names)}
-            return self._convert(reader, names, count, self.converter.batch, step, result, header)
+            return self._convert(reader, names, count, self.converter.batch, convert, result, header)
 
     def quantise(self, samples: Path, result: IO[bytes]) -> tuple[dict[str, Shape], dict[str, int]]:
         """Samples as the conversion of inputs leaves them."""
         ports = self.converter.image.inputs
 
-        def step(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
+        def convert(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
             return self.converter.decoded(ports, self.converter.encoded(given), samples)
 
         with NpzReader(samples, self.scratch) as reader:
             count = self._samples(reader)
-            return self._convert(reader, [p.name for p in ports], count, self.converter.batch, step, result, {})
+            return self._convert(reader, [p.name for p in ports], count, self.converter.batch, convert, result, {})
 
     def to_natural(self, native: Path, result: IO[bytes]) -> tuple[dict[str, Shape], dict[str, int]]:
         """Samples from their native form."""
@@ -66,10 +66,10 @@ class FileConverter:
             header = reader.members[HEADER].whole() if HEADER in reader.members else None
             ports, count = self.converter.facts(header, reader.members)
 
-            def step(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
+            def convert(given: Arrays, samples: int) -> tuple[Arrays, dict[str, int]]:
                 return self.converter.decoded(ports, given, samples)
 
-            return self._convert(reader, self.converter.names(ports), count, 1, step, result, {})
+            return self._convert(reader, self.converter.names(ports), count, 1, convert, result, {})
 
     def _samples(self, reader: NpzReader) -> int:
         return self.converter.samples({name: member.shape for name, member in reader.members.items()})
@@ -80,7 +80,7 @@ class FileConverter:
         names: list[str],
         samples: int,
         rows_of_run: int,
-        step: Step,
+        convert: Conversion,
         result: IO[bytes],
         first: Mapping[str, npt.NDArray[Any]],
     ) -> tuple[dict[str, Shape], dict[str, int]]:
@@ -91,7 +91,7 @@ class FileConverter:
             for number, given in enumerate(self._parts(reader, names, self._runs * rows_of_run)):
                 begin = number * self._runs * self.converter.batch
                 count = min(samples - begin, self._runs * self.converter.batch)
-                converted, twice = self._told(step, given, begin, count, samples)
+                converted, twice = self._told(convert, given, begin, count, samples)
                 several.update(twice)
                 for name, values in converted.items():
                     if name not in found:
@@ -103,10 +103,12 @@ class FileConverter:
         return {name: tuple(values.shape) for name, values in arrays.items()}, dict(several)
 
     @staticmethod
-    def _told(step: Step, given: Arrays, begin: int, count: int, samples: int) -> tuple[Arrays, dict[str, int]]:
+    def _told(
+        convert: Conversion, given: Arrays, begin: int, count: int, samples: int
+    ) -> tuple[Arrays, dict[str, int]]:
         """Convert a part; errors say which part it is."""
         try:
-            return step(given, count)
+            return convert(given, count)
         except ValueError as error:
             if count == samples:
                 raise

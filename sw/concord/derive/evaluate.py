@@ -77,7 +77,7 @@ def behind(model: ir.Model, given: Mapping[str, FloatArray], found: dict[str, Fl
     }
 
 
-def on_grid(x: FloatArray, grid: ir.Grid | None) -> FloatArray:
+def on_grid(x: FloatArray, grid: ir.InputGrid | None) -> FloatArray:
     """Numbers rounded to a grid, if there is one."""
     if grid is None:
         return x

@@ -37,7 +37,7 @@ from concord.utils.arrays import FloatArray, Ids
 Shape = tuple[int, ...]
 Bits = npt.NDArray[np.uint16]
 #: Exponent e, least and greatest code of numbers ``code * 2**e``.
-Grid = tuple[int, int, int]
+InputGrid = tuple[int, int, int]
 
 #: Patterns that fill what lies outside: of a sum +0, of a maximum -inf.
 ZERO, LOWEST = 0x0000, 0xFC00
@@ -140,7 +140,7 @@ class Prepare(Unary):
     ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- offset``.
     """
 
-    grid: Grid | None = None
+    grid: InputGrid | None = None
     offset: float = 0.0
 
 
@@ -518,5 +518,5 @@ class Model:
     names: dict[str, str]
     group: int = 1
     host_partition: Graph | None = None
-    grids: dict[str, Grid] = field(default_factory=dict)
+    grids: dict[str, InputGrid] = field(default_factory=dict)
     flags: Flags | None = None

@@ -127,7 +127,7 @@ class _Derivation:
     inputs: dict[str, Ids]
     shapes: dict[str, ir.Shape]
     outputs: dict[str, Ids]
-    prepared: dict[str, tuple[ir.Grid | None, float]]
+    prepared: dict[str, tuple[ir.InputGrid | None, float]]
     batch: int
     host_partition: Graph | None
     constants: bool
@@ -214,7 +214,7 @@ def _computed(flow: Flow) -> Ids:
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
-def _way_in(builder: Builder, x: ir.Value, grid: ir.Grid | None, offset: float) -> ir.Value:
+def _way_in(builder: Builder, x: ir.Value, grid: ir.InputGrid | None, offset: float) -> ir.Value:
     """What the host does to an input before it is in the memories."""
     if grid is not None or offset:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)

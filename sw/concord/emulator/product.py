@@ -265,7 +265,7 @@ class Product:
         out[position, :, :, lane] = decode(bits)
         return bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
 
-    def _golden_row(self, mant: NDArray[np.int64], exp: NDArray[np.int64], row: int) -> accumulate.Grid:
+    def _golden_row(self, mant: NDArray[np.int64], exp: NDArray[np.int64], row: int) -> accumulate.GridIntegers:
         """Sums ``[columns, N]`` of one row of tiles."""
         config, w_mant, w_exp = self.config, self.weights.mant[row], self.weights.exp[row]
         if not self.depthwise:
@@ -277,5 +277,5 @@ class Product:
         ]
         return np.stack(sums, axis=1)
 
-    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.Grid:
+    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
         return accumulate.accumulate(x_mant, x_exp, w_mant, w_exp, self.config.acc_frac, self.config.acc_register)

@@ -123,7 +123,7 @@ class ReferenceMachine:
             raise ValueError(f"matrix addresses must be below {self.config.matrix_depth}, not {words.max()}")
         return self.memories.matrix_mant[words], self.memories.matrix_exp[words]
 
-    def _dense(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.Grid:
+    def _dense(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.GridIntegers:
         """Sums over taps, columns and parts of a tile; every part is one block of L weights per row."""
         config = self.config
         mant, exp = self._blocks(index, inside)
@@ -139,7 +139,7 @@ class ReferenceMachine:
             config.acc_register,
         )
 
-    def _depthwise(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.Grid:
+    def _depthwise(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.GridIntegers:
         """Row n: the sum over taps of weight[n, tap] * x[n]."""
         config = self.config
         mant, exp = self._blocks(index, inside)

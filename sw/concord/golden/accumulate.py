@@ -20,7 +20,7 @@ from concord.golden import binary16
 from concord.spec.config import NpuConfig
 
 #: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
-Grid = NDArray[Any]
+GridIntegers = NDArray[Any]
 
 _SAFE_BITS = 62
 _SQUASH_BITS = 12
@@ -28,7 +28,7 @@ _SQUASH_BITS = 12
 
 def accumulate(
     x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: ArrayLike, frac: int, register: int = 0
-) -> Grid:
+) -> GridIntegers:
     """Return the grid integers ``[..., R]`` of R matrix rows times vectors of K blocks.
 
     With a ``register``, blocks are the terms of the machine, in its order, and both every term and every sum of the
@@ -55,13 +55,13 @@ def accumulate(
     if not dot.size:
         return np.zeros(dot.shape[:-1], dtype=np.int64)
     bits = int(np.abs(dot).max()).bit_length() + int(shift.max()) + dot.shape[-1].bit_length()
-    terms: Grid = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
+    terms: GridIntegers = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
     if register and bits >= register:
         return ended(terms, register)
     return np.asarray(terms.sum(axis=-1), dtype=terms.dtype)
 
 
-def ended(terms: Grid, register: int) -> Grid:
+def ended(terms: GridIntegers, register: int) -> GridIntegers:
     """Sums of terms ``[..., K]``, one after the other in a register of some bits, until something does not fit.
 
     Where something does not, the nearest integer that does not fit on the side of that term.
@@ -77,12 +77,12 @@ def ended(terms: Grid, register: int) -> Grid:
     return np.asarray(np.where(leaves.any(axis=-1), ends[negative.astype(np.int64)], sums[..., -1]))
 
 
-def saturate(acc: ArrayLike, width: int) -> tuple[Grid, NDArray[np.bool_]]:
+def saturate(acc: ArrayLike, width: int) -> tuple[GridIntegers, NDArray[np.bool_]]:
     """Limit grid integers to ``width`` bits, two's complement; also return where that changed them.
 
     Raises ``TypeError`` for floats: NumPy makes them of a mixture of int64 and larger integers, and they are not exact.
     """
-    exact: Grid = np.asarray(acc)
+    exact: GridIntegers = np.asarray(acc)
     if exact.dtype.kind not in "iuO":
         raise TypeError(f"acc must hold integers, not {exact.dtype}")
     if exact.dtype != object:
@@ -103,7 +103,7 @@ def _squash(magnitude: int) -> float:
 
 def round_grid(acc: ArrayLike, frac: int) -> binary16.Bits:
     """Round grid integers of any size once, nearest even, to binary16."""
-    exact: Grid = np.asarray(acc)
+    exact: GridIntegers = np.asarray(acc)
     if exact.dtype == object:
         signed = [np.copysign(_squash(abs(int(a))), int(a)) for a in exact.flat]
         return binary16.encode(np.ldexp(np.array(signed, dtype=np.float64).reshape(exact.shape), -frac))

@@ -40,7 +40,7 @@ def divisor(number: int, limit: int, unit: int = 1) -> int:
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _SmallWindow:
     """A window along one axis, with padding at its begin and end."""
 
     axis: int
@@ -80,7 +80,7 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
         op = "ReduceMax" if node.op == "MaxPool" else "ReduceMean"
         return [Node(op, node.name, node.inputs, node.outputs, {"axes": axes, "keepdims": True})]
     parts, value = [], node.inputs[0]
-    for stage in _stages(node, shape[-rank:], most(node.op, lowering.config)):
+    for stage in _small_windows(node, shape[-rank:], most(node.op, lowering.config)):
         attrs = stage.attrs(rank)
         if node.op == "AveragePool":
             attrs["counted"] = attrs["pads"]
@@ -92,7 +92,7 @@ def pool(lowering: Lowering, node: Node) -> list[Node] | None:
     return [*parts[:-1], parts[-1].replace(name=node.name, outputs=node.outputs)]
 
 
-def _stages(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_Stage]:
+def _small_windows(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_SmallWindow]:
     """Windows along one axis after the other, the last one first, none with more than ``limit`` elements."""
     kernel, pads, counts = (
         node.attrs["kernel"],
@@ -110,10 +110,10 @@ def _stages(node: Node, spatial: Sequence[int], limit: int) -> Iterator[_Stage]:
                     f"windows over {limit} elements along an axis must be made of equal parts that the stride is a "
                     f"multiple of, without dilation and with less padding than a part, not {size} with stride {stride}"
                 )
-            yield _Stage(axis, part, part, 1, around)
+            yield _SmallWindow(axis, part, part, 1, around)
             size, stride, around = size // part, stride // part, (0, 0)
         if (size, stride, *around) != (1, 1, 0, 0):
-            yield _Stage(axis, size, stride if counts[axis] > 1 else 1, dilation, around)
+            yield _SmallWindow(axis, size, stride if counts[axis] > 1 else 1, dilation, around)
 
 
 def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> list[Node] | None:

@@ -251,6 +251,6 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
 
 
 def _in_order(strides: tuple[int, int, int], natural: tuple[int, int, int], out: tuple[int, int, int]) -> bool:
-    """Whether vectors are read in the order in which results are written; strides of loops that turn once are any."""
-    turns = zip(strides, natural, reversed(out), strict=True)
-    return all(stride == step or count == 1 for stride, step, count in turns)
+    """Whether vectors are read in the order in which results are written; strides of loops of one iteration are any."""
+    loops = zip(strides, natural, reversed(out), strict=True)
+    return all(stride == step or count == 1 for stride, step, count in loops)

@@ -201,7 +201,7 @@ class _Emitter(DataMovement):
             x = self._on_grid(x, node.grid)
         w.node("Sub", [x, w.constant(node.offset, np.float64)], self.name(node.output))
 
-    def _on_grid(self, x: str, grid: ir.Grid) -> str:
+    def _on_grid(self, x: str, grid: ir.InputGrid) -> str:
         """The nearest numbers that a quantised model knows."""
         w, (exponent, low, high) = self.writer, grid
         codes = w.node("Round", [w.node("Mul", [x, w.constant(2.0**-exponent, np.float64)])])

@@ -47,7 +47,7 @@ class NodeLines:
         return self.lines
 
     @staticmethod
-    def on_grid(x: str, grid: ir.Grid | None) -> str:
+    def on_grid(x: str, grid: ir.InputGrid | None) -> str:
         """The nearest numbers that a quantised model knows."""
         if grid is None:
             return x

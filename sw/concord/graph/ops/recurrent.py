@@ -19,9 +19,9 @@ from concord.utils.arrays import FloatArray
 Activation = Callable[[FloatArray], FloatArray]
 States = tuple[FloatArray, ...]
 #: (x part of the gates, states) -> new states, h first.
-Step = Callable[[FloatArray, States], States]
+TimeStep = Callable[[FloatArray, States], States]
 #: (node, number of the direction, R, bias of R) -> what a step of that direction computes.
-Begin = Callable[[Node, int, FloatArray, FloatArray], Step]
+Begin = Callable[[Node, int, FloatArray, FloatArray], TimeStep]
 
 
 def _shape(recurrence: Recurrence, node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
@@ -51,7 +51,7 @@ def _activations(node: Node, direction: int) -> list[Activation]:
     return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]
 
 
-def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
+def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     hidden = node.attrs["hidden_size"]
     f, g, h = _activations(node, d)
     peephole = np.zeros(3 * hidden) if node.attrs["P"] is None else node.attrs["P"][d]
@@ -68,7 +68,7 @@ def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
     return step
 
 
-def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
+def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     hidden = node.attrs["hidden_size"]
     f, g = _activations(node, d)
     r_zr, r_h = r[: 2 * hidden], r[2 * hidden :]
@@ -86,7 +86,7 @@ def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
     return step
 
 
-def _rnn_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> Step:
+def _rnn_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     (f,) = _activations(node, d)
     return lambda x, states: (f(x + states[0] @ r.T + bias),)
 
