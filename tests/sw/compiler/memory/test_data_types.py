@@ -105,6 +105,20 @@ def test_the_rules_of_a_moving_operation_with_several_writers():
     assert types.written["joint"] == {N, W} and list(problems(types)) == []
 
 
+@pytest.mark.parametrize("kinds", [(Kind.PRECISE, Kind.QUANTISED), (Kind.QUANTISED, Kind.PRECISE)])
+def test_what_one_of_several_writers_computes_wide_is_wide(kinds):
+    writers = (
+        Operation(f"writer {k}", kind, (name,), ("joint",))
+        for k, (kind, name) in enumerate(zip(kinds, "xz", strict=True))
+    )
+    flow = Dataflow(("x", "z"), (*writers, Operation("reader", Kind.QUANTISED, ("joint",), ("y",))), (("y", 0.0),))
+    types = assign(flow)
+    assert types.tensors["joint"] is W and [one.readers for one in types.own if one.tensor == "joint"] == [
+        (("reader", 0),)
+    ]
+    assert types.written["joint"] == {N}
+
+
 def test_names_of_tensors_are_unique():
     compiled = compile_graph(residual(), ROOMY)
     storages = compiled.lowered.storages

@@ -145,7 +145,8 @@ def too_tall(lowered):
 
 
 def elsewhere(lowered):
-    lowered.layers[0].ids = lowered.layers[1].ids
+    ids = lowered.layers[0].ids = lowered.layers[0].ids.copy()
+    ids.flat[0] = lowered.layers[1].ids.flat[0]
 
 
 def outside_parent(lowered):
