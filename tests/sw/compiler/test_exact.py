@@ -275,7 +275,7 @@ def test_parts_of_a_tensor_are_read_in_place():
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_residual_sum_is_widened_in_strips_where_wide_memory_is_short(between):
+def test_a_residual_sum_is_streamed_where_wide_memory_is_short(between):
     """In place, unless the product reads what is added."""
     rng = np.random.default_rng(17)
     nodes = [

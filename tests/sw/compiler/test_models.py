@@ -51,7 +51,7 @@ def test_as_accurate_as_float(name):
     assert right[1] >= right[0] - 0.5 / 100 - 1 / len(y)
 
 
-def test_the_residual_network_fits_with_its_first_stage_in_strips():
+def test_the_residual_network_fits_with_its_first_stage_streamed():
     compiled = compile_graph(import_model(DATA / "models" / "ic_resnet8.onnx"), ECP5_85F)
     assert len(compiled.streamed_residuals) == 1
     slots = sum(layer.macs for layer in compiled.lowered.layers)

@@ -82,7 +82,7 @@ def test_softmax_is_a_distribution():
     assert y.argmax() == x[0].argmax()
 
 
-def test_capacity_error_names_memory_and_tenants():
+def test_capacity_error_names_memory_and_allocations():
     with pytest.raises(CapacityError, match=r"tiny: matrix memory has 256 words, but 4096 are needed \(wx_i 512"):
         lstm(TINY, hidden=64, inputs=64)
 

@@ -83,8 +83,8 @@ def place(copies: Iterable[Copy], start: int) -> int:
 def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
     """Give every copy an address below ``room``, if one of some orders leads to that.
 
-    What buffers keep splits the memory. So those that keep something may lie upside down, and two of them have what
-    they need at different times in common. Copies that begin while something is kept are tried in random order.
+    Rows that buffers keep split the memory. So buffers that keep some may lie in reverse order, and two of them
+    share what they need at different times. Copies that begin while something is kept are tried in random order.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def test_the_last_copy_counts_too():
 
 
 def test_another_order_may_fit_where_the_first_does_not():
-    """Buffers that keep their first rows split the memory unless one lies upside down."""
+    """Buffers that keep their first rows split the memory unless one lies in reverse order."""
     tried = []
     for seed in range(40):
         rng = random.Random(seed)

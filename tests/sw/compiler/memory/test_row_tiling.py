@@ -46,7 +46,7 @@ def samples(graph, count=3, seed=7):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(48))
-def test_bands_of_any_height_give_the_same_bits(seed):
+def test_row_tiles_of_any_height_give_the_same_bits(seed):
     rng = np.random.default_rng(seed)
     graph, unfold = random_net(seed), rng.choice(list(Unfold))
     (name,), inputs = graph.outputs, samples(graph)
@@ -105,7 +105,7 @@ def test_a_network_larger_than_memory():
     assert np.abs(emulate(tiled, inputs)["y"] - want).max() < 0.05 * np.abs(want).max()
 
 
-def test_programs_are_cut_behind_a_layer_in_all_bands():
+def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
     """Steps and vectors of every layer are those of the network in one piece, and what is moved."""
     tiled, in_one = small(separable(24), narrow_depth=64)
     counts = []
@@ -124,7 +124,7 @@ def test_programs_are_cut_behind_a_layer_in_all_bands():
     assert (moved >= 0).all() and (moved > 0).tolist() == [False, True, False, True, False, False]
 
 
-def test_bands_that_are_alike_share_their_instructions():
+def test_row_tiles_that_are_alike_share_their_instructions():
     """Twice as many rows are more row tiles, but only an instruction more each."""
     short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
     assert short.row_tiling.rows == long.row_tiling.rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
@@ -134,13 +134,13 @@ def test_bands_that_are_alike_share_their_instructions():
     assert len(long.image.program) == len(short.image.program) + 12
 
 
-def test_larger_memories_have_larger_bands():
+def test_larger_memories_have_larger_row_tiles():
     graph = separable(24)
     rows = [small(graph, narrow_depth=depth)[0].row_tiling.rows for depth in (64, 96, 128)]
     assert rows[0] < rows[1] < rows[2]
 
 
-def test_static_exponents_stay_in_bands():
+def test_static_exponents_stay_in_row_tiles():
     graph = separable()
     inputs = samples(graph, 6)
     values = execute.run(graph, inputs, keep="all")
@@ -172,7 +172,7 @@ def test_inputs_that_later_layers_read_are_written_once():
     np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
 
 
-def test_what_does_not_fit_in_bands_either_is_told():
+def test_what_does_not_fit_in_row_tiles_either_is_told():
     graph = separable()
     with pytest.raises(CapacityError, match=r"narrow memory has 16 vectors, but \d+ are needed"):
         compile_graph(graph, TINY.replace(narrow_depth=16, program_depth=512))
@@ -202,7 +202,7 @@ def test_a_narrow_vector_that_is_converted_again_is_the_same(exponent):
 
 @pytest.mark.slow
 @needs_data
-def test_mobilenet_in_bands_has_the_bits_of_a_larger_npu():
+def test_mobilenet_in_row_tiles_has_the_bits_of_a_larger_npu():
     task = next(task for task in TASKS if task.model == "vww_mobilenetv1_025")
     graph, inputs, labels = load(task, DATA)
     tiled = compile_graph(graph, ECP5_85F)
