@@ -5,8 +5,8 @@ from concord.train.bound import norms, radius
 
 def within_bound(trainer):
     """For ``fit``, after every step: assert that no sum of any input can leave the accumulator; training goes on."""
-    for scale in trainer.watch.scales:
-        limit = radius(trainer.watch.bits, trainer.watch._limits(scale)[1])
+    for scale in trainer.monitor.scales:
+        limit = radius(trainer.monitor.bits, trainer.monitor._limits(scale)[1])
         assert all(norms(site.weight, site.positive).max() <= limit for site in scale.sites)
         assert len({int(site.weight.exp[0]) for site in scale.sites}) == 1, "sites of a scale share an exponent"
     return False

@@ -13,7 +13,7 @@ from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer, Pass
+from concord.train.layers.base import Layer, PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, FixedDense
@@ -268,28 +268,28 @@ class Network:
         for name, statistics in seen.items():
             norms[name].follow(statistics)
 
-    def forward(self, x: Tensor, way: Pass) -> tuple[Tensor, list[Any]]:
+    def forward(self, x: Tensor, context: PassContext) -> tuple[Tensor, list[Any]]:
         """The output before a final Softmax, an intermediate, and what backward needs."""
         values = {self.graph.inputs[0]: x}
         memories = []
         for layer in self.layers:
-            found, memory = layer.forward([values[name] for name in layer.inputs], way)
-            memories.append(memory if way.training else None)
+            found, memory = layer.forward([values[name] for name in layer.inputs], context)
+            memories.append(memory if context.training else None)
             values.update(zip(layer.outputs, found, strict=False))
         return values[self.output], memories
 
-    def backward(self, gradient: Tensor, memories: Sequence[Any], way: Pass) -> dict[str, Tensor]:
+    def backward(self, gradient: Tensor, memories: Sequence[Any], context: PassContext) -> dict[str, Tensor]:
         """Gradients of all parameters."""
         arriving: dict[str, list[Tensor]] = {self.output: [gradient]}
         changes: dict[str, Tensor] = {}
         for layer, memory in zip(reversed(self.layers), reversed(memories), strict=True):
             grads = [
-                added(arriving.pop(name), way.formats.intermediate) if name in arriving else None
+                added(arriving.pop(name), context.formats.intermediate) if name in arriving else None
                 for name in layer.outputs
             ]
             if all(g is None for g in grads):
                 continue
-            back, found = layer.backward(grads, memory, way)
+            back, found = layer.backward(grads, memory, context)
             changes |= {layer.parameters[key].name: change for key, change in found.items()}
             for name, g in zip(layer.inputs, back, strict=True):
                 if g is not None and name:

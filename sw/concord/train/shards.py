@@ -16,7 +16,7 @@ import numpy as np
 from concord.graph.ir import Graph
 from concord.spec.training import TrainingFormats
 from concord.train.data import Samples
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import Network, batch
 from concord.train.noise import Noise
@@ -63,16 +63,16 @@ def computed(
     """Forward and backward of one shard; ``noise`` is that of the step."""
     own = Noise(noise.seed, noise.place)
     own.calls = number * _CALLS
-    way = Pass(formats, own)
-    output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), way)
+    context = PassContext(formats, own)
+    output, memories = network.forward(batch(samples.inputs(slice(None)), network.graph, formats), context)
     found = LOSSES[loss](output, samples.y, formats)
-    return Shard(network.backward(found.gradient, memories, way), found, way.seen, own.calls)
+    return Shard(network.backward(found.gradient, memories, context), found, context.seen, own.calls)
 
 
 def judged(network: Network, samples: Samples, formats: TrainingFormats, loss: str) -> tuple[float, int | None]:
     """Loss and right samples of one batch, with the forward pass of training."""
     x = batch(samples.inputs(slice(None)), network.graph, formats)
-    output, _ = network.forward(x, Pass(formats, training=False))
+    output, _ = network.forward(x, PassContext(formats, training=False))
     found = LOSSES[loss](output, samples.y, formats)
     return found.value, found.right
 

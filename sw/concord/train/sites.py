@@ -14,8 +14,8 @@ from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.normalised import Normalised
 from concord.train.layers.recurrent import Recurrent
+from concord.train.overflow_monitor import OverflowMonitor, ProductSite
 from concord.train.overflow_settings import OverflowSettings
-from concord.train.watch import Site, Watch
 
 
 def _source(graph: Graph, tensor: str) -> str | None:
@@ -42,23 +42,25 @@ def passed_on(graph: Graph, exponents: dict[str, int]) -> dict[str, int]:
     return found
 
 
-def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[Site]:
+def sites_of(graph: Graph, layers: Sequence[Layer]) -> list[ProductSite]:
     """The products of some layers; those of a recurrent layer with its input, and with its state."""
-    found: list[Site] = []
+    found: list[ProductSite] = []
     for layer in layers:
         if isinstance(layer, Conv | Dense):
             (tensor,) = layer.inputs
             fixed = "weight" in layer.constants
-            found.append(Site(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
+            found.append(ProductSite(layer.name, layer.weight, tensor, never_negative(graph, tensor), fixed))
         elif isinstance(layer, Recurrent):
             tensor = layer.inputs[0]
             for d, cell in enumerate(layer.cells):
-                found.append(Site(f"{layer.name}.W{d}", cell.weight, tensor, never_negative(graph, tensor)))
-                found.append(Site(f"{layer.name}.R{d}", cell.recurrent, "", False))
+                found.append(ProductSite(f"{layer.name}.W{d}", cell.weight, tensor, never_negative(graph, tensor)))
+                found.append(ProductSite(f"{layer.name}.R{d}", cell.recurrent, "", False))
     return found
 
 
-def watch_of(settings: OverflowSettings, formats: TrainingFormats, graph: Graph, layers: Sequence[Layer]) -> Watch:
+def monitor_of(
+    settings: OverflowSettings, formats: TrainingFormats, graph: Graph, layers: Sequence[Layer]
+) -> OverflowMonitor:
     """The accumulators of a network; products that read the same numbers share their exponent.
 
     Raises
@@ -69,8 +71,8 @@ def watch_of(settings: OverflowSettings, formats: TrainingFormats, graph: Graph,
     if names := [layer.name for layer in layers if isinstance(layer, Normalised)]:
         raise ValueError(f'batchnorm must be "fold" with [overflow], not "train": {", ".join(names)}')
     sites = sites_of(graph, layers)
-    groups: dict[str, list[Site]] = {}
+    groups: dict[str, list[ProductSite]] = {}
     for site in sites:
         key = "" if settings.grid == "network" else root_of(graph, site.tensor) if site.tensor else site.name
         groups.setdefault(key, []).append(site)
-    return Watch(settings, formats, list(groups.values()), kind_of(graph))
+    return OverflowMonitor(settings, formats, list(groups.values()), kind_of(graph))

@@ -16,7 +16,7 @@ from concord.overflow.trained import Trained, mark_of
 from concord.spec.formats import BINARY16_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
@@ -24,12 +24,12 @@ from concord.train.losses import LOSSES, Loss
 from concord.train.network import Network, batch
 from concord.train.noise import Noise, permutation
 from concord.train.optimiser import Optimiser
+from concord.train.overflow_monitor import OverflowCounts, OverflowMonitor, bias_values
 from concord.train.parameters import Counts
 from concord.train.settings import Settings
 from concord.train.shards import Passes, Shard, computed, judged, split, together
-from concord.train.sites import passed_on, watch_of
+from concord.train.sites import monitor_of, passed_on
 from concord.train.tensor import Dyadic, Tensor, saturations
-from concord.train.watch import OverflowCounts, Watch, bias_values
 from concord.utils.parallel import Engine
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
@@ -139,13 +139,13 @@ class Trainer:
             test.check("test", self.network.graph, self.network.output, self.settings.loss)
         self.passes = Passes(self.network, engine)
         self.samples, self.test, self.random = samples, test, random
-        self.watch: Watch | None = None
+        self.monitor: OverflowMonitor | None = None
         if self.settings.overflow is not None:
             check_alone(self.settings, engine is not None)
             network = self.network
-            self.watch = watch_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
+            self.monitor = monitor_of(self.settings.overflow, self.settings.formats, network.graph, network.layers)
             rows = self._shuffled(0)[: self.settings.batch]
-            self.watch.begin(lambda: self._ahead(self.samples, rows, Pass(self.settings.formats)), len(rows))
+            self.monitor.begin(lambda: self._ahead(self.samples, rows, PassContext(self.settings.formats)), len(rows))
         self.optimiser = Optimiser(Dyadic.nearest(self.settings.momentum), self.settings.decay)
         self.history: list[Figures] = []
         self.done = 0  # steps of the epoch that is under way
@@ -179,34 +179,34 @@ class Trainer:
         if not seen:
             return ""
         accuracy = f", accuracy {100 * self._sums[1] / seen:.1f} %" if self.settings.loss == "cross_entropy" else ""
-        overflows = f", overflows {self.watch.counts.ended:,}" if self.watch is not None else ""
+        overflows = f", overflows {self.monitor.counts.ended:,}" if self.monitor is not None else ""
         saturated = f", saturated {self._counts.saturated:,}" if self._counts.saturated else ""
         return f"loss {self._sums[0] / seen:.4f}{accuracy}{overflows}{saturated}"
 
-    def gradients(self, rows: Any, way: Pass) -> tuple[dict[str, Tensor], Loss]:
+    def gradients(self, rows: Any, context: PassContext) -> tuple[dict[str, Tensor], Loss]:
         """Gradients of the sum of the losses of some samples, by parameter."""
-        output, memories = self._ahead(self.samples, rows, way)
+        output, memories = self._ahead(self.samples, rows, context)
         loss = LOSSES[self.settings.loss](output, self.samples.y[rows], self.settings.formats)
-        return self.network.backward(loss.gradient, memories, way), loss
+        return self.network.backward(loss.gradient, memories, context), loss
 
-    def _ahead(self, samples: Samples, rows: Any, way: Pass) -> tuple[Tensor, list[Any]]:
+    def _ahead(self, samples: Samples, rows: Any, context: PassContext) -> tuple[Tensor, list[Any]]:
         """The forward pass of some samples."""
         values, graph = samples.inputs(rows), self.network.graph
-        if self.watch is None:
-            return self.network.forward(batch(values, graph, self.settings.formats), way)
-        way.watch = self.watch
-        x = self.watch.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
-        return self.network.forward(x, way)
+        if self.monitor is None:
+            return self.network.forward(batch(values, graph, self.settings.formats), context)
+        context.monitor = self.monitor
+        x = self.monitor.input(values.reshape(len(values), *graph.shapes[graph.inputs[0]]))
+        return self.network.forward(x, context)
 
     def _shuffled(self, epoch: int) -> Any:
         return order_of(self.settings.seed, epoch, len(self.samples))
 
     def _shards(self, rows: Any, noise: Noise) -> list[Shard]:
         """What comes of the shards of a batch; accumulators of few bits count what they see in one pass."""
-        if self.watch is not None:
-            way = Pass(self.settings.formats, noise)
-            gradients, loss = self.gradients(rows, way)
-            return [Shard(gradients, loss, way.seen, noise.calls)]
+        if self.monitor is not None:
+            context = PassContext(self.settings.formats, noise)
+            gradients, loss = self.gradients(rows, context)
+            return [Shard(gradients, loss, context.seen, noise.calls)]
         fixed, parts = (self.settings.formats, self.settings.loss, noise), split(rows, self.settings.shards)
         return self.passes.each(computed, [(self.samples.part(some), *fixed, k) for k, some in enumerate(parts)])
 
@@ -224,8 +224,8 @@ class Trainer:
         rows = self._order[self.done * size : (self.done + 1) * size]
         number = self.epoch * self.steps + self.done
         noise = Noise(self.settings.seed, (_NOISE, number))
-        if self.watch is not None and self.watch.turn(number):
-            self.watch.watch(len(rows))
+        if self.monitor is not None and self.monitor.counts_step(number):
+            self.monitor.count_next(len(rows))
         shards = self._shards(rows, noise)
         gradients = together(shards, self.settings.formats)
         noise.calls = shards[0].calls  # one shard is a batch without shards
@@ -238,8 +238,8 @@ class Trainer:
         for shard in shards:
             self.network.follow(shard.seen)
             self._sums = [self._sums[0] + shard.loss.value, self._sums[1] + (shard.loss.right or 0)]
-        if self.watch is not None:
-            self.watch.stepped()
+        if self.monitor is not None:
+            self.monitor.end_step()
         self.done += 1
         if self.done == self.steps:
             self._close(shards[0].loss.right is not None)
@@ -248,8 +248,8 @@ class Trainer:
         count = len(self.samples)
         figures = Figures(self.epoch, float(self.settings.rate_of(self.epoch)), self._sums[0] / count)
         figures.accuracy, figures.counts = self._sums[1] / count if classes else None, self._counts
-        if self.watch is not None:
-            figures.overflow = self.watch.epoch_over(self.epoch + 1 == self.settings.epochs)
+        if self.monitor is not None:
+            figures.overflow = self.monitor.end_epoch(self.epoch + 1 == self.settings.epochs)
         if self.test is not None:
             figures.test_loss, figures.test_accuracy = self.judge(self.test)
             figures.test_overflow = self.judged
@@ -261,20 +261,20 @@ class Trainer:
 
         ``bits`` are those of the accumulator, if it is another one than that of training; ``judged`` has the counts.
         """
-        if self.watch is None:
+        if self.monitor is None:
             parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
             fixed = self.settings.formats, self.settings.loss
             found = self.passes.each(judged, [(samples.part(rows), *fixed) for rows in parts])
             loss, right = sum(value for value, _ in found), sum(right or 0 for _, right in found)
             return loss / len(samples), right / len(samples) if found[0][1] is not None else None
-        with self.watch.apart(bits) as self.judged:
+        with self.monitor.separate_counts(bits) as self.judged:
             return self._judge(samples)
 
     def _judge(self, samples: Samples) -> tuple[float, float | None]:
         loss, right, classes = 0.0, 0, True
         for start in range(0, len(samples), EVALUATION_BATCH):
             rows = slice(start, start + EVALUATION_BATCH)
-            output, _ = self._ahead(samples, rows, Pass(self.settings.formats, training=False))
+            output, _ = self._ahead(samples, rows, PassContext(self.settings.formats, training=False))
             found = LOSSES[self.settings.loss](output, samples.y[rows], self.settings.formats)
             loss, right, classes = loss + found.value, right + (found.right or 0), found.right is not None
         return loss / len(samples), right / len(samples) if classes else None
@@ -304,8 +304,8 @@ class Trainer:
             "sums": self._sums,
             "counts": asdict(self._counts),
         }
-        if self.watch is not None:
-            progress["overflow"] = {"state": self.watch.state, "counts": asdict(self.watch.counts)}
+        if self.monitor is not None:
+            progress["overflow"] = {"state": self.monitor.state, "counts": asdict(self.monitor.counts)}
         checkpoint.save(path, self.network, self._facts, progress)
 
     def restore(self, path: Path) -> None:
@@ -314,9 +314,9 @@ class Trainer:
         self.history = [Figures.of(facts) for facts in progress["history"]]
         self.done, self._sums, self._order = int(progress["done"]), list(progress["sums"]), None
         self._counts = Counts(**progress["counts"])
-        if self.watch is not None:
-            self.watch.resume(progress["overflow"]["state"])
-            self.watch.counts = OverflowCounts(**progress["overflow"]["counts"])
+        if self.monitor is not None:
+            self.monitor.resume(progress["overflow"]["state"])
+            self.monitor.counts = OverflowCounts(**progress["overflow"]["counts"])
 
     def evidence(self, network: bytes, most: int = 1024) -> Trained | None:
         """What speaks for the accumulator that a network was trained for; ``None`` without one of few bits.
@@ -328,20 +328,20 @@ class Trainer:
         most : int
             Samples of training that are counted, the first ones, and as many of those to judge by.
         """
-        if self.watch is None or self.settings.overflow is None:
+        if self.monitor is None or self.settings.overflow is None:
             return None
         count = 0
-        self.watch.watch(1)
+        self.monitor.count_next(1)
         for samples in (self.samples, *([self.test] if self.test is not None else [])):
             here = min(most, len(samples))
             for start in range(0, here, EVALUATION_BATCH):
                 rows = slice(start, min(start + EVALUATION_BATCH, here))
-                with self.watch.apart(whole=rows.stop - rows.start):
-                    self._ahead(samples, rows, Pass(self.settings.formats, training=False))
+                with self.monitor.separate_counts(whole=rows.stop - rows.start):
+                    self._ahead(samples, rows, PassContext(self.settings.formats, training=False))
             count += here
-        inputs, weights = self.watch.mantissas()
-        exponents = passed_on(self.network.graph, self.watch.exponents())
-        overflow, layers = self.settings.overflow, self.watch.layers()
+        inputs, weights = self.monitor.mantissas()
+        exponents = passed_on(self.network.graph, self.monitor.exponents())
+        overflow, layers = self.settings.overflow, self.monitor.layers()
         return Trained(
             mark_of(network), overflow.accumulator_bits, overflow.method, inputs, weights, exponents, count, layers
         )
@@ -352,14 +352,14 @@ class Trainer:
         With accumulators of few bits a bias is what is added to sums, so on their grid.
         """
         graph = self.network.trained()
-        if self.watch is not None:
+        if self.monitor is not None:
             layers = self.network.layers
             biases = {layer.name: layer.bias for layer in layers if isinstance(layer, Conv | Dense)}
             added = {layer.name: layer for layer in layers if isinstance(layer, Bias)}
             for k, node in enumerate(graph.nodes):
                 bias, layer = biases.get(node.name), added.get(node.name)
                 if bias is not None:
-                    graph.nodes[k] = node.with_attrs(bias=self.watch.bias(node.name, bias.tensor))
+                    graph.nodes[k] = node.with_attrs(bias=self.monitor.bias(node.name, bias.tensor))
                 if layer is not None:
                     values = bias_values(layer.constant.tensor, -BINARY16_FRAC)
                     graph.nodes[k] = node.with_attrs(constant=values)

@@ -14,24 +14,24 @@ from concord.overflow.trained import compile_trained
 from concord.spec.presets import ECP5_25F, ECP5_85F
 from concord.train import adjacency_of, export_onnx
 from concord.train.bound import norms, radius
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.layers.dense import FixedDense
+from concord.train.overflow_monitor import moved
 from concord.train.tensor import Tensor
-from concord.train.watch import moved
 from support.bounded import within_bound
 from support.graph_nets import RING, linear, trainer
 
 
 def test_both_products_have_an_accumulator_and_the_settings_of_the_kind():
     got = trainer(accumulator_bits=14, lanes=4, method="bound", grid="layer")
-    assert {name: (site.tensor, site.positive, site.fixed) for name, site in got.watch.sites.items()} == {
+    assert {name: (site.tensor, site.positive, site.fixed) for name, site in got.monitor.sites.items()} == {
         "graph_conv1.features": ("x", False, False),
         "graph_conv1.neighbours": ("graph_conv1.turned", False, True),
         "graph_conv2.features": ("relu1", True, False),
         "graph_conv2.neighbours": ("graph_conv2.turned", False, True),
         "dense1": ("flatten1", True, False),
     }
-    assert got.watch.counting == KINDS["graph"].replace(width=14, output_width=14)
+    assert got.monitor.counting == KINDS["graph"].replace(width=14, output_width=14)
     assert (KINDS["graph"].threshold, KINDS["graph"].weight_share) == (0, 0.5)
     mixed_first = linear(np.random.default_rng(1), "(A X) W")
     assert not never_negative(mixed_first, "p")
@@ -49,9 +49,9 @@ def test_the_predictor_counts_every_product_and_every_partial_sum_of_both():
     """In Python integers, product by product."""
     got = trainer(accumulator_bits=9, lanes=1, method="plain", samples=3)
     rows = np.arange(12)
-    got.watch.watch(len(rows))
-    got._ahead(got.samples, rows, Pass(got.settings.formats))
-    scale, found = got.watch.scales[0], {name: site.sums for name, site in got.watch.sites.items()}
+    got.monitor.count_next(len(rows))
+    got._ahead(got.samples, rows, PassContext(got.settings.formats))
+    scale, found = got.monitor.scales[0], {name: site.sums for name, site in got.monitor.sites.items()}
     x = np.rint(got.samples.inputs(rows[:3]).reshape(3, 6, 3) * 2.0**-scale.exp).astype(int)
     w = got.network.parameters["graph_conv1.features.weight"].tensor.mant.astype(int)
     a = got.network.constants["graph_conv1.neighbours.weight"].tensor.mant.astype(int)
@@ -95,14 +95,14 @@ def test_a_sum_over_neighbours_ends_where_a_single_product_or_sum_leaves():
     rng = np.random.default_rng(2)
     got = trainer(accumulator_bits=10, lanes=8, method="plain")
     layer = next(layer for layer in got.network.layers if isinstance(layer, FixedDense))
-    x = Tensor(rng.integers(-30, 31, (4, 1, 5, 6)).astype(np.float32), got.watch.scales[0].exp, 127)
-    y, _ = layer.forward([x], Pass(got.settings.formats, watch=got.watch))
+    x = Tensor(rng.integers(-30, 31, (4, 1, 5, 6)).astype(np.float32), got.monitor.scales[0].exp, 127)
+    y, _ = layer.forward([x], PassContext(got.settings.formats, monitor=got.monitor))
     a = layer.weight.tensor
     want = [[int(a.mant[i, n]) * int(x.mant[s, 0, o, n]) for n in range(6)] for s in range(4) for o in range(5)
             for i in range(6)]  # fmt: skip
     values = np.array([ended(terms, 511) for terms in want]) * 2.0 ** (x.exp + a.exp)
     assert np.array_equal(y[0].values.reshape(-1), values.astype(np.float16))
-    assert 0 < got.watch.counts.ended < len(values)
+    assert 0 < got.monitor.counts.ended < len(values)
 
 
 @pytest.mark.parametrize("grid", ["network", "layer"])
@@ -112,16 +112,16 @@ def test_a_constant_gets_within_the_bound_by_its_exponent(grid):
 
     got.fit(within_bound)
     assert got.history[-1].overflow.ended == 0
-    for site in (site for site in got.watch.sites.values() if site.fixed):
+    for site in (site for site in got.monitor.sites.values() if site.fixed):
         step = 2.0 ** int(site.weight.exp[0])
         assert np.abs(site.weight.values - adjacency_of(6, RING)).max() <= step / 2 * (1 + 2.0**-14)
 
 
 def test_the_least_exponent_within_the_bound_is_taken():
     got = trainer(accumulator_bits=8, lanes=1, method="bound", grid="layer")
-    scale = next(scale for scale in got.watch.scales if scale.sites[0].fixed)
+    scale = next(scale for scale in got.monitor.scales if scale.sites[0].fixed)
     (site,) = scale.sites
-    limit, fmt, exp = radius(8, got.watch._limits(scale)[1]), site.weight.fmt, int(site.weight.exp[0])
+    limit, fmt, exp = radius(8, got.monitor._limits(scale)[1]), site.weight.fmt, int(site.weight.exp[0])
     assert norms(site.weight, False).max() <= limit
     assert norms(moved(site.weight, exp - 1, replace(fmt, bits=16)), False).max() > limit
 
@@ -145,9 +145,9 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
         assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
-    output, _ = got._ahead(got.samples, slice(None), Pass(got.settings.formats, training=False))
+    output, _ = got._ahead(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     assert np.array_equal(results.reshape(48, -1), output.values.reshape(48, -1))
-    assert {layer.name for layer in evidence.layers} == set(got.watch.sites)
+    assert {layer.name for layer in evidence.layers} == set(got.monitor.sites)
     assert all(layer.observed <= bits_of and not layer.beyond for layer in evidence.layers)
     if method == "bound":
         assert all(layer.bound <= bits_of for layer in evidence.layers)
@@ -156,15 +156,15 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
 def test_a_bias_is_what_the_npu_adds():
     """In binary16, and no finer than its last bit."""
     rng = np.random.default_rng(3)
-    watch = trainer(accumulator_bits=16, lanes=2).watch
+    monitor = trainer(accumulator_bits=16, lanes=2).monitor
     for exp, at in ((-9, -12), (-14, -28), (-3, -9), (-24, -24), (2, -26)):
         x = Tensor(rng.integers(-2000, 2001, (3, 40)).astype(np.float64), exp, 2000)
         bias = Tensor(rng.integers(-127, 128, 40).astype(np.float64), at, 127)
         exact = np.sign(bias.mant) * np.floor(np.abs(bias.mant) * 2.0 ** (at + 24) + 0.5) * 2.0**-24
         want = (x.values.astype(np.float16) + exact.astype(np.float16)).astype(float)
-        got = watch.plus(Tensor(x.values.astype(np.float16).astype(float) * 2.0**24, -24, 1 << 40), bias)
+        got = monitor.plus(Tensor(x.values.astype(np.float16).astype(float) * 2.0**24, -24, 1 << 40), bias)
         assert np.array_equal(got.values, want) and np.array_equal(got.mant, np.rint(got.mant))
         if np.array_equal(x.values.astype(np.float16), x.values):
-            assert np.array_equal(watch.plus(x, bias).values, want)
-    far = watch.plus(Tensor(np.full((1, 1), 65504.0), 0, 65504), Tensor(np.full(1, 100.0), 0, 100))
+            assert np.array_equal(monitor.plus(x, bias).values, want)
+    far = monitor.plus(Tensor(np.full((1, 1), 65504.0), 0, 65504), Tensor(np.full(1, 100.0), 0, 100))
     assert far.values == 65504

@@ -11,7 +11,7 @@ from concord.host import connect
 from concord.overflow.kinds import kind_of
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, adjacency_of, described, export_onnx
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.network import Network
 from concord.train.tensor import Tensor
@@ -45,14 +45,14 @@ def test_forward_is_the_graph_and_backward_its_derivative(order):
     graph = linear(rng, order)
     net = Network(graph, WIDE)
     x, d = whole(rng, 3, 1, 5, 3), whole(rng, 3, 1, 5, 3)
-    y, memories = net.forward(tensor(x), Pass(WIDE))
+    y, memories = net.forward(tensor(x), PassContext(WIDE))
     assert np.array_equal(y.values, run(graph, x))
     g = whole(rng, *y.mant.shape)
     for layer in net.layers:
         layer.first = False
     found, arriving = {}, {"y": tensor(g)}
     for layer, memory in zip(reversed(net.layers), reversed(memories), strict=True):
-        (back,), changes = layer.backward([arriving[layer.outputs[0]]], memory, Pass(WIDE))
+        (back,), changes = layer.backward([arriving[layer.outputs[0]]], memory, PassContext(WIDE))
         arriving[layer.inputs[0]] = back
         found |= {(layer.name, key): change.values for key, change in changes.items()}
     assert np.sum(g * (run(graph, x + d) - run(graph, x))) == np.sum(arriving["x"].values * d)
@@ -73,13 +73,13 @@ def test_the_check_of_a_derivative_can_fail():
     one = Node("Dense", "one", ("x",), ("i",), {"weight": np.eye(5), "bias": np.zeros(5)})
     net = Network(graph_of([one, Node("Dense", "a", ("i",), ("y",), mix)], x=(1, 5)), WIDE)
     x, d = whole(rng, 2, 1, 5), whole(rng, 2, 1, 5)
-    _, memories = net.forward(tensor(x), Pass(WIDE))
+    _, memories = net.forward(tensor(x), PassContext(WIDE))
     g, layer = whole(rng, 2, 1, 5), net.layers[1]
     right = np.sum(g * (d @ mix["weight"].T))
-    assert np.sum(layer.backward([tensor(g)], memories[1], Pass(WIDE))[0][0].values * d) == right
+    assert np.sum(layer.backward([tensor(g)], memories[1], PassContext(WIDE))[0][0].values * d) == right
     turned = layer.weight.tensor.mant.T.copy()
     object.__setattr__(layer.weight.tensor, "mant", turned)
-    assert np.sum(layer.backward([tensor(g)], memories[1], Pass(WIDE))[0][0].values * d) != right
+    assert np.sum(layer.backward([tensor(g)], memories[1], PassContext(WIDE))[0][0].values * d) != right
 
 
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (1, 4, 6), (1, 6), (1, 1, 6)], ids=str)
@@ -92,9 +92,9 @@ def test_a_bias_of_any_shape_sums_what_it_was_added_to(shape):
     layer = net.layers[-1]
     assert isinstance(layer, Bias) and np.array_equal(layer.attributes["constant"], values)
     x = tensor(whole(rng, 3, 1, 4, 6))
-    assert np.array_equal(layer.forward([x], Pass(WIDE))[0][0].values, x.values + values)
+    assert np.array_equal(layer.forward([x], PassContext(WIDE))[0][0].values, x.values + values)
     g = whole(rng, 3, 1, 4, 6)
-    (back,), changes = layer.backward([tensor(g)], None, Pass(WIDE))
+    (back,), changes = layer.backward([tensor(g)], None, PassContext(WIDE))
     want = g.sum(axis=0).reshape(4, 6)
     assert changes["constant"].mant.shape == shape and np.array_equal(back.values, g)
     assert np.array_equal(changes["constant"].values.reshape(-1, 6), want if 4 in shape else want.sum(axis=0)[None])
@@ -117,9 +117,9 @@ def test_a_bias_of_the_nodes_is_trained():
     mix = {"weight": whole(rng, 4, 5), "bias": whole(rng, 4), "fixed": True}
     net = Network(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
     assert set(net.parameters) == {"a.bias"} and set(net.constants) == {"a.weight"}
-    y, _ = net.forward(tensor(whole(rng, 2, 3, 5)), Pass(WIDE))
+    y, _ = net.forward(tensor(whole(rng, 2, 3, 5)), PassContext(WIDE))
     g = whole(rng, *y.mant.shape)
-    back, changes = net.layers[0].backward([tensor(g)], None, Pass(WIDE))
+    back, changes = net.layers[0].backward([tensor(g)], None, PassContext(WIDE))
     assert back == [None] and np.array_equal(changes["bias"].values, g.sum(axis=(0, 1)))
 
 

@@ -11,7 +11,7 @@ from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.layers.pointwise import TABLE_POINT, table
 from concord.train.network import CannotTrain, Network
 from concord.train.tensor import Tensor
@@ -86,13 +86,13 @@ def test_forward_is_the_graph_and_backward_its_derivative(case):
     (op, attrs), shape = CASES[case](rng)
     net = network(op, attrs, shape)
     x, d = small(rng, 3, *shape), small(rng, 3, *shape)
-    way = Pass(WIDE)
-    y, memories = net.forward(tensor(x), way)
+    context = PassContext(WIDE)
+    y, memories = net.forward(tensor(x), context)
     run = execute.run(net.graph, {"x": x})["y"].reshape(3, *net.graph.shapes["y"])
     assert np.array_equal(y.values, run)
     g = small(rng, *y.mant.shape)
     layer = net.layers[1]
-    (back,), changes = layer.backward([tensor(g)], memories[1], way)
+    (back,), changes = layer.backward([tensor(g)], memories[1], context)
     moved = execute.run(net.graph, {"x": x + d})["y"].reshape(run.shape)
     assert np.sum(g * (moved - run)) == np.sum(back.values * d)
     for key, change in changes.items():
@@ -109,11 +109,11 @@ def test_the_check_of_a_derivative_can_fail():
     (op, attrs), shape = CASES["conv"](rng)
     net = network(op, attrs, shape)
     x, d = small(rng, 3, *shape), small(rng, 3, *shape)
-    y, memories = net.forward(tensor(x), Pass(WIDE))
+    y, memories = net.forward(tensor(x), PassContext(WIDE))
     g = small(rng, *y.mant.shape)
     flipped = net.layers[1].weight.tensor.mant[..., ::-1, ::-1]  # not rotated by 180 degrees
     object.__setattr__(net.layers[1].weight.tensor, "mant", flipped)
-    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], Pass(WIDE))
+    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], PassContext(WIDE))
     moved = execute.run(net.graph, {"x": x + d})["y"].reshape(y.mant.shape)
     assert np.sum(g * (moved - y.values)) != np.sum(back.values * d)
 
@@ -126,10 +126,10 @@ def test_the_gradient_of_max_pooling_goes_to_the_first_greatest(options):
     attrs = {"kernel": (2, 3), **window(**options)}
     net = network("MaxPool", attrs, (1, 2, 8, 9))
     x = rng.integers(-2, 3, (2, 1, 2, 8, 9)).astype(float)  # many are equal
-    y, memories = net.forward(tensor(x), Pass(WIDE))
+    y, memories = net.forward(tensor(x), PassContext(WIDE))
     assert np.array_equal(y.values, execute.run(net.graph, {"x": x})["y"].reshape(y.mant.shape))
     g = small(rng, *y.mant.shape)
-    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], Pass(WIDE))
+    (back,), _ = net.layers[1].backward([tensor(g)], memories[1], PassContext(WIDE))
     want, pad = np.zeros(x.shape), attrs["pads"][0]
     for s, c, i, j in np.ndindex(2, 2, *y.mant.shape[3:]):
         best = None
@@ -145,8 +145,8 @@ def test_the_gradient_of_max_pooling_goes_to_the_first_greatest(options):
 
 def test_relu_passes_gradients_above_zero():
     net = network("Relu", {}, (1, 5))
-    y, memories = net.forward(tensor(np.array([[[-2.0, -1, 0, 1, 3]]])), Pass(WIDE))
-    (back,), _ = net.layers[1].backward([tensor(np.array([[[5.0, 6, 7, 8, 9]]]))], memories[1], Pass(WIDE))
+    y, memories = net.forward(tensor(np.array([[[-2.0, -1, 0, 1, 3]]])), PassContext(WIDE))
+    (back,), _ = net.layers[1].backward([tensor(np.array([[[5.0, 6, 7, 8, 9]]]))], memories[1], PassContext(WIDE))
     assert y.values.tolist() == [[[0, 0, 0, 1, 3]]] and back.values.tolist() == [[[0, 0, 0, 8, 9]]]
 
 
@@ -154,8 +154,8 @@ def test_add_sends_its_gradient_both_ways_and_readers_add_up():
     weight = {"weight": np.eye(3), "bias": np.zeros(3)}
     nodes = [Node("Dense", "one", ("x",), ("a",), weight), Node("Add", "sum", ("a", "a"), ("y",))]
     net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3))), WIDE)
-    y, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), Pass(WIDE))
-    changes = net.backward(tensor(np.array([[[1.0, -1, 2]]])), memories, Pass(WIDE))
+    y, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
+    changes = net.backward(tensor(np.array([[[1.0, -1, 2]]])), memories, PassContext(WIDE))
     assert y.values.tolist() == [[[2, 4, 6]]] and changes["one.bias"].values.tolist() == [2, -2, 4]
 
 
@@ -170,19 +170,19 @@ def test_tables_of_functions_and_slopes(name):
     assert np.abs(slopes * unit - np.minimum(slope, 1 - unit)).max() <= unit * 0.51
     net = network("Function", {"functions": ((name, {}),)}, (1, 3), TrainingFormats())
     given = Tensor(np.array([[[3.0, -40, 127]]]), -5, 127)
-    (found,), memory = net.layers[1].forward([given], Pass(TrainingFormats()))
+    (found,), memory = net.layers[1].forward([given], PassContext(TrainingFormats()))
     assert found.mant.tolist() == [[[values[130], values[87], values[254]]]]
-    (back,), _ = net.layers[1].backward([tensor(np.array([[[2.0, 3, -1]]]))], memory, Pass(TrainingFormats()))
+    (back,), _ = net.layers[1].backward([tensor(np.array([[[2.0, 3, -1]]]))], memory, PassContext(TrainingFormats()))
     assert back.values.tolist() == [[[2 * slopes[130] * unit, 3 * slopes[87] * unit, -slopes[254] * unit]]]
 
 
 def test_gradients_of_weights_read_what_is_not_rounded_and_those_of_inputs_what_is():
     """32 and 16 bits, as in the source."""
     net = network("Dense", {"weight": np.array([[3.0]]), "bias": np.zeros(1)}, (1, 1), TrainingFormats())
-    way = Pass(TrainingFormats())
-    _, memory = net.layers[1].forward([tensor(np.array([[[5.0]]]))], way)
+    context = PassContext(TrainingFormats())
+    _, memory = net.layers[1].forward([tensor(np.array([[[5.0]]]))], context)
     g = Tensor(np.array([[[1000003.0]]]), 0, 1000003)
-    (back,), changes = net.layers[1].backward([g], memory, way)
+    (back,), changes = net.layers[1].backward([g], memory, context)
     assert changes["weight"].values.tolist() == [[5 * 1000003.0]]
     assert back.values.tolist() == [[[3 * 31250.0 * 32]]]
 
@@ -247,14 +247,14 @@ def test_recurrent_layers_follow_the_graph_and_its_derivative(case, read):
 
     net = Network(graph(attrs), FINE)
     x = small(rng, 2, 4, 1, 3) / 8
-    way = Pass(FINE)
-    y, memories = net.forward(Tensor(x * 8, -3, 7), way)
+    context = PassContext(FINE)
+    y, memories = net.forward(Tensor(x * 8, -3, 7), context)
     exact = execute.run(graph(attrs), {"x": x})[read]
     assert np.abs(y.values - exact).max() < 2e-3
     g = small(rng, *y.mant.shape)
     layer = net.layers[0]
     given = [Tensor(g, 0, 7) if name == read else None for name in outputs[:2]]
-    (back,), changes = layer.backward(given, memories[0], way)
+    (back,), changes = layer.backward(given, memories[0], context)
 
     def slope(values, change):
         """The derivative by one number, by a central difference."""
@@ -310,6 +310,6 @@ def test_only_what_is_trained_asks_for_gradients():
     ]  # fmt: skip
     net = Network(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xabcy", (1, 3))), WIDE)
     assert [layer.first for layer in net.layers] == [True, True, False, False]
-    _, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), Pass(WIDE))
-    changes = net.backward(tensor(np.array([[[1.0, -1, 3]]])), memories, Pass(WIDE))
+    _, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
+    changes = net.backward(tensor(np.array([[[1.0, -1, 3]]])), memories, PassContext(WIDE))
     assert changes["one.weight"].values.tolist() == [[1, 2, 3], [-1, -2, -3], [3, 6, 9]]

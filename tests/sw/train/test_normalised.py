@@ -21,7 +21,7 @@ from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described, export_onnx
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.layers.normalised import Normalised
 from concord.train.network import Network, batch
 from concord.train.norm import Running, Statistics, on_one_grid
@@ -137,8 +137,8 @@ def test_passes_by_their_definition(seed):
     x = np.clip(rng.normal(rng.normal() * 40, 30, (count, 1, 1)).round(), -top, top)
     x[0] = top
     given = Tensor(x.astype(np.float32), -5, 127)
-    way = Pass(TrainingFormats())
-    (out,), memory = layer.forward([given], way)
+    context = PassContext(TrainingFormats())
+    (out,), memory = layer.forward([given], context)
     y = layer.product.weight.tensor.mant[0, 0] * x.reshape(-1)
     exp = given.exp + layer.product.weight.tensor.exp
     g = rng.integers(-32767, 32768, (count, 1, 1))
@@ -146,8 +146,8 @@ def test_passes_by_their_definition(seed):
     normal, crossed, back = by_definition(y, exp, g.reshape(-1), -20, scale, layer.norm.epsilon.value)
     assert memory.normal.values.reshape(-1).tolist() == [float(v) for v in normal]
     assert out.values.reshape(-1).tolist() == [float(v * scale) for v in normal]
-    layer.product.backward = lambda grads, memory, way: (grads, {})
-    (found,), changes = layer.backward([Tensor(g.astype(np.float64), -20, 32767)], memory, way)
+    layer.product.backward = lambda grads, memory, context: (grads, {})
+    (found,), changes = layer.backward([Tensor(g.astype(np.float64), -20, 32767)], memory, context)
     assert [Fraction(float(v)) for v in found.values.reshape(-1)] == back
     assert changes["scale"].values.tolist() == [float(crossed)]
     assert changes["shift"].values.tolist() == [float(g.sum()) * 2.0**-20]
@@ -171,9 +171,9 @@ def test_passes_follow_double_precision(kind):
         fresh = type(parameter).begin("p", values, parameter.fmt, parameter.accumulator)
         parameter.replace(fresh.weight, fresh.acc, fresh.exp)
     x = batch(rng.normal(0.4, 1, (24, 2, 6, 6)), net.graph, net.formats)
-    way = Pass(net.formats)
-    out, memories = net.forward(x, way)
-    plain, _ = layer.product.forward([x if kind == "conv" else x.reshaped(24, 1, 72)], Pass(net.formats))
+    context = PassContext(net.formats)
+    out, memories = net.forward(x, context)
+    plain, _ = layer.product.forward([x if kind == "conv" else x.reshaped(24, 1, 72)], PassContext(net.formats))
     axes = (0, 1, 3, 4) if kind == "conv" else (0, 1)
     along = (-1, 1, 1) if kind == "conv" else (-1,)
     y = plain[0].values
@@ -182,13 +182,13 @@ def test_passes_follow_double_precision(kind):
     want = normal * scale + layer.norm.shift.values.reshape(along)
     most = np.abs(normal).max()
     assert np.abs(out.values - want).max() < (most * scale.max() + np.abs(want).max()) * 2.0**-14
-    statistics = way.seen[layer.norm.name]
+    statistics = context.seen[layer.norm.name]
     assert np.allclose(np.ldexp(np.array(statistics.sums, float), statistics.exp) / statistics.count, mean.reshape(-1))
     g = rng.normal(size=y.shape)
     mants = np.rint(g * 2.0**26)
     kept = []
-    layer.product.backward = lambda grads, memory, way: (kept.extend(grads) or [None], {})
-    _, changes = layer.backward([Tensor(mants, -26, int(np.abs(mants).max()))], memories[-1], way)
+    layer.product.backward = lambda grads, memory, context: (kept.extend(grads) or [None], {})
+    _, changes = layer.backward([Tensor(mants, -26, int(np.abs(mants).max()))], memories[-1], context)
     inner = g - g.mean(axes, keepdims=True) - normal * (g * normal).mean(axes, keepdims=True)
     back = inner * scale / spread
     error = np.abs(kept[0].values - back).max()
@@ -206,15 +206,15 @@ def test_channels_that_are_constant_or_far_apart():
     rng = np.random.default_rng(5)
     x = np.stack([np.full(50, 3.0), rng.integers(-127, 128, 50), rng.integers(0, 4, 50) * 1.0], 1).reshape(50, 1, 3)
     x[0, 0, 1] = 127
-    out, memory = layer.forward([Tensor(x.astype(np.float32), 3, 127)], Pass(net.formats))
+    out, memory = layer.forward([Tensor(x.astype(np.float32), 3, 127)], PassContext(net.formats))
     y = out[0].values.reshape(50, 3)
     assert not y[:, 0].any()
     for k in (1, 2):
         normal = (x[:, 0, k] - x[:, 0, k].mean()) / x[:, 0, k].std() * layer.norm.scale.values[k]
         assert np.abs(y[:, k] - normal).max() < 2.0**-12
-    alone, _ = layer.forward([Tensor(x[:1].astype(np.float32), 3, 127)], Pass(net.formats))
+    alone, _ = layer.forward([Tensor(x[:1].astype(np.float32), 3, 127)], PassContext(net.formats))
     assert not alone[0].mant.any()
-    found = layer.backward([Tensor(np.ones((50, 1, 3)), 0, 1)], memory, Pass(net.formats))[1]
+    found = layer.backward([Tensor(np.ones((50, 1, 3)), 0, 1)], memory, PassContext(net.formats))[1]
     assert found["shift"].values.tolist() == [50, 50, 50]
 
 
@@ -225,13 +225,13 @@ def test_the_order_of_samples_changes_nothing():
     labels, rows = samples.y, np.random.default_rng(1).permutation(60)
     found = []
     for order in (np.arange(60), rows):
-        way = Pass(net.formats)
-        out, memories = net.forward(batch(samples.inputs(order), net.graph, net.formats), way)
+        context = PassContext(net.formats)
+        out, memories = net.forward(batch(samples.inputs(order), net.graph, net.formats), context)
         g = np.zeros(out.mant.shape)
         g[np.arange(60), 0, labels[order]] = -5.0
-        changes = net.backward(Tensor(g, -10, 5), memories, way)
+        changes = net.backward(Tensor(g, -10, 5), memories, context)
         values = {name: change.values.tolist() for name, change in changes.items()}
-        found.append((out.values[np.argsort(order)].tolist(), values, way.seen))
+        found.append((out.values[np.argsort(order)].tolist(), values, context.seen))
     assert found[0] == found[1]
 
 
@@ -297,7 +297,7 @@ def test_what_is_judged_is_what_is_written(formats):
     assert "BatchNorm" not in {node.op for node in graph.nodes}
     formats = FORMATS[formats]
     x = batch(got.test.inputs(slice(None)), graph, formats)
-    judged, _ = got.network.forward(x, Pass(formats, training=False))
+    judged, _ = got.network.forward(x, PassContext(formats, training=False))
     layers = {layer.name: layer for layer in got.network.layers}
     again = Network(graph, formats)
     values = {graph.inputs[0]: x}
@@ -310,7 +310,7 @@ def test_what_is_judged_is_what_is_written(formats):
             assert np.array_equal(node.attrs["bias"], bias.values)
             layer.weight, layer.bias = weight, bias
             assert np.array_equal(bias.values.astype(np.float16).astype(np.float64), bias.values)
-        found, _ = layer.forward([values[name] for name in layer.inputs], Pass(formats, training=False))
+        found, _ = layer.forward([values[name] for name in layer.inputs], PassContext(formats, training=False))
         values.update(zip(layer.outputs, found, strict=False))
     assert folded == 3 and values[again.output].exp == judged.exp
     assert np.array_equal(values[again.output].mant, judged.mant)
@@ -371,7 +371,7 @@ def test_normalisations_of_a_file_are_kept(training, conv_bias):
     assert np.allclose(*runs, atol=1e-9)
     formats = TrainingFormats(weight=TrainingFormat(14), bias=TrainingFormat(14), activation=TrainingFormat(14))
     net = Network(kept, formats)
-    out, _ = net.forward(batch(x, kept, formats), Pass(formats, training=False))
+    out, _ = net.forward(batch(x, kept, formats), PassContext(formats, training=False))
     assert np.abs(out.values - runs[0].reshape(out.mant.shape)).max() < 2e-2  # of about 10: the bias has 11 bits
     norm = net.norms["norm"]
     assert (norm.epsilon, norm.momentum) == (Dyadic.nearest(1e-3), Dyadic.nearest(Fraction(1, 10)))

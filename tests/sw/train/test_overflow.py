@@ -21,12 +21,12 @@ from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described, export_onnx
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
+from concord.train.overflow_monitor import move, weight_exponent
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import Parameter
 from concord.train.sites import root_of
 from concord.train.tensor import Tensor
-from concord.train.watch import move, weight_exponent
 from support.bounded import within_bound
 from support.compiled_nets import graph_of
 
@@ -56,30 +56,30 @@ def trainer(layers=MLP, bits=12, formats=None, **options):
 def everything(trained):
     """Parameters, exponents and counts."""
     network = {k: [p.weight.tolist(), p.acc.tolist(), p.exp.tolist()] for k, p in trained.network.parameters.items()}
-    return network, trained.watch.state, [figures.overflow for figures in trained.history]
+    return network, trained.monitor.state, [figures.overflow for figures in trained.history]
 
 
 # What layers read and give --------------------------------------------------------------------------------
 
 
 def test_products_read_and_give_what_the_npu_does():
-    watch = trainer().watch
-    scale = watch.scales[0]
+    monitor = trainer().monitor
+    scale = monitor.scales[0]
     rng = np.random.default_rng(2)
     values = np.concatenate([rng.normal(0, 4, 400), [0.5, -0.5, 1.5, 2.5, 1e5, -1e5, 2e-9, 0.0]])
-    x = watch.input(values)
+    x = monitor.input(values)
     bits = binary16.encode(np.clip(values, -65504, 65504))
     assert np.array_equal(x.values, binary16.decode(bits))
     for scale.exp in (-6, -3, 0, 2):
-        got = watch.operand(x, "dense1")
-        fmt = TINY.replace(act_mant=watch.widths(scale)[1], wgt_mant=3).act
+        got = monitor.operand(x, "dense1")
+        fmt = TINY.replace(act_mant=monitor.widths(scale)[1], wgt_mant=3).act
         want = blocks.quantize(bits.reshape(-1, 4), fmt, ExponentMode.STATIC, scale.exp)
         assert np.array_equal(got.mant, want.mant.reshape(-1)) and got.exp == scale.exp
-    assert watch.counts.clipped
+    assert monitor.counts.clipped
     sums = rng.integers(-(1 << 15), 1 << 15, (3, 50)).astype(np.float64)
     bias = Tensor(rng.integers(-127, 128, 50).astype(np.float64), -9, 127)
     for exp in (-30, -12, -9, -4, 3):
-        got = watch.half(sums, exp, bias)
+        got = monitor.binary16(sums, exp, bias)
         on_grid = np.ldexp(np.sign(bias.mant) * np.floor(np.abs(bias.mant) * 2.0 ** (-9 - max(exp, -9)) + 0.5),
                            max(exp, -9))  # fmt: skip
         want = binary16.add(binary16.encode(np.clip(np.ldexp(sums, exp), -65504, 65504)), binary16.encode(on_grid))
@@ -101,8 +101,8 @@ def test_weights_move_between_grids_without_loss():
 
 
 def test_where_products_are_and_what_they_read():
-    watch = trainer(CNN, method="bound", grid="layer", bits=14).watch
-    assert {name: (site.tensor, site.positive) for name, site in watch.sites.items()} == {
+    monitor = trainer(CNN, method="bound", grid="layer", bits=14).monitor
+    assert {name: (site.tensor, site.positive) for name, site in monitor.sites.items()} == {
         "conv1": ("x", False), "depthwise1": ("max_pool1", True), "conv2": ("depthwise1", False),
         "dense1": ("flatten1", True),
     }  # fmt: skip
@@ -117,10 +117,10 @@ def test_where_products_are_and_what_they_read():
 def test_the_predictor_counts_every_product_and_every_partial_sum():
     got = trainer(bits=10, method="plain", samples=3, lanes=1)
     rows = np.arange(16)
-    got.watch.watch(len(rows))
-    got._ahead(got.samples, rows, Pass(got.settings.formats))
-    found = got.watch.sites["dense1"].sums
-    scale, weight = got.watch.scales[0], got.network.parameters["dense1.weight"].tensor.mant
+    got.monitor.count_next(len(rows))
+    got._ahead(got.samples, rows, PassContext(got.settings.formats))
+    found = got.monitor.sites["dense1"].sums
+    scale, weight = got.monitor.scales[0], got.network.parameters["dense1.weight"].tensor.mant
     x = np.rint(got.samples.inputs(rows[:3]).reshape(3, -1) * 2.0**-scale.exp)
     products = [x[n] * weight[o] for n in range(3) for o in range(12)]
     beyond = sum(int(np.count_nonzero((p > 511) | (p < -512))) for p in products)
@@ -137,16 +137,16 @@ def test_ranges_grow_until_the_count_is_within_the_threshold():
     )
     ahead = {}
     for name, one in (("plain", plain), ("scaled", scaled), ("loose", loose)):
-        one.watch.watch(16)
-        with one.watch.apart() as counts:
-            one._ahead(one.samples, one._shuffled(0)[:16], Pass(one.settings.formats))
-        one.watch.watch(16)
-        one._ahead(one.samples, one._shuffled(0)[:16], Pass(one.settings.formats))
-        sums = [site.sums for site in one.watch.sites.values()]
+        one.monitor.count_next(16)
+        with one.monitor.separate_counts() as counts:
+            one._ahead(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
+        one.monitor.count_next(16)
+        one._ahead(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
+        sums = [site.sums for site in one.monitor.sites.values()]
         ahead[name] = sum(s.beyond(11) for one_site in sums for s in one_site.stages.values()), counts.ended
     assert ahead["plain"][0] > 0 and ahead["plain"][1] > 0
     assert ahead["scaled"] == (0, 0)
-    widths = [one.watch.widths(one.watch.scales[0]) for one in (plain, scaled, loose)]
+    widths = [one.monitor.widths(one.monitor.scales[0]) for one in (plain, scaled, loose)]
     assert widths[0] == (8, 8) and sum(widths[1]) < sum(widths[2]) <= 16
     assert abs(widths[1][0] - widths[1][1]) <= 1  # a dense network shares alike
 
@@ -154,32 +154,32 @@ def test_ranges_grow_until_the_count_is_within_the_threshold():
 def test_the_share_of_the_weights_is_that_of_the_kind():
     found = {}
     for kind in ("dense", "lstm"):
-        watch = trainer(bits=32, kind=kind, lanes=1).watch
-        scale = watch.scales[0]
+        monitor = trainer(bits=32, kind=kind, lanes=1).monitor
+        scale = monitor.scales[0]
         for _ in range(8):
-            watch._share(scale, 1)
+            monitor._share(scale, 1)
         found[kind] = scale.weight, scale.data
-        assert watch.counting.weight_share == KINDS[kind].weight_share
+        assert monitor.counting.weight_share == KINDS[kind].weight_share
         while scale.weight + scale.data:
-            watch._share(scale, -1)
-        assert not watch._share(scale, -1)
-        assert watch._share(scale, 50) and watch.widths(scale) == (3, 3) and not watch._share(scale, 1)
+            monitor._share(scale, -1)
+        assert not monitor._share(scale, -1)
+        assert monitor._share(scale, 50) and monitor.widths(scale) == (3, 3) and not monitor._share(scale, 1)
     assert found == {"dense": (4, 4), "lstm": (3, 5)}  # mantissas of inputs have no more to give
 
 
 def test_ranges_shrink_when_bits_are_unused_and_not_at_the_end():
     got = trainer(bits=24, lanes=1, epochs=3)
-    got.watch._grow(got.watch.scales[0], 4)
-    got.watch.counts.scaled = 0
+    got.monitor._grow(got.monitor.scales[0], 4)
+    got.monitor.counts.scaled = 0
     got.fit()
     assert [figures.overflow.scaled for figures in got.history] == [-1, -1, 0]
-    assert got.watch.widths(got.watch.scales[0]) == (7, 7)
+    assert got.monitor.widths(got.monitor.scales[0]) == (7, 7)
 
 
 def test_ranges_of_inputs_follow_the_samples():
     """At once when a batch needs more; less after an epoch that did not need it."""
     got = trainer(bits=24, epochs=3)
-    scale = got.watch.scales[0]
+    scale = got.monitor.scales[0]
     first = scale.exp
     got.samples.x[got._shuffled(0)[16:32]] *= 8
     got.step()
@@ -198,7 +198,7 @@ def test_a_bias_is_written_on_the_grid_of_its_sums():
     written = {node.name: node.attrs["bias"] for node in got.trained().nodes if node.op == "Dense"}
     changed = 0
     for name, values in written.items():
-        step = 2.0 ** (got.watch.scales[0].exp + int(got.watch.sites[name].weight.exp[0]))
+        step = 2.0 ** (got.monitor.scales[0].exp + int(got.monitor.sites[name].weight.exp[0]))
         exact = got.network.parameters[f"{name}.bias"].values
         assert np.array_equal(values % step, np.zeros_like(values)) and np.abs(values - exact).max() <= step / 2
         changed += np.count_nonzero(values != exact)
@@ -213,7 +213,7 @@ def test_a_sum_that_ends_changes_what_is_learned():
     assert plain.history[0].loss != wide.history[0].loss
     loss, _ = wide.judge(wide.samples, 10)
     assert wide.judged.ended > 0 and loss != wide.judge(wide.samples)[0] and wide.judged.ended == 0
-    assert wide.watch.bits == 32
+    assert wide.monitor.bits == 32
 
 
 @pytest.mark.parametrize("grid", ["network", "layer"])
@@ -247,14 +247,14 @@ def test_recurrent_layers_have_two_products():
         samples = Samples(rng.normal(0, 1, (16, 4, 1, 3)), rng.integers(0, 2, 16))
         overflow = OverflowSettings(accumulator_bits=10, lanes=2)
         got = Trainer(graph, samples, Settings(epochs=2, batch=8, overflow=overflow))
-        assert set(got.watch.sites) == {"cell.W0", "cell.R0", "out"} and got.watch.counting == KINDS[
+        assert set(got.monitor.sites) == {"cell.W0", "cell.R0", "out"} and got.monitor.counting == KINDS[
             "lstm" if op == "LSTM" else "recurrent"
         ].replace(width=10, output_width=10)
         first = [p.acc.copy() for p in got.network.parameters.values()]
         got.fit()
         assert all(np.any(a != p.acc) for a, p in zip(first, got.network.parameters.values(), strict=True))
         layers = {layer.name: layer for layer in got.evidence(b"").layers}
-        assert set(layers) == set(got.watch.sites) and all(0 < one.observed <= 10 for one in layers.values())
+        assert set(layers) == set(got.monitor.sites) and all(0 < one.observed <= 10 for one in layers.values())
 
 
 # From the command line to the NPU -------------------------------------------------------------------------
@@ -280,7 +280,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits, method, grid, b
         device.load(found.compiled.image)
         (results,) = found.compiled.run(device, inputs).values()
         assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device)}
-    output, _ = got._ahead(got.samples, slice(None), Pass(got.settings.formats, training=False))
+    output, _ = got._ahead(got.samples, slice(None), PassContext(got.settings.formats, training=False))
     assert np.array_equal(results.reshape(64, -1), output.values.reshape(64, -1))
     if method == "bound":
         assert all(layer.bound <= bits for layer in evidence.layers)

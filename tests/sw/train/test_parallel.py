@@ -171,7 +171,7 @@ def test_accumulators_of_few_bits_are_trained_in_one_process(engine, tmp_path):
     for shards, one in ((2, None), (1, engine)):
         with pytest.raises(ValueError, match=message):
             Trainer(described(layers, (1, 6, 6)), some(), Settings(shards=shards, **settings), random=True, engine=one)
-    assert Trainer(described(layers, (1, 6, 6)), some(), Settings(**settings), random=True).watch is not None
+    assert Trainer(described(layers, (1, 6, 6)), some(), Settings(**settings), random=True).monitor is not None
     (tmp_path / "net.toml").write_text(
         '[model]\ninput = [1, 6, 6]\nlayers = [{op = "flatten"}, {op = "dense", outputs = 5}]\n'
         '[data]\nfile = "d.npz"\nx = "x"\ny = "y"\n[train]\nepochs = 1\n[overflow]\naccumulator_bits = 16\n'

@@ -12,7 +12,7 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Settings, Trainer, described
-from concord.train.layers.base import Pass
+from concord.train.layers.base import PassContext
 from concord.train.network import Network, batch
 from concord.train.noise import permutation
 from support.derived_backends import NO_TORCH
@@ -136,7 +136,7 @@ def test_bits_are_those_of_the_trainer(formats):
     with torch.no_grad():
         out = model(torch.tensor(few(40).inputs(slice(None)), dtype=torch.float32))
     judged, _ = trainer.network.forward(
-        batch(few(40).inputs(slice(None)), graph, formats), Pass(formats, training=False)
+        batch(few(40).inputs(slice(None)), graph, formats), PassContext(formats, training=False)
     )
     assert np.array_equal(out.tensor.mant, judged.mant) and out.tensor.exp == judged.exp
 
@@ -186,13 +186,13 @@ def test_recurrent_layers_have_the_bits_of_the_trainer(kind):
     net = Network(graph, TrainingFormats())
     x = batch(few(20).inputs(slice(None)), graph, TrainingFormats())
     labels = few(20).y
-    out, memories = net.forward(x, Pass(TrainingFormats()))
+    out, memories = net.forward(x, PassContext(TrainingFormats()))
     mine = model(torch.tensor(few(20).inputs(slice(None)), dtype=torch.float32))
     assert np.array_equal(mine.tensor.values.reshape(-1), out.values.reshape(-1))
     from concord.train.losses import LOSSES
 
     gradient = LOSSES["cross_entropy"](out, labels, TrainingFormats()).gradient
-    changes = net.backward(gradient, memories, Pass(TrainingFormats()))
+    changes = net.backward(gradient, memories, PassContext(TrainingFormats()))
     F.cross_entropy(mine, torch.tensor(labels)).backward()
     session = model.concord_session
     gathered = {p.name: g.parts for p, g in session.gradients.values()}

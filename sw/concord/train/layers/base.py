@@ -8,9 +8,9 @@ from typing import Any
 
 from concord.spec.training import TrainingFormats
 from concord.train.noise import Noise
+from concord.train.overflow_monitor import OverflowMonitor
 from concord.train.parameters import Parameter
 from concord.train.tensor import Tensor, narrow
-from concord.train.watch import Watch
 
 #: What forward keeps for backward.
 Memory = Any
@@ -19,7 +19,7 @@ Gradients = tuple[list[Tensor | None], dict[str, Tensor]]
 
 
 @dataclass
-class Pass:
+class PassContext:
     """One pass through a network.
 
     Parameters
@@ -32,7 +32,7 @@ class Pass:
         Whether statistics of the batch are taken (BatchNorm), and memories are kept.
     seen : dict
         Those statistics, by the name of the normalisation.
-    watch : Watch or None
+    monitor : OverflowMonitor or None
         Accumulators of few bits in the place of exact sums.
     """
 
@@ -40,7 +40,7 @@ class Pass:
     noise: Noise | None = None
     training: bool = True
     seen: dict[str, Any] = field(default_factory=dict)
-    watch: Watch | None = None
+    monitor: OverflowMonitor | None = None
     _narrowed: dict[tuple[int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def activation(self, x: Tensor, axis: int | None = None) -> Tensor:
@@ -49,7 +49,7 @@ class Pass:
         Blocks are along the channels: the given axis, or that of images, or the last one. With accumulators of few bits
         only products narrow what they read.
         """
-        if self.watch is not None:
+        if self.monitor is not None:
             return x
         axis = channels(x) if axis is None else axis
         key = id(x), axis
@@ -59,7 +59,7 @@ class Pass:
 
     def operand(self, x: Tensor, site: str, axis: int | None = None) -> Tensor:
         """The input of a product."""
-        return self.activation(x, axis) if self.watch is None else self.watch.operand(x, site)
+        return self.activation(x, axis) if self.monitor is None else self.monitor.operand(x, site)
 
     def table_input(self, x: Tensor) -> Tensor:
         """An activation as a table reads it: with one exponent, whatever the block of activations is."""
@@ -107,11 +107,11 @@ class Layer:
         """Attributes of the node as they are now: what parameters and constants are worth, exactly."""
         return {key: parameter.values for key, parameter in (self.parameters | self.constants).items()}
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         """Outputs, and what backward needs."""
         raise NotImplementedError
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         """Gradients of inputs and parameters; ``grads`` are those of the outputs, ``None`` where nothing reads one."""
         raise NotImplementedError
 

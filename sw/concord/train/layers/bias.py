@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from concord.graph.ir import Shape
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.layers.dense import with_bias
 from concord.train.parameters import Parameter
 from concord.train.products import total
@@ -33,17 +33,17 @@ class Bias(Layer):
     def parameters(self) -> dict[str, Parameter]:
         return {"constant": self.constant}
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         (x,) = xs
         bias = self.constant.tensor.reshaped(*self.shape)
-        if way.watch is not None:
-            return [way.watch.plus(x, bias)], None
-        return [with_bias(x.mant, x.exp, x.peak, bias, way.formats.intermediate)], None
+        if context.monitor is not None:
+            return [context.monitor.add_binary16(x, bias)], None
+        return [with_bias(x.mant, x.exp, x.peak, bias, context.formats.intermediate)], None
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g = only(grads)
         # A sample and an axis that b is broadcast along are summed over.
         axes = (0, *(axis for axis, size in enumerate(self.shape, 1) if size < g.mant.shape[axis]))
         mant, peak = total(g.mant, g.peak, axes)
-        change = to_format(mant.reshape(self.constant.blocks.shape), g.exp, peak, way.formats.intermediate)
+        change = to_format(mant.reshape(self.constant.blocks.shape), g.exp, peak, context.formats.intermediate)
         return [None if self.first else g], {"constant": change}

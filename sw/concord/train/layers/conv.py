@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.layers.columns import columns, few_images, turned
 from concord.train.layers.dense import with_bias
-from concord.train.layers.windows import Geometry, head
+from concord.train.layers.windows import Geometry, behind_images
 from concord.train.parameters import Parameter
 from concord.train.products import Outer, exact, total
 from concord.train.register import Products
@@ -56,29 +56,29 @@ class Conv(Layer):
         """``[images, *spatial, C]``, a view where memory is in that order."""
         return np.moveaxis(x.mant.reshape(-1, *x.mant.shape[self.axis :]), 1, -1)
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x, w = way.operand(xs[0], self.name, self.axis), self.weight.tensor
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x, w = context.operand(xs[0], self.name, self.axis), self.weight.tensor
         first = np.moveaxis(self._last(x), -1, 1)
         grid = np.moveaxis(self.geometry.padded(first), 1, -1)
         counts = self.geometry.counts(first.shape[2:])
         mant, peak, kept = (self._taps if self._depthwise else self._windows)(grid, x, w, counts)
-        if way.watch is not None:
+        if context.monitor is not None:
             rows = np.concatenate([part.copy() for _, part in columns(grid, self.geometry, self.group)], axis=1)
             of = Products(rows.swapaxes(0, 1), self._matrix(w).reshape(*rows.shape[::2], -1), w.mant.shape[1])
-            mant = way.watch.sums(self.name, mant.reshape(rows.shape[1], self.group, -1), of).reshape(mant.shape)
+            mant = context.monitor.sums(self.name, mant.reshape(rows.shape[1], self.group, -1), of).reshape(mant.shape)
         mant = np.moveaxis(mant, -1, 1)
         mant = mant.reshape(*x.mant.shape[: self.axis], *mant.shape[1:])
-        fmt, exp = way.formats.intermediate, x.exp + w.exp
+        fmt, exp = context.formats.intermediate, x.exp + w.exp
         bias = None if self.bias is None else self.bias.tensor.reshaped(-1, *[1] * self.geometry.rank)
-        if way.watch is not None:
-            return [way.watch.half(mant, exp, bias)], (x, kept)
+        if context.monitor is not None:
+            return [context.monitor.binary16(mant, exp, bias)], (x, kept)
         if bias is None:
             return [to_format(mant, exp, peak, fmt)], (x, kept)
         return [with_bias(mant, exp, peak, bias, fmt)], (x, kept)
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, w, (x, kept) = only(grads), self.weight.tensor, memory
-        fmt, last = way.formats.intermediate, self._last(g)
+        fmt, last = context.formats.intermediate, self._last(g)
         mant, peak = (self._tap_changes if self._depthwise else self._window_changes)(last, g, x, kept)
         changes = {"weight": to_format(mant, g.exp + x.exp, peak, fmt)}
         if self.bias is not None:
@@ -86,10 +86,10 @@ class Conv(Layer):
             changes["bias"] = to_format(mant, g.exp, peak, fmt)
         if self.first:
             return [None], changes
-        short = way.gradient(g, self.axis)
+        short = context.gradient(g, self.axis)
         spatial = x.mant.shape[self.axis + 1 :]
         back, peak = (self._tap_back if self._depthwise else self._window_back)(self._last(short), short, w, spatial)
-        inside = back if back.shape[1:-1] == tuple(spatial) else back[head(self.geometry.inside(spatial))]
+        inside = back if back.shape[1:-1] == tuple(spatial) else back[behind_images(self.geometry.inside(spatial))]
         inner = np.moveaxis(inside, -1, 1)
         return [to_format(inner.reshape(x.mant.shape), short.exp + w.exp, peak, fmt)], changes
 
@@ -165,7 +165,7 @@ class Conv(Layer):
             part, into = grid[images].astype(dtype, copy=False), out[images]
             product = np.empty_like(into)
             for tap, slices in taps:
-                into += np.multiply(part[head(slices)], kernel[_at(tap)], out=product)
+                into += np.multiply(part[behind_images(slices)], kernel[_at(tap)], out=product)
         return out, peak, grid
 
     def _tap_changes(self, g: Array, whole: Tensor, x: Tensor, grid: Array) -> tuple[Array, int]:
@@ -176,7 +176,7 @@ class Conv(Layer):
             last, part = g[images].astype(dtype), grid[images].astype(dtype)
             product, ones = np.empty_like(last), np.ones(prod(last.shape[:-1]), dtype)
             for tap, slices in taps:
-                np.multiply(last, part[head(slices)], out=product)
+                np.multiply(last, part[behind_images(slices)], out=product)
                 found[_at(tap)] += ones @ product.reshape(len(ones), -1)
         return found, bound * max(prod(g.shape[:-1]), 1)
 
@@ -189,5 +189,5 @@ class Conv(Layer):
             last, into = g[images].astype(dtype), back[images]
             product = np.empty_like(last)
             for tap, slices in taps:
-                into[head(slices)] += np.multiply(last, kernel[_at(tap)], out=product)
+                into[behind_images(slices)] += np.multiply(last, kernel[_at(tap)], out=product)
         return back, peak

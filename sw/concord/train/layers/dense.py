@@ -8,7 +8,7 @@ import numpy as np
 
 from concord.golden.rounding import round_shift
 from concord.spec.training import TrainingFormat
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.parameters import Parameter
 from concord.train.products import exact, total
 from concord.train.register import Products
@@ -46,19 +46,19 @@ class Dense(Layer):
     def parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight} | ({} if self.bias is None else {"bias": self.bias})
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.operand(xs[0], self.name)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.operand(xs[0], self.name)
         bias = None if self.bias is None else self.bias.tensor
-        return [product(x, self.weight.tensor, bias, way, self.name)], x
+        return [product(x, self.weight.tensor, bias, context, self.name)], x
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, x = only(grads), memory
-        changes = {"weight": weight_gradient(g, x, way)}
+        changes = {"weight": weight_gradient(g, x, context)}
         if self.bias is not None:
-            changes["bias"] = bias_gradient(g, way)
+            changes["bias"] = bias_gradient(g, context)
         if self.first:
             return [None], changes
-        return [input_gradient(way.gradient(g), self.weight.tensor, way)], changes
+        return [input_gradient(context.gradient(g), self.weight.tensor, context)], changes
 
 
 class FixedDense(Dense):
@@ -85,49 +85,49 @@ class FixedDense(Dense):
     def constants(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.operand(xs[0], self.name)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.operand(xs[0], self.name)
         bias = None if self.bias is None else self.bias.tensor
-        return [product(x, self.weight.tensor, bias, way, self.name, 1)], None
+        return [product(x, self.weight.tensor, bias, context, self.name, 1)], None
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g = only(grads)
-        changes = {} if self.bias is None else {"bias": bias_gradient(g, way)}
-        return [None if self.first else input_gradient(way.gradient(g), self.weight.tensor, way)], changes
+        changes = {} if self.bias is None else {"bias": bias_gradient(g, context)}
+        return [None if self.first else input_gradient(context.gradient(g), self.weight.tensor, context)], changes
 
 
-def product(x: Tensor, w: Tensor, bias: Tensor | None, way: Pass, site: str, channels: int = 0) -> Tensor:
-    """``x W^T + b``, an intermediate; ``site`` is its name for :class:`concord.train.watch.Watch`.
+def product(x: Tensor, w: Tensor, bias: Tensor | None, context: PassContext, site: str, channels: int = 0) -> Tensor:
+    """``x W^T + b``, an intermediate; ``site`` is its name for :class:`concord.train.overflow_monitor.OverflowMonitor`.
 
     A term of an accumulator of few bits is made of the products of one tap, which has so many ``channels``; 0: all.
     """
     rows = x.mant.reshape(-1, x.mant.shape[-1])
     mant, peak = exact(np.matmul, rows, x.peak, w.mant.T, w.peak, rows.shape[1])
-    if way.watch is not None:
+    if context.monitor is not None:
         of = Products(rows[:, None], w.mant.T[None], channels or rows.shape[1])
-        mant = way.watch.sums(site, mant[:, None], of)
-        return way.watch.half(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
+        mant = context.monitor.sums(site, mant[:, None], of)
+        return context.monitor.binary16(mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp, bias)
     mant, exp = mant.reshape(*x.mant.shape[:-1], -1), x.exp + w.exp
     if bias is None:
-        return to_format(mant, exp, peak, way.formats.intermediate)
-    return with_bias(mant, exp, peak, bias, way.formats.intermediate)
+        return to_format(mant, exp, peak, context.formats.intermediate)
+    return with_bias(mant, exp, peak, bias, context.formats.intermediate)
 
 
-def weight_gradient(g: Tensor, x: Tensor, way: Pass) -> Tensor:
+def weight_gradient(g: Tensor, x: Tensor, context: PassContext) -> Tensor:
     """``g^T x`` over all rows: the gradient of the weights."""
     rows, read = g.mant.reshape(-1, g.mant.shape[-1]), x.mant.reshape(-1, x.mant.shape[-1])
     found, peak = exact(np.matmul, rows.T, g.peak, read, x.peak, len(rows))
-    return to_format(found, g.exp + x.exp, peak, way.formats.intermediate)
+    return to_format(found, g.exp + x.exp, peak, context.formats.intermediate)
 
 
-def bias_gradient(g: Tensor, way: Pass) -> Tensor:
+def bias_gradient(g: Tensor, context: PassContext) -> Tensor:
     """The sum over all rows."""
     mant, peak = total(g.mant.reshape(-1, g.mant.shape[-1]), g.peak, (0,))
-    return to_format(mant, g.exp, peak, way.formats.intermediate)
+    return to_format(mant, g.exp, peak, context.formats.intermediate)
 
 
-def input_gradient(g: Tensor, w: Tensor, way: Pass) -> Tensor:
+def input_gradient(g: Tensor, w: Tensor, context: PassContext) -> Tensor:
     """``g W``."""
     rows = g.mant.reshape(-1, g.mant.shape[-1])
     back, peak = exact(np.matmul, rows, g.peak, w.mant, w.peak, rows.shape[1])
-    return to_format(back.reshape(*g.mant.shape[:-1], -1), g.exp + w.exp, peak, way.formats.intermediate)
+    return to_format(back.reshape(*g.mant.shape[:-1], -1), g.exp + w.exp, peak, context.formats.intermediate)

@@ -22,7 +22,7 @@ from concord.golden.rounding import MAGNITUDE_BITS, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense, with_bias
 from concord.train.norm import ROOT_BITS, Norm, Number, Running, Statistics, on_one_grid
@@ -125,12 +125,12 @@ class Normalised(Layer):
         bias = on_one_grid(biases, MAGNITUDE_BITS)
         return Fixed(weight.reshaped(*w.mant.shape), parameter.blocks), Fixed(bias, norm.shift.blocks)
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        if way.training:
-            return self._normalise(xs, way)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        if context.training:
+            return self._normalise(xs, context)
         plain = copy(self.product)
         plain.weight, plain.bias = self.folded  # type: ignore[assignment]
-        return plain.forward(xs, way)
+        return plain.forward(xs, context)
 
     # Training --------------------------------------------------------------------------------------------
 
@@ -144,8 +144,8 @@ class Normalised(Layer):
         sizes = np.moveaxis(np.empty(shape, np.bool_), self.axis, -1).shape
         return np.moveaxis(rows.reshape(sizes), -1, self.axis)
 
-    def _normalise(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        (y,), memory = self.product.forward(xs, way)
+    def _normalise(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        (y,), memory = self.product.forward(xs, context)
         rows = self._rows(y.mant)
         fine = max(0, _FINE - top_of(rows).bit_length())
         sums = [int(s) for s in total(rows, y.peak, (0,))[0].tolist()]
@@ -153,21 +153,21 @@ class Normalised(Layer):
         short, drop = _narrow_columns(np.ldexp(rows.astype(np.float64), fine) - centre)
         exps = [y.exp - fine + int(d) for d in drop]
         squares = [int(v) for v in total(np.square(short), CENTRED.q_max**2, (0,))[0].tolist()]
-        way.seen[self.norm.name] = Statistics(len(rows), sums, y.exp, squares, exps)
+        context.seen[self.norm.name] = Statistics(len(rows), sums, y.exp, squares, exps)
         roots = [self.norm.root(v, len(rows), 2 * e) for v, e in zip(squares, exps, strict=True)]
         normal = _normal(short, exps, roots)
         scale, shift = self.norm.scale.tensor, self.norm.shift.tensor
         mant, peak = exact(np.multiply, normal.mant, normal.peak, scale.mant, scale.peak, 1)
-        found = with_bias(mant, normal.exp + scale.exp, peak, shift, way.formats.intermediate)
+        found = with_bias(mant, normal.exp + scale.exp, peak, shift, context.formats.intermediate)
         out = found.with_mant(self._whole(found.mant, y.mant.shape))
         return [out], _Kept(memory, normal, roots, y.mant.shape)
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         kept: _Kept = memory
-        whole, normal, fmt = only(grads), kept.normal, way.formats.intermediate
+        whole, normal, fmt = only(grads), kept.normal, context.formats.intermediate
         mant, peak = total(self._rows(whole.mant), whole.peak, (0,))
         changes = {"shift": to_format(mant, whole.exp, peak, fmt)}
-        g = way.gradient(whole, self.axis)
+        g = context.gradient(whole, self.axis)
         rows = self._rows(g.mant).astype(np.float64)
         plain, _ = total(rows, g.peak, (0,))
         crossed, peak = total(rows * normal.mant, g.peak * normal.peak, (0,))
@@ -180,12 +180,12 @@ class Normalised(Layer):
         along = round_shift(along, np.array([-e for _, e in slopes], np.int64))
         left = np.ldexp(rows, fine) - means - along
         centred = Tensor(self._whole(left, kept.shape), g.exp - fine, top_of(left))
-        inner = way.gradient(centred, self.axis)
+        inner = context.gradient(centred, self.axis)
         factors = on_one_grid(self.norm.factors(kept.roots), _FINE)
         mant, peak = exact(np.multiply, self._rows(inner.mant), inner.peak, factors.mant, factors.peak, 1)
         back = to_format(self._whole(mant, kept.shape), inner.exp + factors.exp, peak, fmt)
         self.product.first = self.first
-        inputs, found = self.product.backward([back], kept.product, way)
+        inputs, found = self.product.backward([back], kept.product, context)
         return inputs, changes | found
 
 

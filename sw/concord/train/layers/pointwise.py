@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
 from concord.train.tensor import Array, Tensor, added, to_format
 
 #: Results of tables, and slopes, have 16 bits: 15 behind the binary point.
@@ -45,22 +45,22 @@ def looked_up(name: str, x: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
     return Tensor(values[codes], -TABLE_POINT, top), Tensor(slopes[codes], -TABLE_POINT, top)
 
 
-def times(a: Tensor, b: Tensor, way: Pass) -> Tensor:
+def times(a: Tensor, b: Tensor, context: PassContext) -> Tensor:
     """Products of elements, an intermediate."""
     dtype = np.float64 if a.peak * b.peak > 1 << 24 else np.float32
-    return to_format(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, way.formats.intermediate)
+    return to_format(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, context.formats.intermediate)
 
 
 class Relu(Layer):
     """Zero in the place of what is negative; the gradient passes where the input is above zero."""
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0])
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.activation(xs[0])
         mant = np.maximum(x.mant, 0)
         return [x.with_mant(mant)], mant
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
-        g = way.gradient(only(grads))
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
+        g = context.gradient(only(grads))
         return [g.with_mant(g.mant * np.minimum(memory, 1))], {}
 
 
@@ -71,21 +71,21 @@ class TableFunction(Layer):
         super().__init__(name, inputs, outputs)
         self.function = function
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        y, slope = looked_up(self.function, way.table_input(xs[0]), way.formats.activation.q_max)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        y, slope = looked_up(self.function, context.table_input(xs[0]), context.formats.activation.q_max)
         return [y], slope
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
-        return [times(way.gradient(only(grads)), memory, way)], {}
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
+        return [times(context.gradient(only(grads)), memory, context)], {}
 
 
 class Add(Layer):
     """The sum of two tensors of one shape, both as intermediates; its gradient is that of both."""
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        return [added(list(xs), way.formats.intermediate)], None
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        return [added(list(xs), context.formats.intermediate)], None
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         return [only(grads)] * len(self.inputs), {}
 
 
@@ -96,7 +96,7 @@ class Moving(Layer):
         super().__init__(node.name, node.inputs, node.outputs)
         self.node = node
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         (x,) = xs
         return [x.with_mant(self._moved(x.mant))], x.mant.shape
 
@@ -114,7 +114,7 @@ class Moving(Layer):
             return mant.reshape(len(mant), *self.node.attrs["shape"])
         return mant.transpose(self._order()) if self.node.op == "Transpose" else mant[self._index(mant.ndim)]
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g = only(grads)
         if self.node.op == "Reshape":
             return [g.with_mant(g.mant.reshape(memory))], {}

@@ -11,8 +11,8 @@ import numpy as np
 
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.train.layers.base import Gradients, Layer, Memory, Pass, only
-from concord.train.layers.windows import Geometry, room, tail
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext, only
+from concord.train.layers.windows import Geometry, at_last_axes, padded_like
 from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_format
 
 
@@ -25,8 +25,8 @@ class MaxPool(Layer):
         super().__init__(name, inputs, outputs)
         self.geometry = Geometry(tuple(kernel), attrs)
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0], -1 - self.geometry.rank)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.activation(xs[0], -1 - self.geometry.rank)
         spatial = x.mant.shape[x.mant.ndim - self.geometry.rank :]
         counts, taps = self.geometry.counts(spatial), prod(self.geometry.kernel)
         # Beside an element stands its tap, the first one highest: the greatest is the first of the greatest.
@@ -36,28 +36,28 @@ class MaxPool(Layer):
         grid = self.geometry.padded(np.multiply(x.mant, places, dtype=dtype), lowest)
         best: Array | None = None
         for t, (_, slices) in enumerate(self.geometry.taps(counts)):
-            met = grid[tail(slices)] + dtype(places - 1 - t)
+            met = grid[at_last_axes(slices)] + dtype(places - 1 - t)
             best = met if best is None else np.maximum(best, met, out=best)
         assert best is not None
         greatest = np.floor(best * (1 / places))
         chosen = best - greatest * places
         return [x.with_mant(greatest.astype(x.mant.dtype, copy=False))], (places - 1 - chosen, spatial)
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, (chosen, spatial) = only(grads), memory
         apart = self.geometry.apart
         peak = g.peak if apart else g.peak * prod(self.geometry.kernel)
         met = g.mant.astype(carrier(peak), copy=False)
-        back = room(self.geometry, met, spatial)
+        back = padded_like(self.geometry, met, spatial)
         zero = met.dtype.type(0)
         for t, (_, slices) in enumerate(self.geometry.taps(met.shape[met.ndim - self.geometry.rank :])):
-            place = back[tail(slices)]
+            place = back[at_last_axes(slices)]
             if apart:
                 place[...] = np.where(chosen == t, met, zero)
             else:
                 place += np.where(chosen == t, met, zero)
-        inner = back[tail(self.geometry.inside(spatial))]
-        return [to_format(inner, g.exp, peak, way.formats.intermediate)], {}
+        inner = back[at_last_axes(self.geometry.inside(spatial))]
+        return [to_format(inner, g.exp, peak, context.formats.intermediate)], {}
 
 
 class AveragePool(Layer):
@@ -76,28 +76,28 @@ class AveragePool(Layer):
         factors = np.vectorize(lambda n: mants[int(n)], otypes=[np.float64])(counts)
         return Tensor(factors, least, max(mants.values()))
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0], -1 - self.geometry.rank)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.activation(xs[0], -1 - self.geometry.rank)
         spatial = x.mant.shape[x.mant.ndim - self.geometry.rank :]
         counts, factors = self.geometry.counts(spatial), self._factors(spatial)
         grid, peak = self.geometry.padded(x.mant), x.peak * prod(self.geometry.kernel)
-        met: list[Array] = [grid[tail(slices)] for _, slices in self.geometry.taps(counts)]
+        met: list[Array] = [grid[at_last_axes(slices)] for _, slices in self.geometry.taps(counts)]
         sums = met[0].astype(carrier(peak))
         for values in met[1:]:
             sums += values
         bound = peak * factors.peak
         mant = sums.astype(carrier(bound)) * factors.mant.astype(carrier(bound))
-        return [to_format(mant, x.exp + factors.exp, bound, way.formats.intermediate)], spatial
+        return [to_format(mant, x.exp + factors.exp, bound, context.formats.intermediate)], spatial
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, factors = only(grads), self._factors(memory)
         peak = g.peak * factors.peak * prod(self.geometry.kernel)
         met = g.mant.astype(carrier(peak)) * factors.mant.astype(carrier(peak))
-        back = room(self.geometry, met, memory)
+        back = padded_like(self.geometry, met, memory)
         for _, slices in self.geometry.taps(met.shape[met.ndim - self.geometry.rank :]):
-            back[tail(slices)] += met
-        inner = back[tail(self.geometry.inside(memory))]
-        return [to_format(inner, g.exp + factors.exp, peak, way.formats.intermediate)], {}
+            back[at_last_axes(slices)] += met
+        inner = back[at_last_axes(self.geometry.inside(memory))]
+        return [to_format(inner, g.exp + factors.exp, peak, context.formats.intermediate)], {}
 
 
 class Mean(Layer):
@@ -110,13 +110,13 @@ class Mean(Layer):
     def _factor(self, shape: Sequence[int]) -> Dyadic:
         return Dyadic.nearest(Fraction(1, prod(shape[axis] for axis in self.axes)))
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.activation(xs[0], self.axes[0] - 1 if self.axes[0] > 2 else -1)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.activation(xs[0], self.axes[0] - 1 if self.axes[0] > 2 else -1)
         shape, peak = x.mant.shape, x.peak * prod(x.mant.shape[axis] for axis in self.axes)
         sums = np.asarray(np.sum(x.mant, axis=self.axes, keepdims=self.keepdims, dtype=np.float64))
-        return [multiplied(Tensor(sums, x.exp, peak), self._factor(shape), way.formats.intermediate)], shape
+        return [multiplied(Tensor(sums, x.exp, peak), self._factor(shape), context.formats.intermediate)], shape
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
-        g = multiplied(only(grads), self._factor(memory), way.formats.intermediate)
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
+        g = multiplied(only(grads), self._factor(memory), context.formats.intermediate)
         kept = [1 if axis in self.axes else size for axis, size in enumerate(memory)]
         return [g.with_mant(np.broadcast_to(g.mant.reshape(kept), memory).copy())], {}

@@ -18,7 +18,7 @@ from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops import directions
 from concord.spec.training import TrainingFormat
-from concord.train.layers.base import Gradients, Layer, Memory, Pass
+from concord.train.layers.base import Gradients, Layer, Memory, PassContext
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
 from concord.train.layers.pointwise import TABLE_POINT, looked_up, times
 from concord.train.parameters import Parameter
@@ -34,9 +34,13 @@ def state_of(x: Tensor) -> Tensor:
     return Tensor(mant.astype(np.float32), -TABLE_POINT, STATE.q_max)
 
 
-def state_operand(x: Tensor, site: str, way: Pass) -> Tensor:
+def state_operand(x: Tensor, site: str, context: PassContext) -> Tensor:
     """What a product with R reads."""
-    return narrow(x, way.formats.activation, way.noise) if way.watch is None else way.watch.operand(x, site)
+    return (
+        narrow(x, context.formats.activation, context.noise)
+        if context.monitor is None
+        else context.monitor.operand(x, site)
+    )
 
 
 def piece(x: Tensor, number: int, size: int) -> Tensor:
@@ -49,9 +53,9 @@ def negative(x: Tensor) -> Tensor:
     return x.with_mant(-x.mant)
 
 
-def derived(g: Tensor, by: Tensor, way: Pass) -> Tensor:
+def derived(g: Tensor, by: Tensor, context: PassContext) -> Tensor:
     """A gradient, in its format, times what an element was multiplied with, or a slope."""
-    return times(way.gradient(g, -1), by, way)
+    return times(context.gradient(g, -1), by, context)
 
 
 @dataclass
@@ -100,20 +104,20 @@ class Recurrent(Layer):
     def _order(self, d: int, steps: int) -> list[int]:
         return list(range(steps))[:: -1 if directions(self.node)[d] else 1]
 
-    def forward(self, xs: Sequence[Tensor], way: Pass) -> tuple[list[Tensor], Memory]:
-        x = way.operand(xs[0], f"{self.name}.W0", -1)
+    def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
+        x = context.operand(xs[0], f"{self.name}.W0", -1)
         x = x.reshaped(*x.mant.shape[:2], x.mant.shape[-1])
         samples, steps = x.mant.shape[:2]
         every, kept = [], []
         for d, cell in enumerate(self.cells):
-            gates = product(x, cell.weight.tensor, cell.bias.tensor, way, f"{self.name}.W{d}")
+            gates = product(x, cell.weight.tensor, cell.bias.tensor, context, f"{self.name}.W{d}")
             h = Tensor(np.zeros((samples, self.size), np.float32), -TABLE_POINT, 0)
             site = f"{self.name}.R{d}"
             states: list[Any] = [None] * steps
             c: Tensor | None = None
             memories: list[Any] = []
             for t in self._order(d, steps):
-                h, c, memory = self._step(cell, gates.with_mant(gates.mant[:, t]), h, c, way, site)
+                h, c, memory = self._step(cell, gates.with_mant(gates.mant[:, t]), h, c, context, site)
                 states[t] = h.mant
                 memories.append((t, memory))
             every.append(np.stack(states, axis=1))
@@ -123,7 +127,7 @@ class Recurrent(Layer):
         outputs = [Tensor(y, -TABLE_POINT, STATE.q_max), Tensor(last, -TABLE_POINT, STATE.q_max)]
         return outputs, (x, kept)
 
-    def backward(self, grads: Sequence[Tensor | None], memory: Memory, way: Pass) -> Gradients:
+    def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         x, kept = memory
         every, last = [*grads, None][:2]
         back, changes = [], {}
@@ -134,38 +138,40 @@ class Recurrent(Layer):
             found: list[dict[str, tuple[Tensor, Tensor]]] = []
             for t, step in reversed(kept[d]):
                 now = [every.with_mant(every.mant[:, t, d, 0])] if every is not None else []
-                later, c, inputs[t], pairs = self._step_back(cell, now + later, c, step, way)
+                later, c, inputs[t], pairs = self._step_back(cell, now + later, c, step, context)
                 found.append(pairs)
-            gates = joined(inputs, way.formats.intermediate)
-            changes[f"weight{d}"] = weight_gradient(gates, x, way)
-            changes[f"bias{d}"] = bias_gradient(gates, way)
-            changes |= {f"{key}{d}": change for key, change in self._recurrent_changes(found, way).items()}
-            back.append(input_gradient(way.gradient(gates, -1), cell.weight.tensor, way))
-        total = added(back, way.formats.intermediate)
+            gates = joined(inputs, context.formats.intermediate)
+            changes[f"weight{d}"] = weight_gradient(gates, x, context)
+            changes[f"bias{d}"] = bias_gradient(gates, context)
+            changes |= {f"{key}{d}": change for key, change in self._recurrent_changes(found, context).items()}
+            back.append(input_gradient(context.gradient(gates, -1), cell.weight.tensor, context))
+        total = added(back, context.formats.intermediate)
         return [total.reshaped(*total.mant.shape[:2], 1, total.mant.shape[-1])], changes
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
         raise NotImplementedError
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         """Gradients of the states before and of the gates' inputs; for R, pairs of gradient and what was read."""
         raise NotImplementedError
 
-    def _recurrent_changes(self, found: list[dict[str, tuple[Tensor, Tensor]]], way: Pass) -> dict[str, Tensor]:
+    def _recurrent_changes(
+        self, found: list[dict[str, tuple[Tensor, Tensor]]], context: PassContext
+    ) -> dict[str, Tensor]:
         """Gradients of R and of its bias: sums over all steps, which are put on one grid."""
-        fmt = way.formats.intermediate
+        fmt = context.formats.intermediate
         rows = []
         changes = {}
         for key in found[0]:
             g = joined([pairs[key][0] for pairs in found], fmt)
             read = joined([pairs[key][1] for pairs in found], fmt)
-            rows.append(weight_gradient(g, read, way))
+            rows.append(weight_gradient(g, read, context))
             if key == "hidden":
-                changes["hidden_bias"] = bias_gradient(piece(g, 2, self.size), way)
+                changes["hidden_bias"] = bias_gradient(piece(g, 2, self.size), context)
         changes["recurrent"] = joined(rows, fmt, along=0)
         return changes
 
@@ -174,91 +180,91 @@ class LSTM(Recurrent):
     """Gates i, o, f, c as in ONNX, without peepholes: ``c = f c + i g``, ``h = o tanh(c)``."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
-        top = way.formats.activation.q_max
-        read = state_operand(h, site, way)
-        pre = added([gates, product(read, cell.recurrent.tensor, None, way, site)], way.formats.intermediate)
-        short = way.table_input(pre)
+        top = context.formats.activation.q_max
+        read = state_operand(h, site, context)
+        pre = added([gates, product(read, cell.recurrent.tensor, None, context, site)], context.formats.intermediate)
+        short = context.table_input(pre)
         i, o, f = (looked_up("sigmoid", piece(short, k, self.size), top) for k in range(3))
         g = looked_up("tanh", piece(short, 3, self.size), top)
-        parts = [times(i[0], g[0], way)] + ([times(f[0], c, way)] if c is not None else [])
-        new = narrow(added(parts, way.formats.intermediate), STATE)
-        t = looked_up("tanh", way.table_input(new), top)
-        return state_of(times(o[0], t[0], way)), new, (read, i, o, f, g, c, t)
+        parts = [times(i[0], g[0], context)] + ([times(f[0], c, context)] if c is not None else [])
+        new = narrow(added(parts, context.formats.intermediate), STATE)
+        t = looked_up("tanh", context.table_input(new), top)
+        return state_of(times(o[0], t[0], context)), new, (read, i, o, f, g, c, t)
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         read, i, o, f, g, c, t = memory
-        fmt = way.formats.intermediate
+        fmt = context.formats.intermediate
         gradient = added(dh, fmt) if dh else Tensor(np.zeros(i[0].mant.shape), 0, 0)
-        through = derived(derived(gradient, o[0], way), t[1], way)
+        through = derived(derived(gradient, o[0], context), t[1], context)
         cell_gradient = added([through] + ([dc] if dc is not None else []), fmt)
         parts = [
-            derived(derived(cell_gradient, g[0], way), i[1], way),
-            derived(derived(gradient, t[0], way), o[1], way),
-            derived(derived(cell_gradient, c, way), f[1], way) if c is not None else zeros(i[0]),
-            derived(derived(cell_gradient, i[0], way), g[1], way),
+            derived(derived(cell_gradient, g[0], context), i[1], context),
+            derived(derived(gradient, t[0], context), o[1], context),
+            derived(derived(cell_gradient, c, context), f[1], context) if c is not None else zeros(i[0]),
+            derived(derived(cell_gradient, i[0], context), g[1], context),
         ]
         gates = joined(parts, fmt, along=-1)
-        before = input_gradient(way.gradient(gates, -1), cell.recurrent.tensor, way)
-        return [before], derived(cell_gradient, f[0], way), gates, {"all": (gates, read)}
+        before = input_gradient(context.gradient(gates, -1), cell.recurrent.tensor, context)
+        return [before], derived(cell_gradient, f[0], context), gates, {"all": (gates, read)}
 
 
 class GRU(Recurrent):
     """Gates z, r, h as in ONNX: ``h = n + z (h - n)``, n the new state."""
 
     def _step(
-        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, way: Pass, site: str
+        self, cell: Cell, gates: Tensor, h: Tensor, c: Tensor | None, context: PassContext, site: str
     ) -> tuple[Tensor, Tensor | None, Any]:
-        fmt, top, size = way.formats.intermediate, way.formats.activation.q_max, self.size
-        read, weights = state_operand(h, site, way), cell.recurrent.tensor
+        fmt, top, size = context.formats.intermediate, context.formats.activation.q_max, self.size
+        read, weights = state_operand(h, site, context), cell.recurrent.tensor
         if self.node.attrs["linear_before_reset"]:
-            found = product(read, weights, None, way, site)
-            z, r = self._gates(gates, found, way)
+            found = product(read, weights, None, context, site)
+            z, r = self._gates(gates, found, context)
             bias = cell.hidden_bias
             last = piece(found, 2, size)
             inner = narrow(added([last, spread(bias.tensor, last)] if bias else [last], fmt), STATE)
-            pre, reset = added([piece(gates, 2, size), times(r[0], inner, way)], fmt), None
+            pre, reset = added([piece(gates, 2, size), times(r[0], inner, context)], fmt), None
         else:
-            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, way, site)
-            z, r = self._gates(gates, found, way)
-            inner, reset = h, state_operand(times(r[0], h, way), site, way)
-            new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, way, site)
+            found = product(read, weights.with_mant(weights.mant[: 2 * size]), None, context, site)
+            z, r = self._gates(gates, found, context)
+            inner, reset = h, state_operand(times(r[0], h, context), site, context)
+            new = product(reset, weights.with_mant(weights.mant[2 * size :]), None, context, site)
             pre = added([piece(gates, 2, size), new], fmt)
-        n = looked_up("tanh", way.table_input(pre), top)
+        n = looked_up("tanh", context.table_input(pre), top)
         apart = Tensor(h.mant - n[0].mant, -TABLE_POINT, 2 * STATE.q_max)
-        state = state_of(added([n[0], times(z[0], apart, way)], fmt))
+        state = state_of(added([n[0], times(z[0], apart, context)], fmt))
         return state, None, (read, z, r, n, inner, reset, apart)
 
-    def _gates(self, gates: Tensor, found: Tensor, way: Pass) -> list[tuple[Tensor, Tensor]]:
+    def _gates(self, gates: Tensor, found: Tensor, context: PassContext) -> list[tuple[Tensor, Tensor]]:
         both = [x.with_mant(x.mant[..., : 2 * self.size]) for x in (gates, found)]
-        short = way.table_input(added(both, way.formats.intermediate))
-        return [looked_up("sigmoid", piece(short, k, self.size), way.formats.activation.q_max) for k in range(2)]
+        short = context.table_input(added(both, context.formats.intermediate))
+        return [looked_up("sigmoid", piece(short, k, self.size), context.formats.activation.q_max) for k in range(2)]
 
     def _step_back(
-        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, way: Pass
+        self, cell: Cell, dh: list[Tensor], dc: Tensor | None, memory: Any, context: PassContext
     ) -> tuple[list[Tensor], Tensor | None, Tensor, dict[str, tuple[Tensor, Tensor]]]:
         read, z, r, n, inner, reset, apart = memory
-        fmt, weights, size = way.formats.intermediate, cell.recurrent.tensor, self.size
+        fmt, weights, size = context.formats.intermediate, cell.recurrent.tensor, self.size
         gradient = added(dh, fmt) if dh else Tensor(np.zeros(z[0].mant.shape), 0, 0)
         kept = Tensor((1 << TABLE_POINT) - z[0].mant, -TABLE_POINT, 1 << TABLE_POINT)
-        dz = derived(derived(gradient, apart, way), z[1], way)
-        dn = derived(derived(gradient, kept, way), n[1], way)
-        before = [derived(gradient, z[0], way)]
+        dz = derived(derived(gradient, apart, context), z[1], context)
+        dn = derived(derived(gradient, kept, context), n[1], context)
+        before = [derived(gradient, z[0], context)]
         if self.node.attrs["linear_before_reset"]:
-            dr = derived(derived(dn, inner, way), r[1], way)
+            dr = derived(derived(dn, inner, context), r[1], context)
             gates = joined([dz, dr, dn], fmt, along=-1)
-            hidden = joined([dz, dr, derived(dn, r[0], way)], fmt, along=-1)
-            before.append(input_gradient(way.gradient(hidden, -1), weights, way))
+            hidden = joined([dz, dr, derived(dn, r[0], context)], fmt, along=-1)
+            before.append(input_gradient(context.gradient(hidden, -1), weights, context))
             return before, None, gates, {"hidden": (hidden, read)}
-        through = input_gradient(way.gradient(dn, -1), weights.with_mant(weights.mant[2 * size :]), way)
-        dr = derived(derived(through, inner, way), r[1], way)
+        through = input_gradient(context.gradient(dn, -1), weights.with_mant(weights.mant[2 * size :]), context)
+        dr = derived(derived(through, inner, context), r[1], context)
         both = joined([dz, dr], fmt, along=-1)
         gates = joined([dz, dr, dn], fmt, along=-1)
-        before.append(derived(through, r[0], way))
-        before.append(input_gradient(way.gradient(both, -1), weights.with_mant(weights.mant[: 2 * size]), way))
+        before.append(derived(through, r[0], context))
+        before.append(input_gradient(context.gradient(both, -1), weights.with_mant(weights.mant[: 2 * size]), context))
         return before, None, gates, {"gates": (both, read), "new": (dn, reset)}
 
 

@@ -64,8 +64,8 @@ class Geometry:
         if not any(self.attrs["pads"]):
             return x
         spatial = x.shape[x.ndim - self.rank :]
-        grown = room(self, x, spatial, value)
-        grown[tail(self.inside(spatial))] = x
+        grown = padded_like(self, x, spatial, value)
+        grown[at_last_axes(self.inside(spatial))] = x
         return grown
 
     def taps(self, counts: Sequence[int]) -> Iterator[tuple[Shape, Slices]]:
@@ -77,17 +77,17 @@ class Geometry:
             yield tap, tuple(slice(*three) for three in zip(starts, stops, steps, strict=True))
 
 
-def tail(slices: Slices) -> Any:
+def at_last_axes(slices: Slices) -> Any:
     """An index of the last axes."""
     return (..., *slices)
 
 
-def head(slices: Slices) -> Any:
+def behind_images(slices: Slices) -> Any:
     """An index of the axes behind that of the images."""
     return (slice(None), *slices)
 
 
-def room(geometry: Geometry, like: Array, spatial: Sequence[int], value: float = 0.0) -> Array:
+def padded_like(geometry: Geometry, like: Array, spatial: Sequence[int], value: float = 0.0) -> Array:
     """A padded array of one value, with its axes in memory in the order of those of ``like``."""
     shape = (*like.shape[: like.ndim - geometry.rank], *geometry.sizes(spatial))
     order = np.argsort([-abs(stride) for stride in like.strides], kind="stable")

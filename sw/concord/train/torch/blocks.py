@@ -172,7 +172,7 @@ class _Leave(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[None, None]:
         block: Block = ctx.block
-        fmt = block.tape.way.formats.intermediate
+        fmt = block.tape.context.formats.intermediate
         with saturations(block.tape.session.counts):
             found = quantised(grad.detach().numpy().astype(np.float64).reshape(-1), fmt)
         mant = found.mant.reshape(block.tensor.mant.shape).astype(np.float64)
@@ -194,7 +194,7 @@ class _Judge(torch.autograd.Function):
         scale, gradient = Fraction(float(grad)), ctx.loss.gradient
         if scale != 1:
             with saturations(tape.session.counts):
-                gradient = multiplied(gradient, Dyadic.nearest(scale), tape.way.formats.intermediate)
+                gradient = multiplied(gradient, Dyadic.nearest(scale), tape.context.formats.intermediate)
         tape.backward(ctx.block.name, gradient, ctx.samples)
         return None, None, None, None
 
@@ -224,7 +224,7 @@ def judged(block: Any, target: torch.Tensor, loss: str, reduction: str) -> torch
     elif tuple(given.shape) != tuple(block.shape):
         raise ValueError(f"targets must have the shape {list(block.shape)}, not {list(given.shape)}")
     with saturations(block.tape.session.counts):
-        found = LOSSES[loss](block.tensor, given, block.tape.way.formats)
+        found = LOSSES[loss](block.tensor, given, block.tape.context.formats)
     samples = block.samples if reduction == "mean" else 1
     result: torch.Tensor = _Judge.apply(block.tape.anchor, block, found, samples)
     return result

@@ -136,6 +136,6 @@ class _Entrance:
         tape, self.tape = self.tape, None
         if tape is not None and tape.training:
             norms = {m.norm.name: m for m in module.modules() if isinstance(m, BatchNorm)}
-            for name, statistics in tape.way.seen.items():
+            for name, statistics in tape.context.seen.items():
                 norms[name].norm.follow(statistics)
                 norms[name].sync()

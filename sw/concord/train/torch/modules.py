@@ -220,7 +220,7 @@ class BatchNorm(nn.Module):
         if isinstance(module.layer, Dense) and product.source.dim() != 2:
             raise ValueError(f"{self.name} must read [samples, channels] behind {module.name}")
         layer, tape = self._layers[module.name], product.source.tape
-        if self.norm.name in tape.way.seen:
+        if self.norm.name in tape.context.seen:
             raise ValueError(f"{self.name} must be called once in a pass")
         ((name, tensor),) = tape.run(module.op, module.name, layer, [product.source.made], module.attrs)
         return Block(tape, name, tensor)

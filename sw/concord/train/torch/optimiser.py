@@ -77,7 +77,7 @@ class SGD(torch.optim.Optimizer):
                 stacklevel=2,
             )
         group["steps"] += 1
-        self.session.stepped(group["steps"])
+        self.session.end_step(group["steps"])
 
     def state_dict(self) -> dict[str, Any]:
         """Rates, the number of steps, and momentum as integers and exponents."""
@@ -105,4 +105,4 @@ class SGD(torch.optim.Optimizer):
                     raise ValueError(f"velocity of {parameter.name} must be int32 {list(parameter.blocks.shape)}, not "
                                      f"{velocity.dtype} {list(velocity.shape)}")  # fmt: skip
                 parameter.velocity, parameter.velocity_exp = velocity.numpy().copy(), int(found["velocity_exp"])
-        self.session.stepped(self.param_groups[0]["steps"])
+        self.session.end_step(self.param_groups[0]["steps"])

@@ -11,7 +11,7 @@ import torch
 from concord.graph.ir import Node, Shape
 from concord.graph.ops import operator_of
 from concord.spec.training import TrainingFormats
-from concord.train.layers.base import Layer, Pass
+from concord.train.layers.base import Layer, PassContext
 from concord.train.noise import Noise
 from concord.train.parameters import Counts, Parameter
 from concord.train.tensor import Tensor, added, saturations
@@ -61,7 +61,7 @@ class Session:
         #: By the id of the parameter, in the order of the layers.
         self.gradients: dict[int, tuple[Parameter, Gradients]] = {}
 
-    def stepped(self, steps: int) -> None:
+    def end_step(self, steps: int) -> None:
         """Note a step of the optimiser."""
         self.steps, self.noise = steps, Noise(self.seed, (_NOISE, steps))
 
@@ -104,7 +104,7 @@ class Tape:
 
     def __init__(self, session: Session, training: bool):
         self.session, self.training = session, training
-        self.way = Pass(session.formats, session.noise if training else None, training)
+        self.context = PassContext(session.formats, session.noise if training else None, training)
         self.records: list[Record] = []
         self.shapes: dict[str, Shape] = {}
         #: Something that needs a gradient, so that a loss has one.
@@ -131,7 +131,7 @@ class Tape:
         self.shapes.update(zip(outputs, shapes, strict=False))
         layer.first = not self._trained.intersection(keys)
         with saturations(self.session.counts):
-            found, memory = layer.forward([tensor for _, tensor in inputs], self.way)
+            found, memory = layer.forward([tensor for _, tensor in inputs], self.context)
         self.records.append(Record(node, layer, memory if self.training else None, layer.first))
         if layer.parameters or not layer.first:
             self._trained.update(outputs)
@@ -151,7 +151,7 @@ class Tape:
             self._backward(name, gradient, samples)
 
     def _backward(self, name: str, gradient: Tensor, samples: int) -> None:
-        fmt = self.way.formats.intermediate
+        fmt = self.context.formats.intermediate
         arriving: dict[str, list[Tensor]] = {name: [gradient]}
         changes: dict[int, tuple[Parameter, list[Tensor]]] = {}
         for record in reversed(self.records):
@@ -159,7 +159,7 @@ class Tape:
             if all(g is None for g in grads):
                 continue
             record.layer.first = record.first
-            back, found = record.layer.backward(grads, record.memory, self.way)
+            back, found = record.layer.backward(grads, record.memory, self.context)
             parameters = record.layer.parameters
             for key, change in found.items():
                 changes.setdefault(id(parameters[key]), (parameters[key], []))[1].append(change)

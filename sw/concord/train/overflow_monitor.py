@@ -69,7 +69,7 @@ class OverflowCounts:
 
 
 @dataclass
-class Site:
+class ProductSite:
     """A product.
 
     Parameters
@@ -113,7 +113,7 @@ class Scale:
         Bits that no sum of this epoch has used.
     """
 
-    sites: list[Site]
+    sites: list[ProductSite]
     exp: int = TRAIN_EXP_MIN
     weight: int = 0
     data: int = 0
@@ -122,21 +122,21 @@ class Scale:
     unused: int = 64
 
 
-class Watch:
+class OverflowMonitor:
     """Accumulators of a network in training, and what is done about their overflows.
 
     Parameters
     ----------
     settings : OverflowSettings
     formats : TrainingFormats
-    groups : list of list of Site
+    groups : list of list of ProductSite
         Products, those together that are on one grid.
     kind : str
         Of network.
     """
 
     def __init__(
-        self, settings: OverflowSettings, formats: TrainingFormats, groups: Sequence[Sequence[Site]], kind: str
+        self, settings: OverflowSettings, formats: TrainingFormats, groups: Sequence[Sequence[ProductSite]], kind: str
     ):
         settings.check(formats)
         self.settings, self.formats = settings, formats
@@ -147,7 +147,7 @@ class Watch:
         self.counts = OverflowCounts()
         self.bits = settings.accumulator_bits
         #: Samples that are counted in this pass.
-        self.watched = 0
+        self.counted_samples = 0
         self._batch, self._ranging = 1, False
 
     # Widths -------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ class Watch:
         """Sums ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
         if self._ranging:
             return sums
-        if self.watched:
-            share = len(of.rows) * min(self.watched, self._batch) // self._batch
+        if self.counted_samples:
+            share = len(of.rows) * min(self.counted_samples, self._batch) // self._batch
             block = Block(of.rows[:share].transpose(1, 2, 0).astype(np.int64),
                           of.weights.transpose(0, 2, 1).astype(np.int64))  # fmt: skip
             for stage, histogram in count([block]).stages.items():
@@ -209,7 +209,7 @@ class Watch:
         self.counts.ended += ended
         return found
 
-    def half(self, mant: Array, exp: int, bias: Tensor | None) -> Tensor:
+    def binary16(self, mant: Array, exp: int, bias: Tensor | None) -> Tensor:
         """Sums in binary16, and a bias that is broadcast to them added in binary16."""
         values = _half(np.ldexp(mant.astype(np.float64), exp))
         if bias is not None:
@@ -219,7 +219,7 @@ class Watch:
         peak = top_of(whole)
         return Tensor(whole.astype(carrier(peak)), exp, peak)
 
-    def plus(self, x: Tensor, bias: Tensor) -> Tensor:
+    def add_binary16(self, x: Tensor, bias: Tensor) -> Tensor:
         """Numbers of binary16 and a bias that is broadcast to them, added in binary16."""
         exp = max(min(x.exp, bias.exp), -BINARY16_FRAC)
         values = _half(x.values + bias_values(bias, -BINARY16_FRAC))
@@ -249,45 +249,45 @@ class Watch:
             if self.settings.method == "bound":
                 self._bind(scale)
         for _ in range(_ROUNDS if self.settings.method == "evidence" else 1):
-            self.watch(samples)
+            self.count_next(samples)
             forward()
             if not self._react():
                 break
-        self.counts, self.watched = OverflowCounts(), 0
+        self.counts, self.counted_samples = OverflowCounts(), 0
         for scale in self.scales:
             scale.needed, scale.unused = TRAIN_EXP_MIN, 64
 
-    def watch(self, batch: int) -> None:
+    def count_next(self, batch: int) -> None:
         """Count the next pass, of a batch of so many samples."""
-        self.watched, self._batch = self.settings.samples, batch
+        self.counted_samples, self._batch = self.settings.samples, batch
         for site in self.sites.values():
             site.sums = Sums()
 
     @contextmanager
-    def apart(self, bits: int | None = None, whole: int = 0) -> Iterator[OverflowCounts]:
+    def separate_counts(self, bits: int | None = None, whole: int = 0) -> Iterator[OverflowCounts]:
         """Counts of their own, and perhaps another width of the register, for samples that nothing is learned from.
 
         ``whole`` of them are all counted by the predictor, on top of what it has counted.
         """
-        kept = self.counts, self.bits, self.watched, [scale.needed for scale in self.scales]
-        self.counts, self.watched, self._batch = OverflowCounts(), whole, max(whole, 1)
+        kept = self.counts, self.bits, self.counted_samples, [scale.needed for scale in self.scales]
+        self.counts, self.counted_samples, self._batch = OverflowCounts(), whole, max(whole, 1)
         self.bits = self.bits if bits is None else bits
         try:
             yield self.counts
         finally:
-            self.counts, self.bits, self.watched, needed = kept
+            self.counts, self.bits, self.counted_samples, needed = kept
             for scale, exp in zip(self.scales, needed, strict=True):
                 scale.needed = exp
 
-    def turn(self, step: int) -> bool:
+    def counts_step(self, step: int) -> bool:
         """Whether the predictor counts in a step."""
         return step % self.settings.every == 0
 
-    def stepped(self) -> None:
+    def end_step(self) -> None:
         """React to a step whose updates have been made."""
-        if self.watched:
+        if self.counted_samples:
             self._react()
-            self.watched = 0
+            self.counted_samples = 0
         for scale in self.scales:
             scale.exp = max(scale.exp, scale.needed)
             if any(int(site.weight.exp[0]) != int(scale.sites[0].weight.exp[0]) for site in scale.sites):
@@ -295,7 +295,7 @@ class Watch:
             if self.settings.method == "bound":
                 self.counts.bounded += self._bind(scale)
 
-    def epoch_over(self, last: bool) -> OverflowCounts:
+    def end_epoch(self, last: bool) -> OverflowCounts:
         """Counts of an epoch. Ranges that it has not used shrink, unless it is the last."""
         for scale in self.scales:
             if not last and scale.needed > TRAIN_EXP_MIN:
@@ -312,7 +312,7 @@ class Watch:
         return bias_values(bias, self._scale_of[name].exp + int(self.sites[name].weight.exp[0]))
 
     def layers(self) -> tuple[TrainedLayer, ...]:
-        """What was counted since the last call of :meth:`watch`, by product."""
+        """What was counted since the last call of :meth:`count_next`, by product."""
         found = []
         for site in self.sites.values():
             scale = self._scale_of[site.name]
@@ -383,7 +383,7 @@ class Watch:
         for site in scale.sites:
             move(site.weight, exp, fmt)
 
-    def _exponent(self, scale: Scale, site: Site, fmt: TrainingFormat, free: bool) -> int:
+    def _exponent(self, scale: Scale, site: ProductSite, fmt: TrainingFormat, free: bool) -> int:
         """The exponent that the weights of a product need; a constant also gets within the bound by it."""
         exp = weight_exponent(site.weight, fmt, free)
         if not site.fixed or self.settings.method != "bound":
