@@ -63,7 +63,7 @@ def networks(package, backend, folder, samples):
         device.load(package.image)
         want = arrangement.unpack(device.run(arrangement.pack(x)), samples)
     found, _ = backend(derive_package(package), folder, x)
-    want |= package.behind(x, want)
+    want |= package.host_outputs(x, want)
     same({name: found[name] for name in want if name in found}, {name: want[name] for name in want if name in found})
     assert set(package.host_graph.outputs if package.host_graph is not None else want) <= set(found)
 

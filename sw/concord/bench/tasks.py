@@ -75,7 +75,7 @@ def area_under_curve(results: FloatArray, inputs: FloatArray, labels: Labels) ->
     return float(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
 
 
-def decided(results: FloatArray, _: FloatArray, labels: Labels) -> float:
+def binary_accuracy(results: FloatArray, _: FloatArray, labels: Labels) -> float:
     """Share of samples whose probability is on the right side of one half."""
     return float(np.mean((results.reshape(-1) > 0.5) == labels))
 
@@ -118,9 +118,9 @@ TASKS = (
     _digits("digits_lstm64", inputs=_scaled),
     _digits("digits_gru64", inputs=_scaled),
     _digits("digits_transformer", inputs=_scaled),
-    Task("silero_vad_16k", "silero_speech", _chunks, decided, samples="pcm", calibration="pcm",
+    Task("silero_vad_16k", "silero_speech", _chunks, binary_accuracy, samples="pcm", calibration="pcm",
          labels=lambda d: d["ref_prob"] > 0.5, state=(("state", "stateN"),)),
-    Task("silero_vad_16k_core", "silero_speech", _plain, decided, samples="core_spec", calibration="core_spec",
+    Task("silero_vad_16k_core", "silero_speech", _plain, binary_accuracy, samples="core_spec", calibration="core_spec",
          labels=lambda d: d["core_ref_prob"] > 0.5, state=(("h", "hn"), ("c", "cn"))),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.derive import ir
-from concord.derive.evaluate import compute, evaluate, teller
+from concord.derive.evaluate import compute, evaluate, flag_recorder
 from concord.derive.flags import Words, every
 
 
@@ -59,7 +59,7 @@ def _constants(
         if isinstance(node, ir.Loop):
             evaluate(ir.Body((node,)), values, words)
         else:
-            values[node.output] = compute(node, [values[x][None] for x in node.inputs], teller(node, words))
+            values[node.output] = compute(node, [values[x][None] for x in node.inputs], flag_recorder(node, words))
     found: list[ir.Node] = []
     for output in node.outputs:
         renamed[output] = replace(output, batched=False)

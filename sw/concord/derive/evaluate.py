@@ -52,7 +52,7 @@ def run(model: ir.Model, inputs: Mapping[str, npt.ArrayLike], flag_words: Words 
         shape = value.shape[1:] if model.group > 1 else value.shape
         whole = _batch(values[value], value, -(-batch // model.group))
         found[model.names[value.name]] = whole.reshape(-1, *shape)[:batch]
-    return found if model.host_partition is None else behind(model, given, found)
+    return found if model.host_partition is None else host_outputs(model, given, found)
 
 
 def grouped(values: FloatArray, group: int) -> FloatArray:
@@ -61,7 +61,9 @@ def grouped(values: FloatArray, group: int) -> FloatArray:
     return np.concatenate([values, np.repeat(values[-1:], missing, axis=0)]) if missing else values
 
 
-def behind(model: ir.Model, given: Mapping[str, FloatArray], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
+def host_outputs(
+    model: ir.Model, given: Mapping[str, FloatArray], found: dict[str, FloatArray]
+) -> dict[str, FloatArray]:
     """What the host computes from the outputs, one sample after the other."""
     assert model.host_partition is not None
     batch = {**found, **{name: on_grid(x, model.grids.get(name)) for name, x in given.items()}}
@@ -91,11 +93,11 @@ def evaluate(body: ir.Body, values: Values, words: Words | None = None) -> None:
         if isinstance(node, ir.Loop):
             _loop(node, values, words)
         else:
-            told = None if words is None else teller(node, words)
+            told = None if words is None else flag_recorder(node, words)
             values[node.output] = compute(node, [values[value] for value in node.inputs], told)
 
 
-def teller(node: ir.Node, words: Words) -> Note | None:
+def flag_recorder(node: ir.Node, words: Words) -> Note | None:
     """Adds the flags of a node to words; ``ValueError`` then if one is not among those that it may raise."""
     return partial(_note, node, words) if node.where else None
 

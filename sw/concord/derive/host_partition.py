@@ -2,7 +2,7 @@
 
 Operations are single operations of IEEE 754 in float64, data movement, and the functions of
 :mod:`concord.golden.host_math`. So their results do not depend on how many samples are computed together, and zeros
-that are results are +0, as in :meth:`concord.compiler.emission.package.Package.behind`.
+that are results are +0, as in :meth:`concord.compiler.emission.package.Package.host_outputs`.
 """
 
 from __future__ import annotations

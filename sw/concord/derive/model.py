@@ -183,7 +183,7 @@ class _Derivation:
             value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
             names[value.name] = name
             given.append(value)
-            builder.know_input(_way_in(builder, value, *self.prepared.get(name, (None, 0.0))), flow.inputs[name])
+            builder.know_input(_input_value(builder, value, *self.prepared.get(name, (None, 0.0))), flow.inputs[name])
         _classes(builder, grouping, live(flow, grouping, needed))
         results = []
         for name, eids in found.items():
@@ -214,7 +214,7 @@ def _computed(flow: Flow) -> Ids:
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
-def _way_in(builder: Builder, x: ir.Value, grid: ir.InputGrid | None, offset: float) -> ir.Value:
+def _input_value(builder: Builder, x: ir.Value, grid: ir.InputGrid | None, offset: float) -> ir.Value:
     """What the host does to an input before it is in the memories."""
     if grid is not None or offset:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)

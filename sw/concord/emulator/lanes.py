@@ -110,7 +110,7 @@ class Lanes:
         return mant.transpose(2, 0, 1).astype(np.int16), exp.T.astype(np.int16)
 
 
-class Place:
+class WordAccess:
     """Some words of a memory: a view where the addresses are regular, gathered or scattered otherwise.
 
     Parameters

@@ -137,7 +137,7 @@ class Emulator:
 
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
         """Whether such a run may see what an earlier one left in the vector memories."""
-        return any(self._touched(phases).spoilt.values())
+        return any(self._touched(phases).overwritten.values())
 
     # Batches -----------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Emulator:
             results: dict[int, list[list[Any]]] = {}
             for start in starts:
                 self._load(mine, load)
-                load = touched.spoilt
+                load = touched.overwritten
                 results[start] = []
                 for phase, plan in zip(phases, plans, strict=True):
                     if phase.inputs is not None:

@@ -47,14 +47,14 @@ class Footprint:
         """Note what is written."""
         self.written[mem] |= words
 
-    def follow(self, other: Footprint) -> None:
+    def merge(self, other: Footprint) -> None:
         """Note everything that another one has noted."""
         for mem in Mem:
             self.read(mem, other.live[mem])
             self.write(mem, other.written[mem])
 
     @property
-    def spoilt(self) -> Words:
+    def overwritten(self) -> Words:
         """Words that the next sample needs as they were."""
         return {mem: self.live[mem] & self.written[mem] for mem in Mem}
 
@@ -65,7 +65,7 @@ def footprint(phases: Iterable[tuple[BatchPhase, Footprint]]) -> Footprint:
     for phase, program in phases:
         for mem in Mem:
             whole.write(mem, phase.inputs.addresses(mem) if phase.inputs is not None else set())
-        whole.follow(program)
+        whole.merge(program)
         for mem in Mem:
             whole.read(mem, phase.outputs.addresses(mem))
     return whole

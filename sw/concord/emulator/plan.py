@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from concord.emulator import kernels
 from concord.emulator.kernels import DECODED, F32
-from concord.emulator.lanes import LOWEST, ZERO, Lanes, Place, depth
+from concord.emulator.lanes import LOWEST, ZERO, Lanes, WordAccess, depth
 from concord.emulator.product import Product, Weights
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import binary16
@@ -166,8 +166,8 @@ class Pass:
 
     def __init__(self, access: Access, positions: slice, rows: slice):
         self.chain, self.positions, self.rows = access.chain, positions, rows
-        self.operands = [None if index is None else Place(index[positions, rows]) for index in access.operands]
-        self.targets = {mem: Place(index[positions, rows]) for mem, index in access.targets.items()}
+        self.operands = [None if index is None else WordAccess(index[positions, rows]) for index in access.operands]
+        self.targets = {mem: WordAccess(index[positions, rows]) for mem, index in access.targets.items()}
 
     def run(
         self,
@@ -239,14 +239,14 @@ class ChainSlice:
         source = access.source[positions, self.rows]
         self.shape = (*source.shape[:2], access.config.native)
         self.product: Product | None = None
-        self.taps: list[Place] = []
+        self.taps: list[WordAccess] = []
         if weights is not None:
             shared = chain.dense and bool((source == source[:, :1]).all())
             few = len(weights.mant) != self.shape[1]
             mine = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
             self.product = Product(chain, source[:, :1] if shared else source, mine, access.config)
         else:
-            self.taps = [Place(source[:, :, t]) for t in range(source.shape[2])]
+            self.taps = [WordAccess(source[:, :, t]) for t in range(source.shape[2])]
         self.passes = [Pass(access, positions, rows) for rows in segment.passes]
 
     def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:

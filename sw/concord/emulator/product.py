@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator.kernels import F32, decode, round_singles, round_sums
-from concord.emulator.lanes import Lanes, Place
+from concord.emulator.lanes import Lanes, WordAccess
 from concord.emulator.memories import Memories
 from concord.golden import accumulate
 from concord.program import Chain
@@ -112,7 +112,7 @@ class Product:
         rows = len(weights.mant)
         self.shape = (len(index), rows, config.native)
         taps = [index[:, :, t] for t in range(index.shape[2])] if self.depthwise else [index]
-        self.places = [Place(tap) for tap in taps]
+        self.places = [WordAccess(tap) for tap in taps]
         self.limit = 2.0 ** (config.acc_width - 1 - config.acc_frac)
         self.exact = 2.0 ** (_EXACT_BITS - config.acc_frac)
         #: Below this magnitude everything stays in the register.

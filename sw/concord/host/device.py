@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.host.errors import BadRegionError, DeviceError, TrapError
-from concord.host.tensors import check_batch, present
+from concord.host.tensors import check_batch, unwrap_outputs
 from concord.image import Image, Phase
 from concord.image.validation import check_words
 from concord.image.words import to_bytes, to_integers
@@ -208,7 +208,7 @@ class Device(ABC):
         schedule = image.schedule(pc)
         batch, size = check_batch(image.inputs, inputs)
         outputs = image.feeding.trim(self._run_batch(image, schedule, batch, size, timeout))
-        return present(outputs, not isinstance(inputs, Mapping))
+        return unwrap_outputs(outputs, not isinstance(inputs, Mapping))
 
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
@@ -219,11 +219,11 @@ class Device(ABC):
             results.append(
                 self._run_sample(image, schedule, {name: values[n] for name, values in batch.items()}, timeout)
             )
-            self.tell(1)
+            self.report_progress(1)
         empty = {port.name: np.zeros((0, *port.shape), port.dtype) for port in image.outputs}
         return {name: np.stack([result[name] for result in results]) if results else empty[name] for name in empty}
 
-    def tell(self, samples: int) -> None:
+    def report_progress(self, samples: int) -> None:
         """Samples of a batch have ended."""
         if self.ended is not None and samples:
             self.ended(samples)

@@ -18,7 +18,7 @@ class DamagedError(LinkError):
     """Requests or replies arrive damaged, again and again."""
 
 
-class OutOfStepError(LinkError):
+class SequenceError(LinkError):
     """The device expects another sequence number: it was reset, or another host talks to it."""
 
 

@@ -38,10 +38,10 @@ class FedDevice(Protocol):
     def wait(self, timeout: float | None = None) -> None:
         """Wait for the end of a run."""
 
-    def rest(self, cycles: int) -> bool:
+    def wait_at_most(self, cycles: int) -> bool:
         """Let cycles pass; whether the device is idle."""
 
-    def tell(self, samples: int) -> None:
+    def report_progress(self, samples: int) -> None:
         """Tell a progress bar how many samples more have ended."""
 
 
@@ -56,9 +56,9 @@ class FeederClient:
 
     def __init__(self, device: FedDevice):
         self.device = device
-        self.forget()
+        self.invalidate()
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Write script and code book again before the next batch."""
         self._script: tuple[int, ...] | None = None
         self._codes: tuple[int, ...] = ()
@@ -70,7 +70,7 @@ class FeederClient:
             self._install(found)
             data = self.exchange(found, size, timeout)
         except BaseException:
-            self.forget()
+            self.invalidate()
             raise
         return _outputs(image, found.route, np.frombuffer(data, np.uint8).reshape(size, -1))
 
@@ -140,7 +140,7 @@ class FeederClient:
                     raise DeviceError(
                         f"device must have {count} bytes of results after its run, but has less"
                     ) from None
-                idle = device.rest(pause)
+                idle = device.wait_at_most(pause)
                 pause *= 2
                 if end is not None and time.monotonic() > end:
                     raise RunTimeout(f"the device is still busy after {timeout} s") from None
@@ -152,7 +152,7 @@ class FeederClient:
         """Put the next results behind those that came, ``each`` bytes a sample."""
         before = len(results) // each
         results += self._results(count, timeout)
-        self.device.tell(len(results) // each - before)
+        self.device.report_progress(len(results) // each - before)
 
 
 def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:

@@ -64,7 +64,7 @@ class FeederClock:
         self._waits = next(self._work)
 
     @property
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Bytes that the inbox can take."""
         return self._config.inbox - 1 - (self.came - self.released)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from concord.host.errors import REFUSALS, DamagedError, LinkError, LinkTimeout, OutOfStepError
+from concord.host.errors import REFUSALS, DamagedError, LinkError, LinkTimeout, SequenceError
 from concord.host.frames import Frame, FrameError, FrameReader, line_bytes
 from concord.host.transport import Transport
 from concord.spec.link import COUNT, FLAG, HEADER, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
@@ -143,7 +143,7 @@ class Link:
             expected = int.from_bytes(reply.payload, "little")
             if attempt == 0 or expected != (self._seq + 1) % _SEQUENCE:
                 reason = "it was reset, or another host uses it"
-                raise OutOfStepError(f"device must expect sequence number {self._seq}, not {expected}: {reason}")
+                raise SequenceError(f"device must expect sequence number {self._seq}, not {expected}: {reason}")
             self._seq = expected
             if not repeatable:
                 return b""

@@ -50,7 +50,7 @@ class LinkedDevice(Device):
         self.link.close()
 
     def load(self, image: Image) -> None:
-        self._feeder.forget()
+        self._feeder.invalidate()
         super().load(image)
 
     def _run_batch(
@@ -92,7 +92,7 @@ class LinkedDevice(Device):
     def wait(self, timeout: float | None = None) -> None:
         self._check(self._idle(timeout))
 
-    def rest(self, cycles: int) -> bool:
+    def wait_at_most(self, cycles: int) -> bool:
         """Wait for so many cycles at most; whether nothing is going on then. Raises :class:`TrapError` as ``wait``."""
         status = _unpack(Reg.STATUS, self.link.wait(cycles))
         if not status["busy"]:

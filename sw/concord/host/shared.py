@@ -12,7 +12,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.image import Image, Phase
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
-from concord.utils.parallel import Engine, parts
+from concord.utils.parallel import Engine, task_slices
 
 #: Samples of a task: enough for the emulator to be near its full speed, few enough for workers to end together.
 LEAST, MOST = 16, 256
@@ -43,7 +43,7 @@ class SharedDevice(EmulatedDevice):
 
     def load(self, image: Image) -> None:
         super().load(image)
-        self._there = self._engine.sent(image)
+        self._there = self._engine.broadcast(image)
 
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
@@ -51,8 +51,8 @@ class SharedDevice(EmulatedDevice):
         if size < 2:
             return super()._run_batch(image, schedule, batch, size, timeout)
         pc = 0 if image.phases else schedule[0].pc
-        shares = [{name: values[part] for name, values in batch.items()} for part in parts(size, LEAST, MOST)]
-        found = self._engine.each(_run, [(self._there, share, pc) for share in shares])
+        shares = [{name: values[part] for name, values in batch.items()} for part in task_slices(size, LEAST, MOST)]
+        found = self._engine.map(_run, [(self._there, share, pc) for share in shares])
         last = {name: values[-1:] for name, values in batch.items()}
         super()._run_batch(image, schedule, last, 1, timeout)
         for _, words in found:

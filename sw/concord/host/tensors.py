@@ -53,6 +53,6 @@ def _check(port: Port, values: ArrayLike) -> NDArray[np.float64]:
     return numbers
 
 
-def present(outputs: Batch | dict[str, NDArray[Any]], as_array: bool) -> Any:
+def unwrap_outputs(outputs: Batch | dict[str, NDArray[Any]], as_array: bool) -> Any:
     """Outputs as they are handed out: one array if one array came in and there is one output."""
     return next(iter(outputs.values())) if as_array and len(outputs) == 1 else outputs

@@ -117,7 +117,7 @@ class _FedLink(_CountingLink):
         target = TARGET.unpack(int.from_bytes(payload[: TARGET.nbytes], "little"))
         count = len(payload) - TARGET.nbytes
         if target["region"] == RegionId.INBOX:
-            if count > clock.room:
+            if count > clock.free_bytes:
                 raise BusyError("no room")
             clock.came += count
         elif target["region"] == RegionId.OUTBOX:

@@ -30,7 +30,7 @@ class AccumulatorError(ValueError):
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredWidth:
     """What a layer needs.
 
     Parameters
@@ -68,7 +68,7 @@ class Evidence:
 
     compiled: Compiled
     before: NpuConfig
-    needs: tuple[Need, ...]
+    needs: tuple[RequiredWidth, ...]
     samples: int
     ranges: Ranges
 
@@ -102,7 +102,7 @@ def widths_line(config: NpuConfig, before: NpuConfig) -> str:
     return f"{config.name}: {widths}; {before.name} has {others}"
 
 
-def bound_line(needs: Sequence[Need], bits: int, ranges: Ranges) -> str:
+def bound_line(needs: Sequence[RequiredWidth], bits: int, ranges: Ranges) -> str:
     """What any input within ranges might need of an accumulator of some bits."""
     bound = max(needs, key=lambda need: need.bound)
     ends = ", ".join(f"{name} in {low:g} to {high:g}" for name, (low, high) in ranges.items())
@@ -162,9 +162,9 @@ def choose_accumulator(
             f"accumulator must be full for {before.name}: an element-serial configuration also adds numbers in it"
         )
     weights = _weight_exponents(compiled)
-    exact = _again(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
+    exact = _recompiled(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
     given = None if inputs is not None else ranges_of(graph, compiled)
-    needs, ranges = needs_of(exact, inputs, given, engine)
+    needs, ranges = required_widths(exact, inputs, given, engine)
     observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
     least = max(ACC_WIDTH_MIN, exact.image.config.lane_dot_bits)
     if bits is None:
@@ -174,14 +174,14 @@ def choose_accumulator(
         raise _too_few(needs, bits)
     config = with_accumulator(before, bits, weights=weights, least=before.act_exp_min + raised)
     try:
-        chosen = _again(graph, compiled, config)
+        chosen = _recompiled(graph, compiled, config)
     except ValueError as error:
         raise _too_few(needs, bits) if raised else error from error
     count = 0
     if inputs is not None:
         count = compared(compiled, chosen, inputs, needs if raised else None, bits, engine)
     if raised:
-        needs, ranges = needs_of(chosen, inputs, given, engine)
+        needs, ranges = required_widths(chosen, inputs, given, engine)
     found = Evidence(chosen, before, needs, count, ranges)
     return replace(found, compiled=with_lines(chosen, found.lines))
 
@@ -193,7 +193,7 @@ def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
     return (int(used.min()), int(used.max())) if used.size else (config.wgt_exp_min, config.wgt_exp_max)
 
 
-def _again(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
+def _recompiled(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled:
     """The same network with the same formats for another configuration."""
     package = compiled.package
     made = compile_graph(graph, config, package.formats, batch=package.arrangement.batch)
@@ -205,16 +205,16 @@ def ranges_of(graph: Graph, compiled: Compiled) -> Ranges:
     return {name: (one.low, one.high) for name, one in assumed(graph, compiled.package.formats.inputs).items()}
 
 
-def needs_of(
+def required_widths(
     compiled: Compiled, inputs: Inputs | None, given: Ranges | None, engine: Engine | None = None
-) -> tuple[tuple[Need, ...], Ranges]:
+) -> tuple[tuple[RequiredWidth, ...], Ranges]:
     """What the layers need, and what the bounds hold for."""
     if inputs is None:
         assert given is not None
         found = bounds_of(compiled.package, given)
-        return tuple(Need(layer, 0, bits) for layer, bits in found.items()), given
+        return tuple(RequiredWidth(layer, 0, bits) for layer, bits in found.items()), given
     analysis = analyse_machine(compiled.package, inputs, engine=engine)
-    needs = (Need(one.name, one.needed("intermediate"), one.bound("intermediate")) for one in analysis.layers)
+    needs = (RequiredWidth(one.name, one.needed("intermediate"), one.bound("intermediate")) for one in analysis.layers)
     return tuple(needs), analysis.ranges
 
 
@@ -223,7 +223,7 @@ def _least_static(compiled: Compiled) -> int:
     return min(compiled.package.formats.exponents.values(), default=compiled.image.config.act.exp_max)
 
 
-def _too_few(needs: tuple[Need, ...], bits: int) -> AccumulatorError:
+def _too_few(needs: tuple[RequiredWidth, ...], bits: int) -> AccumulatorError:
     most = max(needs, key=lambda need: need.observed)
     count = sum(need.observed > bits for need in needs)
     return AccumulatorError(
@@ -236,7 +236,7 @@ def compared(
     compiled: Compiled,
     chosen: Compiled,
     inputs: Inputs,
-    raised: tuple[Need, ...] | None,
+    raised: tuple[RequiredWidth, ...] | None,
     bits: int,
     engine: Engine | None = None,
 ) -> int:

@@ -15,7 +15,7 @@ from concord.overflow.intervals import Bounds
 from concord.overflow.machine import ON_GRID, Observed, SumStage, Watcher
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.program.flags import layer_of
-from concord.utils.parallel import Engine, parts
+from concord.utils.parallel import Engine, task_slices
 
 Ranges = dict[str, tuple[float, float]]
 #: Runs of a task: few, as each is counted for a long time.
@@ -104,10 +104,10 @@ def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | N
     """What the products of all runs make, by layer in the order of execution."""
     if engine is None:
         return _counted(image, ports)
-    there, batch = engine.sent(image), {name: np.asarray(values) for name, values in ports.items()}
+    there, batch = engine.broadcast(image), {name: np.asarray(values) for name, values in ports.items()}
     runs = len(next(iter(batch.values())))
-    shares = [{name: values[part] for name, values in batch.items()} for part in parts(runs, LEAST, MOST)]
-    first, *others = engine.each(_counted, [(there, share, 1) for share in shares])
+    shares = [{name: values[part] for name, values in batch.items()} for part in task_slices(runs, LEAST, MOST)]
+    first, *others = engine.map(_counted, [(there, share, 1) for share in shares])
     for found in others:
         for layer, observed in found.items():
             first[layer].add(observed)

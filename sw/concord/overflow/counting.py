@@ -53,7 +53,7 @@ class Block:
     bias: NDArray[Any] | None = None
 
 
-def together(parts: Iterable[Sums]) -> Sums:
+def total_of(parts: Iterable[Sums]) -> Sums:
     """What is counted in several parts of the products."""
     whole = Sums()
     for part in parts:

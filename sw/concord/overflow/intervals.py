@@ -58,7 +58,7 @@ class Extremes:
         self.low: dict[SumStage, int] = {}
         self.high: dict[SumStage, int] = {}
 
-    def reach(self, stage: SumStage, low: float, high: float) -> None:
+    def include(self, stage: SumStage, low: float, high: float) -> None:
         """Take in whole numbers."""
         self.low[stage] = min(self.low.get(stage, int(low)), int(low))
         self.high[stage] = max(self.high.get(stage, int(high)), int(high))
@@ -257,13 +257,13 @@ class Bounds:
         sides = []
         for step, (w, scale) in enumerate(zip(mant, power, strict=True)):
             nodes = _times(w, m[0][step], m[1][step])
-            extremes.reach(SumStage.PRODUCT, nodes[0].min(), nodes[1].max())
+            extremes.include(SumStage.PRODUCT, nodes[0].min(), nodes[1].max())
             if self.config.serial and len(w) > 1:
                 nodes = nodes[0].cumsum(axis=0)[1:], nodes[1].cumsum(axis=0)[1:]
-                extremes.reach(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
+                extremes.include(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
             while len(nodes[0]) > 1 and not self.config.serial:
                 nodes = nodes[0][0::2] + nodes[0][1::2], nodes[1][0::2] + nodes[1][1::2]
-                extremes.reach(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
+                extremes.include(SumStage.LANE_SUM, nodes[0].min(), nodes[1].max())
             terms = _times(w * scale, x[0][step], x[1][step])
             term = terms[0].sum(axis=0), terms[1].sum(axis=0)
             norm += np.maximum(np.abs(terms[0]), np.abs(terms[1])).sum(axis=0)
@@ -274,7 +274,7 @@ class Bounds:
         low, high = np.where(inexact, -room, low), np.where(inexact, room, high)
         for stage, least, most in [*sides, (SumStage.OUTPUT, low, high)]:
             least, most = np.where(inexact, -room, least), np.where(inexact, room, most)
-            extremes.reach(stage, np.floor(least.min() * unit), np.ceil(most.max() * unit))
+            extremes.include(stage, np.floor(least.min() * unit), np.ceil(most.max() * unit))
         return low.transpose(2, 0, 1), high.transpose(2, 0, 1)
 
     @staticmethod

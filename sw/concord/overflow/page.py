@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
-from concord.overflow.show import free
+from concord.overflow.show import overflow_free_widths
 from concord.report.page import number
 from concord.utils.pages import environment
 
@@ -89,7 +89,7 @@ def _row(analysis: Analysis, index: int, layer: LayerOverflow, most: int) -> Row
             layer.needed(checked) / most,
             layer.bound(checked) / most,
             chosen / most,
-            free(layer.needed(checked), layer.bound(checked)),
+            overflow_free_widths(layer.needed(checked), layer.bound(checked)),
             sum(s.beyond(chosen) for s in layer.stages if s.checked == checked) > analysis.threshold,
         )
         for checked, chosen in (("intermediate", analysis.width), ("output", analysis.output_width))

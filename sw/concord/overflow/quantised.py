@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.overflow.counting import Sums, bound, count, together
+from concord.overflow.counting import Sums, bound, count, total_of
 from concord.overflow.histogram import Histogram
 from concord.overflow.kinds import Settings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
 from concord.overflow.mapping import Mapping
 from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
 from concord.overflow.scaling import Factors, scale
-from concord.utils.parallel import Engine, parts
+from concord.utils.parallel import Engine, task_slices
 
 #: Samples of a task: few, as each is counted for a long time.
 LEAST, MOST = 4, 32
@@ -102,13 +102,15 @@ def _layer(
         bias = None if product.bias is None else _whole(product.bias / (w.step * x.step))
         return w, x, bias
 
-    shares = [] if engine is None else [engine.sent(product.part(s)) for s in parts(len(product.x), LEAST, MOST)]
+    shares = (
+        [] if engine is None else [engine.broadcast(product.part(s)) for s in task_slices(len(product.x), LEAST, MOST)]
+    )
 
     def counted(factors: Factors) -> Sums:
         numbers = mapped(factors)
         if engine is None:
             return _counted(product, *numbers)
-        return together(engine.each(_counted, [(share, *numbers) for share in shares]))
+        return total_of(engine.map(_counted, [(share, *numbers) for share in shares]))
 
     floor = Factors(1e-300, 1e-300) if settings.clip else Factors(1.0, _floor(data, used))
     found = scale(counted, settings, floor)

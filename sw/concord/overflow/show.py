@@ -17,7 +17,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 _TICKS = 8
 
 
-def free(observed: int, bound: int) -> str:
+def overflow_free_widths(observed: int, bound: int) -> str:
     """Which widths are free of overflow: on the samples, and for every input."""
     return f"{observed}.." if observed == bound else f"{observed}.., all {bound}.."
 
@@ -57,8 +57,8 @@ def _cells(analysis: Analysis, layer: LayerOverflow) -> list[str | Text]:
         f"{sums:,}",
         f"{layer.stage('output').total:,}",
         *(f"{s.observed}, {s.bound}" if s.total else "-" for s in layer.stages if not s.checked),
-        free(layer.needed("intermediate"), layer.bound("intermediate")),
-        free(layer.needed("output"), layer.bound("output")),
+        overflow_free_widths(layer.needed("intermediate"), layer.bound("intermediate")),
+        overflow_free_widths(layer.needed("output"), layer.bound("output")),
         Text(f"{count:,}", style="bold red" if count > analysis.threshold else ""),
     ]
     if layer.scaling is not None:

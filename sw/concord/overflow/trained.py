@@ -17,11 +17,11 @@ from concord.graph.ir import Graph
 from concord.overflow.accumulator import (
     AccumulatorError,
     Inputs,
-    Need,
+    RequiredWidth,
     bound_line,
     compared,
-    needs_of,
     ranges_of,
+    required_widths,
     widths_line,
     with_lines,
 )
@@ -134,7 +134,7 @@ def evidence_path(network: Path) -> Path:
     return network.with_suffix(".evidence.json")
 
 
-def mark_of(network: bytes) -> str:
+def network_digest(network: bytes) -> str:
     """What ties evidence to a network."""
     return hashlib.sha256(network).hexdigest()
 
@@ -156,7 +156,7 @@ def read_trained(network: Path) -> Trained | None:
         raise ValueError(
             f"{path} must be evidence that `concord train` wrote: {error}; remove it to go without"
         ) from error
-    if found.network != mark_of(network.read_bytes()):
+    if found.network != network_digest(network.read_bytes()):
         raise ValueError(f"{path} must belong to {network.name}, which has changed since; remove it to go without")
     return found
 
@@ -197,7 +197,7 @@ class ForTrained:
     """
 
     compiled: Compiled
-    needs: tuple[Need, ...]
+    needs: tuple[RequiredWidth, ...]
     lines: tuple[str, ...]
 
 
@@ -240,7 +240,7 @@ def compile_trained(
         )
     formats = Formats(exponents=trained.exponents)
     exact = compile_graph(graph, _configuration(trained, before, 0), formats, batch=batch)
-    needs, ranges = needs_of(exact, inputs, None if inputs is not None else ranges_of(graph, exact), engine)
+    needs, ranges = required_widths(exact, inputs, None if inputs is not None else ranges_of(graph, exact), engine)
     most = max(needs, key=lambda need: need.observed)
     bits = max(trained.register, most.observed)
     config = _configuration(trained, before, bits)

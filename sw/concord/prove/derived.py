@@ -19,10 +19,10 @@ from concord.derive.model import Observed, derive_image, derive_package, observe
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
 from concord.program.flags import diagnose_flags
+from concord.prove.difference_search import chain_text
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import Recorder, Written, different, of_derived, written
 from concord.prove.runtimes import Run, Runtime, SamplesByFlag
-from concord.prove.steps import text_of
 from concord.spec.formats import Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]
@@ -100,7 +100,7 @@ def emulate(subject: Subject, inputs: Inputs) -> Emulated:
         found = device.run(ports)
         if subject.package is not None:
             results = subject.package.arrangement.unpack(found, len(next(iter(inputs.values()))))
-            results |= subject.package.behind(inputs, results)
+            results |= subject.package.host_outputs(inputs, results)
         else:
             results = {name: np.asarray(x, np.float64) for name, x in found.items()}
         values = recorder.values()
@@ -149,13 +149,13 @@ class Places:
             emulator=_text(emulator),
             other=_text(other),
             pc=one.store.pc,
-            instructions=text_of(subject.image, one.store.pc),
+            instructions=chain_text(subject.image, one.store.pc),
             execution=one.store.chain,
             vector=int(one.store.number[kept]),
         )
 
 
-class Derived:
+class DerivedComparison:
     """Compares one kind of derived software with the emulator, batch by batch.
 
     Parameters

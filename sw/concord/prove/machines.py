@@ -15,11 +15,11 @@ from concord.host import connect
 from concord.host.device import Device
 from concord.host.rtl import find_library
 from concord.prove.derived import Subject
+from concord.prove.device_state import DeviceState, count_words, run, writers
+from concord.prove.difference_search import DifferenceSearch
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import different
 from concord.prove.reference import ReferenceDevice
-from concord.prove.steps import Steps
-from concord.prove.words import Left, count_words, run, writers
 from concord.spec.config import NpuConfig
 
 
@@ -51,7 +51,7 @@ MACHINES = {
 }
 
 
-class OnMachine:
+class MachineComparison:
     """Compares a device with the emulator.
 
     Parameters
@@ -87,11 +87,11 @@ class OnMachine:
             place = first_sample + number * self.subject.batch
             known = self._compare(want, found, place)
             if known is not None and self.comparison.first is None:
-                steps = Steps(self._emulator, self.device, self.subject.image, self._layer)
+                steps = DifferenceSearch(self._emulator, self.device, self.subject.image, self._layer)
                 self.comparison.first = steps.first(sample, place) or known
         self.comparison.samples += len(next(iter(inputs.values()))) if inputs else 1
 
-    def _compare(self, want: Left, found: Left, sample: int) -> Difference | None:
+    def _compare(self, want: DeviceState, found: DeviceState, sample: int) -> Difference | None:
         """Count everything; something that differs, if there is anything."""
         known = self._words(want, found, sample)
         for pc in sorted({writer.pc for writer in self._writers.values()}):
@@ -117,7 +117,7 @@ class OnMachine:
             known = self._other(f"flags[{pc}]", sample, want.flags[pc], found.flags[pc])
         return known
 
-    def _words(self, want: Left, found: Left, sample: int) -> Difference | None:
+    def _words(self, want: DeviceState, found: DeviceState, sample: int) -> Difference | None:
         """Words that the program has written are counted; others must be the same, too."""
         known = None
         for mem, mine in want.memories.items():
@@ -145,7 +145,7 @@ def version_of(name: str) -> str:
     return ""
 
 
-def effort(subject: Subject) -> int:
+def run_cost(subject: Subject) -> int:
     """Vectors and dense tile steps of a run."""
     found = 0
     for one in subject.observed.flow.instances:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from concord.derive.flow import layer_names
 from concord.host.errors import DeviceError
 from concord.networks.folder import load_image, load_package
-from concord.prove.derived import Derived, Places, Subject, chunk, emulate
+from concord.prove.derived import DerivedComparison, Places, Subject, chunk, emulate
 from concord.prove.facts import RESULTS, Proof
-from concord.prove.machines import MACHINES, OnMachine, effort, version_of
+from concord.prove.machines import MACHINES, MachineComparison, run_cost, version_of
 from concord.prove.runtimes import RUNTIMES
 from concord.prove.samples import random_samples
 
@@ -22,7 +22,7 @@ from concord.prove.samples import random_samples
 DERIVED = tuple(RUNTIMES)
 IMPLEMENTATIONS = (*DERIVED, *MACHINES)
 #: Samples, and those of them that machines run, if nothing is said.
-SAMPLES, ON_MACHINES = 32, 1
+SAMPLES, MACHINE_SAMPLES = 32, 1
 
 
 def prove(
@@ -30,7 +30,7 @@ def prove(
     inputs: Mapping[str, NDArray[np.float64]] | None = None,
     *,
     samples: int = SAMPLES,
-    machine_samples: int = ON_MACHINES,
+    machine_samples: int = MACHINE_SAMPLES,
     only: Collection[str] | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
@@ -121,7 +121,7 @@ def _empty(subject: Subject, samples: int, source: str) -> Proof:
 
 def _derived(
     subject: Subject, places: Places, only: Collection[str] | None, folder: Path, proof: Proof
-) -> list[Derived]:
+) -> list[DerivedComparison]:
     """Derived software of all kinds that are there."""
     found = []
     for name, runtime in RUNTIMES.items():
@@ -132,7 +132,7 @@ def _derived(
             proof.left_out[name] = why
             continue
         try:
-            found.append(Derived(subject, places, name, runtime, folder))
+            found.append(DerivedComparison(subject, places, name, runtime, folder))
         except ValueError as error:  # operators or sums that a backend refuses
             if only is not None:
                 raise
@@ -150,7 +150,7 @@ def _machine(
 ) -> None:
     """Compare one machine, or say why not."""
     machine = MACHINES[name]
-    work = effort(subject)
+    work = run_cost(subject)
     if not samples:
         proof.left_out[name] = "0 samples asked for"
         return
@@ -167,7 +167,7 @@ def _machine(
         proof.left_out[name] = f"cannot be built: {error}"
         return
     with device:
-        one = OnMachine(subject, name, device, machine.label, version_of(name))
+        one = MachineComparison(subject, name, device, machine.label, version_of(name))
         one.compare(few, 0)
     proof.comparisons.append(one.comparison)
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 
 from concord.compiler.ir.quantized import Inexact
 from concord.host.rates import Rates
+from concord.report.json_types import typed
 from concord.report.layer_facts import Error, LayerFacts, Work
-from concord.report.plain import typed
 
 
 @dataclass(frozen=True)

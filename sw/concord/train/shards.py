@@ -117,14 +117,14 @@ class Passes:
 
     def __init__(self, network: Network, engine: Engine | None = None):
         self.network, self.engine = network, engine
-        self._copy = None if engine is None else engine.made(_rebuilt, network.graph, network.formats)
+        self._copy = None if engine is None else engine.submit(_rebuilt, network.graph, network.formats)
 
-    def each(self, compute: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+    def map(self, compute: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
         """``compute(network, *args)`` for all calls, in their order."""
         if self.engine is None:
             return [compute(self.network, *args) for args in calls]
         numbers = state(self.network)
-        found = self.engine.each(_with, [(self._copy, numbers, compute, args) for args in calls])
+        found = self.engine.map(_with, [(self._copy, numbers, compute, args) for args in calls])
         note_saturated(sum(saturated for _, saturated in found))
         return [result for result, _ in found]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.overflow.trained import Trained, mark_of
+from concord.overflow.trained import Trained, network_digest
 from concord.spec.formats import BINARY16_FRAC
 from concord.train import checkpoint
 from concord.train.data import Array, Samples
@@ -208,7 +208,7 @@ class Trainer:
             gradients, loss = self.gradients(rows, context)
             return [Shard(gradients, loss, context.seen, noise.calls)]
         fixed, parts = (self.settings.formats, self.settings.loss, noise), split(rows, self.settings.shards)
-        return self.passes.each(computed, [(self.samples.part(some), *fixed, k) for k, some in enumerate(parts)])
+        return self.passes.map(computed, [(self.samples.part(some), *fixed, k) for k, some in enumerate(parts)])
 
     def step(self) -> None:
         """Learn from the next batch."""
@@ -264,7 +264,7 @@ class Trainer:
         if self.monitor is None:
             parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(samples), EVALUATION_BATCH)]
             fixed = self.settings.formats, self.settings.loss
-            found = self.passes.each(judged, [(samples.part(rows), *fixed) for rows in parts])
+            found = self.passes.map(judged, [(samples.part(rows), *fixed) for rows in parts])
             loss, right = sum(value for value, _ in found), sum(right or 0 for _, right in found)
             return loss / len(samples), right / len(samples) if found[0][1] is not None else None
         with self.monitor.separate_counts(bits) as self.judged:
@@ -343,7 +343,14 @@ class Trainer:
         exponents = passed_on(self.network.graph, self.monitor.exponents())
         overflow, layers = self.settings.overflow, self.monitor.layers()
         return Trained(
-            mark_of(network), overflow.accumulator_bits, overflow.method, inputs, weights, exponents, count, layers
+            network_digest(network),
+            overflow.accumulator_bits,
+            overflow.method,
+            inputs,
+            weights,
+            exponents,
+            count,
+            layers,
         )
 
     def trained(self) -> Graph:

@@ -24,7 +24,7 @@ class NotWrittenError(OSError):
 
 
 @contextmanager
-def told_as(path: str | Path) -> Iterator[None]:
+def errors_name(path: str | Path) -> Iterator[None]:
     """Let errors of the system be of ``path``, not of a part of it that nobody knows."""
     try:
         yield
@@ -64,7 +64,7 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
             yield file
         return
     part = path.with_name(part_name(path))
-    with told_as(path):
+    with errors_name(path):
         try:
             with part.open("xb") as file:
                 yield file

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from concord.utils.files import part_name, sync, sync_folder, told_as
+from concord.utils.files import errors_name, part_name, sync, sync_folder
 
 MANIFEST = "manifest.json"
 #: Layout of the manifest.
@@ -86,7 +86,7 @@ class FolderKind:
         target = Path(os.path.realpath(folder))
         self.check_place(folder)
         part = target.with_name(part_name(target))
-        with told_as(folder):
+        with errors_name(folder):
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 part.mkdir()

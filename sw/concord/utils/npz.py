@@ -53,10 +53,10 @@ class NpzReader:
         if not zipfile.is_zipfile(path):
             raise ValueError(f"{path} must be an npz file, and is none")
         self.path, self.scratch = path, scratch
-        with self.told():
+        with self.errors_name_file():
             self._zip = zipfile.ZipFile(path)
         try:
-            with self.told():
+            with self.errors_name_file():
                 found = [Member(self, info) for info in self._zip.infolist()]
         except BaseException:
             self._zip.close()
@@ -73,11 +73,11 @@ class NpzReader:
 
     def open(self, info: zipfile.ZipInfo) -> IO[bytes]:
         """The bytes of a member."""
-        with self.told():
+        with self.errors_name_file():
             return self._zip.open(info)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def errors_name_file(self) -> Iterator[None]:
         """Let errors of damaged files say which file it is."""
         try:
             yield
@@ -128,7 +128,7 @@ class Member:
             If the file is damaged, with the last part at the latest.
         """
         with self._reader.open(self._info) if not self._fortran else self._spooled() as file:
-            with self._reader.told():
+            with self._reader.errors_name_file():
                 self._header(file)
             if self._fortran:
                 mapped = np.memmap(file, self.dtype, "r", file.tell(), self.shape, "F")
@@ -136,7 +136,7 @@ class Member:
                 return
             for first in range(0, self.shape[0], rows):
                 shape: Shape = (min(rows, self.shape[0] - first), *self.shape[1:])
-                with self._reader.told():  # the last byte of a member has its checksum compared
+                with self._reader.errors_name_file():  # the last byte of a member has its checksum compared
                     part = np.frombuffer(file.read(prod(shape) * self.dtype.itemsize), self.dtype).reshape(shape)
                 yield part
 
@@ -149,12 +149,12 @@ class Member:
 
     def whole(self) -> Array:
         """The array, in memory."""
-        with self._reader.open(self._info) as file, self._reader.told():
+        with self._reader.open(self._info) as file, self._reader.errors_name_file():
             return np.asarray(npy.read_array(file))
 
     def copy(self, target: IO[bytes]) -> None:
         """Write it to a file as it is, header included."""
-        with self._reader.open(self._info) as file, self._reader.told():
+        with self._reader.open(self._info) as file, self._reader.errors_name_file():
             shutil.copyfileobj(file, target, _COPIED)
 
 

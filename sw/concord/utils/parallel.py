@@ -58,7 +58,7 @@ class Engine:
         with ExitStack() as stack:
             stack.enter_context(dask.config.set(_SETTINGS))
             if workers is not None:
-                with _deaf():
+                with _ignoring_interrupts():
                     self._local = distributed.LocalCluster(
                         n_workers=workers,
                         threads_per_worker=1,
@@ -94,22 +94,22 @@ class Engine:
         """End the processes that were started here; those of a cluster stay."""
         self._stack.close()
 
-    def made(self, function: Callable[..., Any], *args: Any) -> Any:
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function returns, as an argument for tasks: made where it is needed, and again if it is lost."""
         return self._client.submit(function, *args, pure=False)
 
-    def sent(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """A value as an argument for several tasks: it is moved to each worker once."""
-        return self.made(_itself, value)
+        return self.submit(_itself, value)
 
-    def each(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
+    def map(self, function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> list[Any]:
         """``[function(*args) for args in calls]``, computed by all workers; the first error is raised again.
 
         ``OSError`` if all workers die that compute some task, four of them one after the other.
         """
         from distributed import KilledWorker
 
-        futures = [self.made(function, *args) for args in calls]
+        futures = [self.submit(function, *args) for args in calls]
         try:
             return list(self._client.gather(futures))
         except KilledWorker as error:
@@ -134,7 +134,7 @@ class Engine:
         self._client.wait_for_workers(workers, timeout=120)
 
 
-def parts(samples: int, least: int, most: int) -> list[slice]:
+def task_slices(samples: int, least: int, most: int) -> list[slice]:
     """Samples divided among tasks, in their order: eight tasks, more if ``most`` is not enough, fewer for ``least``.
 
     They depend on the number of samples alone. Without samples there is one part, which is empty.
@@ -148,7 +148,7 @@ def _itself(value: Any) -> Any:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
+def _ignoring_interrupts() -> Iterator[None]:
     """Processes that are started here do not hear Ctrl-C, which a terminal sends to all: it is for this one to end."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -7,7 +7,7 @@ from rich.console import Console
 from concord.bench import Results
 from concord.bench import networks as bench
 from concord.bench.networks import measure_networks, measure_widths
-from concord.bench.tasks import TASKS, area_under_curve, calibration, decided, folder, load, run, top_one
+from concord.bench.tasks import TASKS, area_under_curve, binary_accuracy, calibration, folder, load, run, top_one
 from concord.cli.common import wide_console
 from concord.graph.cost import macs
 from concord.host import connect
@@ -38,7 +38,9 @@ def test_scores():
     errors = np.array([1.0, 2.0, 3.0, 2.0])[:, None].repeat(4, axis=0)  # four windows a clip
     assert area_under_curve(np.sqrt(errors), 0 * errors, np.array([0, 1, 1, 0])) == pytest.approx((2 + 1.5) / 4)
 
-    assert decided(np.array([[0.4], [0.6], [0.7]]), results, np.array([False, True, False])) == pytest.approx(2 / 3)
+    assert binary_accuracy(np.array([[0.4], [0.6], [0.7]]), results, np.array([False, True, False])) == pytest.approx(
+        2 / 3
+    )
 
 
 @needs_data

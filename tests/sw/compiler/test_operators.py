@@ -468,7 +468,7 @@ def test_a_made_up_function_on_the_host(softshrink_net, monkeypatch):
     assert [node.op for node in mine.nodes] == ["Dense"] and [n.op for n in theirs.nodes] == ["Softmax", "Softshrink3"]
     compiled = compile_graph(graph, ROOMY)
     given = {"a": np.full((2, 6), 4.0)}
-    assert compiled.package.behind({}, given)["y"] == pytest.approx(np.zeros((2, 6)))
+    assert compiled.package.host_outputs({}, given)["y"] == pytest.approx(np.zeros((2, 6)))
     with pytest.raises(ValueError, match=r"operator Softshrink3 \(shrink\) behind the NPU cannot be derived"):
         derived_host.operations(theirs)
     alone, behind = host_partition.split(softshrink_net)

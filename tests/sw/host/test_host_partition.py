@@ -37,10 +37,10 @@ def test_every_batch_has_the_same_bits(shape, order):
         x = x.reshape(33, -1)[:, np.arange(x[0].size).reshape(shape)]
     for axis in range(1, len(shape) + 1):
         host = package(shape, axis, ["exp", "tanh"])
-        single = [host.behind({}, {"x": np.ascontiguousarray(x[k : k + 1])}) for k in range(33)]
+        single = [host.host_outputs({}, {"x": np.ascontiguousarray(x[k : k + 1])}) for k in range(33)]
         for size in (1, 2, 3, 8, 33):
             for first in range(0, 33, size):
-                part = host.behind({}, {"x": x[first : first + size]})
+                part = host.host_outputs({}, {"x": x[first : first + size]})
                 for name, values in part.items():
                     for k, value in enumerate(values):
                         assert value.tobytes() == single[first + k][name][0].tobytes(), (name, axis, size, first + k)
@@ -66,7 +66,9 @@ def test_a_compiled_network_row_for_row():
 
 
 def test_no_samples():
-    assert {name: values.shape for name, values in package((3,), 1).behind({}, {"x": np.zeros((0, 3))}).items()} == {
+    assert {
+        name: values.shape for name, values in package((3,), 1).host_outputs({}, {"x": np.zeros((0, 3))}).items()
+    } == {
         "p": (0, 3),
         "y": (0, 3),
         "z": (0, 3),

@@ -14,7 +14,7 @@ from concord.host.errors import (
     DamagedError,
     LinkError,
     LinkTimeout,
-    OutOfStepError,
+    SequenceError,
     TooLongError,
 )
 from concord.host.frames import Frame, FrameReader
@@ -185,7 +185,7 @@ def test_a_device_that_was_reset():
     link, model = linked()
     link.synchronise()
     model.expected = (model.expected + 100) % 256
-    with pytest.raises(OutOfStepError, match="it was reset, or another host uses it"):
+    with pytest.raises(SequenceError, match="it was reset, or another host uses it"):
         link.read(WIDE, 0, 1)
     assert link.synchronise().version == SPEC_VERSION
     assert link.read(WIDE, 0, 1) == bytes(8)
@@ -196,7 +196,7 @@ def test_a_device_that_is_one_number_ahead():
     link, model = linked()
     link.synchronise()
     model.expected = (model.expected + 1) % 256
-    with pytest.raises(OutOfStepError, match="it was reset, or another host uses it"):
+    with pytest.raises(SequenceError, match="it was reset, or another host uses it"):
         link.write(REGIONS[RegionId.REGS], Reg.CONTROL, b"\1\0\0\0")
     assert not model.writes
 

@@ -117,9 +117,9 @@ def test_results_that_change_are_refused(monkeypatch):
     graph = residual()
     inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
 
-    needs, ranges = accumulator.needs_of(compiled, inputs, None)
-    blind = tuple(accumulator.Need(need.layer, 20, need.bound) for need in needs)
-    monkeypatch.setattr(accumulator, "needs_of", lambda *_: (blind, ranges))
+    needs, ranges = accumulator.required_widths(compiled, inputs, None)
+    blind = tuple(accumulator.RequiredWidth(need.layer, 20, need.bound) for need in needs)
+    monkeypatch.setattr(accumulator, "required_widths", lambda *_: (blind, ranges))
     with pytest.raises(
         AccumulatorError, match=r"must leave the samples as they are, not with 20 bits: layers that raise"
     ):

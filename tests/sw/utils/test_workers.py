@@ -18,7 +18,7 @@ from concord.overflow import analyse_integers, analyse_machine
 from concord.overflow.accumulator import choose_accumulator
 from concord.spec.memmap import RegionId
 from concord.utils import parallel
-from concord.utils.parallel import Engine, parts
+from concord.utils.parallel import Engine, task_slices
 from support.commands import run, two_products
 from support.compiled_nets import ROOMY, attention, perceptron, recurrent, residual
 
@@ -68,10 +68,17 @@ def counted():
 
 
 def test_samples_are_divided_by_their_number_alone():
-    assert [(p.start, p.stop) for p in parts(21, 4, 32)] == [(0, 4), (4, 8), (8, 12), (12, 16), (16, 20), (20, 21)]
-    assert [p.stop - p.start for p in parts(80, 4, 32)] == [10] * 8
-    assert [p.stop - p.start for p in parts(300, 4, 32)] == [32] * 9 + [12]
-    assert [(p.start, p.stop) for p in parts(0, 4, 32)] == [(0, 0)]
+    assert [(p.start, p.stop) for p in task_slices(21, 4, 32)] == [
+        (0, 4),
+        (4, 8),
+        (8, 12),
+        (12, 16),
+        (16, 20),
+        (20, 21),
+    ]
+    assert [p.stop - p.start for p in task_slices(80, 4, 32)] == [10] * 8
+    assert [p.stop - p.start for p in task_slices(300, 4, 32)] == [32] * 9 + [12]
+    assert [(p.start, p.stop) for p in task_slices(0, 4, 32)] == [(0, 0)]
 
 
 @pytest.mark.slow
@@ -130,7 +137,7 @@ def test_a_worker_that_dies_changes_nothing(engine, counted, calibrated, monkeyp
     graph, inputs, want = calibrated
     if len(engine.processes()) == 1:
         engine.grow(2)
-    each, killed = engine.each, []
+    each, killed = engine.map, []
 
     def deadly(function, calls):
         """Ends a worker when there is something to do."""
@@ -139,7 +146,7 @@ def test_a_worker_that_dies_changes_nothing(engine, counted, calibrated, monkeyp
             threading.Timer(0.02, os.kill, (killed[-1], signal.SIGKILL)).start()
         return each(function, calls)
 
-    monkeypatch.setattr(engine, "each", deadly)
+    monkeypatch.setattr(engine, "map", deadly)
     analyse, counts = counted["residual", "machine"]
     assert analyse(engine) == counts
     assert len(killed) == 1 and killed[0] not in engine.processes().values()
@@ -202,7 +209,7 @@ def test_a_task_that_ends_its_workers_is_told(engine):
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(OSError, match="four have died of the same one"):
-        engine.each(deadly, [()])
+        engine.map(deadly, [()])
 
 
 def test_options_that_do_not_fit(tmp_path):

@@ -289,7 +289,7 @@ class Calibration:
         error = max(
             relative_error(x.reshape(self.values[name].shape), self.values[name]) for name, x in computed.items()
         )
-        outputs = compiled.package.behind(self.inputs, computed)
+        outputs = compiled.package.host_outputs(self.inputs, computed)
         return error, {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
 
     def _offsets(self, compiled: Compiled) -> dict[str, float]:

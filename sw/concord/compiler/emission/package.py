@@ -61,9 +61,9 @@ class Package:
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""
-        return self.behind(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
+        return self.host_outputs(inputs, self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
-    def behind(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    def host_outputs(self, inputs: Mapping[str, npt.ArrayLike], found: dict[str, FloatArray]) -> dict[str, FloatArray]:
         """Results of a batch from the outputs of the NPU: what the host computes from them.
 
         A sample has the same bits in every batch. The order in which NumPy and BLAS add up depends on shapes and on

@@ -10,9 +10,9 @@ from concord.emulator import Emulator, Memories
 from concord.image import Image, Port
 from concord.program import trace
 from concord.prove import Subject, prove, runtimes
+from concord.prove.device_state import count_words, show
+from concord.prove.difference_search import single_chain_program
 from concord.prove.observed import _last, different
-from concord.prove.steps import alone
-from concord.prove.words import count_words, show
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
@@ -91,7 +91,7 @@ def test_chains_alone_are_the_program(engines):
         whole, apart = memories.copy(), memories.copy()
         Emulator(whole).run()
         for chain in trace(program, config).chains:
-            words = alone(chain)
+            words = single_chain_program(chain)
             apart.program[: len(words)] = words
             Emulator(apart).run()
         assert np.array_equal(whole.wide, apart.wide) and np.array_equal(whole.narrow_mant, apart.narrow_mant)

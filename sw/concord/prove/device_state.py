@@ -27,7 +27,7 @@ Sample = Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Left:
+class DeviceState:
     """What a run has left: outputs, words by memory, flags by address, what was counted."""
 
     outputs: dict[str, NDArray[np.float64]]
@@ -45,7 +45,7 @@ class Writer:
     vector: int
 
 
-def run(device: Device, image: Image, sample: Sample) -> Left:
+def run(device: Device, image: Image, sample: Sample) -> DeviceState:
     """Run a sample on a device that has the image loaded, from vector memories of zeros and what the image has."""
     clear(device, image)
     outputs = device.run({name: x[None] for name, x in sample.items()})
@@ -53,7 +53,7 @@ def run(device: Device, image: Image, sample: Sample) -> Left:
     flags = device.read(RegionId.FLAGS, 0, device.regions[RegionId.FLAGS].depth)
     counters = device.counters()
     found = {name: np.asarray(x[0], np.float64) for name, x in outputs.items()}
-    return Left(found, memories, flags, {name: counters[name] for name in COUNTED})
+    return DeviceState(found, memories, flags, {name: counters[name] for name in COUNTED})
 
 
 def clear(device: Device, image: Image) -> None:

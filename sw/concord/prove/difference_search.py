@@ -12,8 +12,8 @@ from concord.host.device import Device
 from concord.image import Image
 from concord.program import Address, Chain, trace
 from concord.program.assembler import disassemble
+from concord.prove.device_state import MEMORIES, Sample, clear, lanes_of, run, show
 from concord.prove.facts import Difference
-from concord.prove.words import MEMORIES, Sample, clear, lanes_of, run, show
 from concord.spec import isa
 from concord.spec.isa import INITIAL, Mem, Op
 from concord.spec.memmap import RegionId
@@ -21,7 +21,7 @@ from concord.spec.memmap import RegionId
 LayerOf = Callable[[int], str]
 
 
-def text_of(image: Image, pc: int) -> tuple[str, ...]:
+def chain_text(image: Image, pc: int) -> tuple[str, ...]:
     """The instructions of the chain at an address."""
     end = pc
     while not isa.decode(image.program[end])[1].get("last"):
@@ -29,7 +29,7 @@ def text_of(image: Image, pc: int) -> tuple[str, ...]:
     return tuple(line.strip() for line in disassemble(image.program[pc : end + 1]).splitlines())
 
 
-def alone(chain: Chain) -> list[int]:
+def single_chain_program(chain: Chain) -> list[int]:
     """A program that sets the state of one chain, executes it and ends."""
     state = {
         Op.SET_SHAPE: {"rows": chain.rows, "cols": chain.cols},
@@ -70,7 +70,7 @@ class _Place:
     words: tuple[int, int]
 
 
-class Steps:
+class DifferenceSearch:
     """Narrows a difference between two devices of one configuration down.
 
     Parameters
@@ -112,7 +112,7 @@ class Steps:
                     device.write(ports[part.port].region, part.address, words)
             for chain in trace(self.program, self.config, phase.pc).chains:
                 for device in self.devices:
-                    device.write(RegionId.PROGRAM, 0, alone(chain))
+                    device.write(RegionId.PROGRAM, 0, single_chain_program(chain))
                     device.start()
                     device.wait()
                 place = self._different(chain)
@@ -145,7 +145,7 @@ class Steps:
             emulator=show(mine[lane], my_exponent),
             other=show(theirs[lane], their_exponent),
             pc=pc,
-            instructions=text_of(self.image, pc),
+            instructions=chain_text(self.image, pc),
             execution=execution,
             vector=place.vector,
             note=note,
