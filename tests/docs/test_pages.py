@@ -171,14 +171,20 @@ OLD_NAMES = {
         "norms reach remedies Remedy row_step scaled set_apart Side spare_lanes Spreading Stage Step "
         "steps_in_time strip STRIPS Strips strips tail turned turns"
     ),
-    "sw/concord/report": "bands",
+    "sw/concord/report": "bands Part Prefix plain",
     "sw/concord": (
         "allot check_contents ContentError Enclosure enclosure ENCLOSURES enclosures Floats Raised settle "
-        "settled settles Sheet sheet Station station tenant tenants Twin twin twins"
+        "settled settles Sheet sheet Station station tenant tenants Twin twin twins acc_to_half F64 FloatTwin "
+        "HALF_FRAC HALF_INF HALF_MAX_BITS HALF_NAN HALF_PRECISION HALF_WIDTH round_half to_half told_as ToHalf"
     ),
     "sw/concord/functions": "alone enclose Part part parts",
-    "sw/concord/derive": "Grid Step tail turn turns",
-    "hw/concord_rtl": "Floats Station station",
+    "sw/concord/derive": "Grid Movers Step tail tail_lines turn Turns turns write_tail",
+    "sw/concord/emulator": "follow Part spoilt",
+    "sw/concord/host": "OutOfStepError tell way",
+    "sw/concord/image": "few_of Fill fills half_outbox Part Send sends",
+    "sw/concord/prove": "alone Left ON_MACHINES OnMachine Steps TWINS",
+    "sw/concord/train": "epoch_over Pass Site stepped Watch watch",
+    "hw/concord_rtl": "AccToHalf Floats HalfAdd HalfMul NarrowToHalf SerialPipe Stage Station station Stations",
 }
 
 
