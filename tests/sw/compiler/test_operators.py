@@ -296,6 +296,7 @@ LISTING = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_facts_about_operators_are_in_their_records():
     """A list of operators elsewhere would be one more that a new operator is missing from without a word."""
     found = set()

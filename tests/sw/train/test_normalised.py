@@ -269,6 +269,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_changes_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 20, "formats": FORMATS[formats]}
