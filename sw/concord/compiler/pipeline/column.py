@@ -13,12 +13,15 @@ from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.inventory import inventory
 from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
+from concord.compiler.ir.layers import Layer
+from concord.compiler.ir.layout import LayoutError
 from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering import legality
 from concord.compiler.lowering.bounds import with_bounds
 from concord.compiler.lowering.decomposition import decompose
 from concord.compiler.lowering.host_partition import split
-from concord.compiler.lowering.lower import Lowered
+from concord.compiler.lowering.lower import Lowered, Unsupported
 from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
@@ -48,6 +51,16 @@ def _formats(graph: Graph, given: Formats, exponents: dict[str, int]) -> Formats
 
 
 def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
+    """:class:`Unsupported` with every layer whose sizes no instruction can hold; ``ValueError`` for wrong formats."""
+    reasons = []
+    for layer in lowered.layers:
+        try:
+            if isinstance(layer, Layer):
+                legality.check(layer, config)
+        except LayoutError as error:
+            reasons.append(f"layer '{layer.name}': {error}")
+    if reasons:
+        raise Unsupported(lowered.graph.name, reasons)
     formats.check(lowered.layers, config)
     check_outputs(lowered)
 
@@ -150,7 +163,7 @@ LOWER = Pipeline(
         Pass("lowering", ("batched", "config", "unfold", "formats", "variance_range"), ("lowered",), lower,
              "Make layers of nodes, and fuse element-wise operations into them."),
         Pass("legality", ("lowered", "formats", "config"), (), _legal,
-             "Check that formats are for layers that exist, and that outputs can leave as they are to."),
+             "Check that instructions can hold the sizes of all layers, and that formats are possible."),
         Pass("data types", ("lowered",), ("types",), data_types,
              "Decide which tensors are narrow and which are wide [dtype-pass]."),
     ),

@@ -8,7 +8,7 @@ import pytest
 from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import VarianceRange
+from concord.compiler.lowering.lower import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.graph.ir import Quantization
 from concord.graph.passes.dtypes import Type
@@ -194,6 +194,18 @@ def operand_too_early(lowered):
 )
 def test_layers(damage, text):
     refused(text, "lowering", lambda state: damage(state["lowered"]))
+
+
+def test_layers_that_no_instruction_can_hold_are_not_legal():
+    def damage(state):
+        first, second = state["lowered"].layers[:2]
+        first.window = replace(first.window, dilation=(32, 1))
+        second.window = replace(second.window, kernel=(64, 1))
+
+    with pytest.raises(Unsupported) as caught:
+        compiled(residual(), "lowering", damage)
+    assert caught.value.reasons[0] == "layer 'first': dilation must be at most 31, not 32"
+    assert caught.value.reasons[1].startswith("layer 'depthwise': window must be at most 63, not 64")
 
 
 # Memory plans --------------------------------------------------------------------------------------
