@@ -162,9 +162,9 @@ def test_a_bias_is_what_the_npu_adds():
         bias = Tensor(rng.integers(-127, 128, 40).astype(np.float64), at, 127)
         exact = np.sign(bias.mant) * np.floor(np.abs(bias.mant) * 2.0 ** (at + 24) + 0.5) * 2.0**-24
         want = (x.values.astype(np.float16) + exact.astype(np.float16)).astype(float)
-        got = monitor.plus(Tensor(x.values.astype(np.float16).astype(float) * 2.0**24, -24, 1 << 40), bias)
+        got = monitor.add_binary16(Tensor(x.values.astype(np.float16).astype(float) * 2.0**24, -24, 1 << 40), bias)
         assert np.array_equal(got.values, want) and np.array_equal(got.mant, np.rint(got.mant))
         if np.array_equal(x.values.astype(np.float16), x.values):
-            assert np.array_equal(monitor.plus(x, bias).values, want)
-    far = monitor.plus(Tensor(np.full((1, 1), 65504.0), 0, 65504), Tensor(np.full(1, 100.0), 0, 100))
+            assert np.array_equal(monitor.add_binary16(x, bias).values, want)
+    far = monitor.add_binary16(Tensor(np.full((1, 1), 65504.0), 0, 65504), Tensor(np.full(1, 100.0), 0, 100))
     assert far.values == 65504
