@@ -13,7 +13,6 @@ from concord.emulator import kernels
 from concord.emulator.lanes import Lanes, depth
 from concord.golden import binary16, blocks
 from concord.program import Quant
-from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem
@@ -33,8 +32,8 @@ class _Vectors(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the contents."""
 
-    def put(self, lanes: Lanes, at: int, entries: Index | slice) -> None:
-        """Store some entries of the batch, one per lane, from address ``at`` on."""
+    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+        """Store some entries of the batch, one per lane, from address ``at`` on; the last one in the lanes left."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class _Patterns:
     def shape(self) -> tuple[int, ...]:
         return self.bits.shape
 
-    def put(self, lanes: Lanes, at: int, entries: Index | slice) -> None:
-        lanes.put_wide(slice(at, at + self.shape[1]), self.bits[entries])
+    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+        lanes.put_wide(slice(at, at + self.shape[1]), _filled(self.bits[entries], lanes.batch))
 
 
 @dataclass(frozen=True)
@@ -62,22 +61,23 @@ class _Codes:
     def shape(self) -> tuple[int, ...]:
         return self.mant.shape
 
-    def put(self, lanes: Lanes, at: int, entries: Index | slice) -> None:
-        lanes.put_narrow(slice(at, at + self.shape[1]), self.mant[entries], self.exp[entries])
+    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+        mant, exp = (_filled(values[entries], lanes.batch) for values in (self.mant, self.exp))
+        lanes.put_narrow(slice(at, at + self.shape[1]), mant, exp)
 
 
 @dataclass(frozen=True)
 class _Numbers:
-    """float64 numbers for either memory."""
+    """Numbers for either memory, float32 or float64."""
 
     mem: Mem
-    values: NDArray[np.float64]
+    values: NDArray[Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def put(self, lanes: Lanes, at: int, entries: Index | slice) -> None:
+    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
         _, count, native = self.shape
         some = self.values[entries]
         step = max(1, _PIECE // (native * lanes.batch))
@@ -86,14 +86,20 @@ class _Numbers:
                 piece = some[:, first : first + step]
                 self._put_piece(lanes, slice(at + first, at + first + piece.shape[1]), piece)
 
-    def _put_piece(self, lanes: Lanes, at: slice, values: NDArray[np.float64]) -> None:
-        pool = lanes.pool
-        exact = pool.take("exact", (values.shape[1], values.shape[2], lanes.batch), np.float64)
-        np.copyto(exact, values.transpose(1, 2, 0))
+    def _put_piece(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
+        pool, used = lanes.pool, len(values)
         out = lanes.memory(self.mem)[at]
-        kernels.round_doubles(exact, out, pool)
+        if values.dtype == np.float32:
+            np.copyto(out[..., :used], values.transpose(1, 2, 0))
+            out[..., used:] = out[..., used - 1 : used]
+            kernels.round_to_binary16(out, pool)
+        else:
+            exact = pool.take("exact", out.shape, np.float64)
+            np.copyto(exact[..., :used], values.transpose(1, 2, 0))
+            exact[..., used:] = exact[..., used - 1 : used]
+            kernels.round_doubles(exact, out, pool)
         if not (out.max() <= BINARY16_MAX and out.min() >= -BINARY16_MAX):
-            self._put_special(lanes, at, binary16.encode(values))
+            self._put_special(lanes, at, binary16.encode(_filled(values, lanes.batch)))
         elif self.mem is Mem.NARROW:
             kernels.quantize(out, lanes.config.act, Quant(), None, out, lanes.scale[at], pool, lanes.grain[at])
 
@@ -119,7 +125,7 @@ class Inputs:
         self._vectors: list[tuple[Mem, int, _Vectors]] = [
             *((Mem.WIDE, at, _Patterns(_patterns(values))) for at, values in wide.items()),
             *((Mem.NARROW, at, _Codes(np.asarray(mant), np.asarray(exp))) for at, (mant, exp) in narrow.items()),
-            *((mem, at, _Numbers(mem, np.asarray(x, dtype=np.float64))) for (mem, at), x in numbers.items()),
+            *((mem, at, _Numbers(mem, _floats(x))) for (mem, at), x in numbers.items()),
         ]
         shapes = [vectors.shape for _, _, vectors in self._vectors]
         sizes = {shape[0] for shape in shapes if len(shape) == 3 and shape[2] == config.native}
@@ -133,19 +139,32 @@ class Inputs:
         if self.batch < 1:
             raise ValueError("inputs must have at least one entry in the batch, not 0")
 
+    @property
+    def places(self) -> tuple[tuple[Mem, int, int], ...]:
+        """Memory, first address and number of the vectors of every input."""
+        return tuple((mem, at, vectors.shape[1]) for mem, at, vectors in self._vectors)
+
     def addresses(self, mem: Mem) -> set[int]:
         """Words of a memory that are given."""
-        spans = [range(at, at + vectors.shape[1]) for found, at, vectors in self._vectors if found is mem]
-        return {address for span in spans for address in span}
+        return {word for found, at, count in self.places if found is mem for word in range(at, at + count)}
 
     def put(self, lanes: Lanes, first: int) -> None:
         """Load a part of the batch; the last entry is repeated where the batch ends."""
-        stop = first + lanes.batch
-        entries: Index | slice = slice(first, stop)
-        if stop > self.batch:
-            entries = np.minimum(np.arange(first, stop), self.batch - 1)
+        entries = slice(first, min(first + lanes.batch, self.batch))
         for _, at, vectors in self._vectors:
             vectors.put(lanes, at, entries)
+
+
+def _filled(values: NDArray[Any], count: int) -> NDArray[Any]:
+    """Entries of a batch, the last one repeated to ``count``."""
+    if len(values) == count:
+        return values
+    return values[np.minimum(np.arange(count), len(values) - 1)]
+
+
+def _floats(values: ArrayLike) -> NDArray[Any]:
+    array = np.asarray(values)
+    return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
 
 
 def _patterns(values: ArrayLike) -> NDArray[np.uint16]:

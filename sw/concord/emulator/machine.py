@@ -105,6 +105,8 @@ class Emulator:
         self._plans: dict[tuple[int, int], _Plan] = {}
         self._traces: dict[int, Trace] = {}
         self._footprints: dict[int, Footprint] = {}
+        self._whole: dict[tuple[Any, ...], Footprint] = {}
+        self._divisions: dict[tuple[int, ...], tuple[int, int]] = {}
         self._accesses: dict[Chain, Access] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
         self._table = decode(self.memories.table)
@@ -191,7 +193,7 @@ class Emulator:
         if len(sizes) != 1:
             raise ValueError(f"inputs must be of one batch, not of {sorted(sizes)}")
         batch = sizes.pop()
-        size, workers = self._divide(batch, [phase.pc for phase in phases])
+        size, workers = self._division(batch, [phase.pc for phase in phases])
         chunks = range(0, batch, size)
         plans = [self._plan(size, phase.pc) for phase in phases]
         touched = self._touched(phases)
@@ -222,8 +224,14 @@ class Emulator:
 
     # Preparation -------------------------------------------------------------------------------
 
-    def _divide(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
+    def _division(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
         """Lanes of a chunk, and workers, for a batch."""
+        key = (batch, *pcs)
+        if key not in self._divisions:
+            self._divisions[key] = self._divide(batch, pcs)
+        return self._divisions[key]
+
+    def _divide(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
         chains = [chain for pc in pcs for chain in self._trace(pc).chains]
         values = self.config.native * sum(chain.vectors for chain in chains) / max(1, len(chains))
         size = chunk(batch, self._most, self._workers)
@@ -259,7 +267,10 @@ class Emulator:
         return _Plan(run, report(run, self.config), tuple(steps))
 
     def _touched(self, phases: Sequence[BatchPhase]) -> Footprint:
-        return footprint((phase, self._footprint(phase.pc)) for phase in phases)
+        key = tuple(phase.key for phase in phases)
+        if key not in self._whole:
+            self._whole[key] = footprint((phase, self._footprint(phase.pc)) for phase in phases)
+        return self._whole[key]
 
     def _footprint(self, pc: int) -> Footprint:
         if pc not in self._footprints:

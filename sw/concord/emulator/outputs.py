@@ -23,10 +23,14 @@ class Outputs:
             if not 0 <= span.addr <= span.addr + span.count <= limit:
                 raise ValueError(f"outputs must be vectors inside a vector memory, not {span!r}")
 
+    @property
+    def places(self) -> tuple[tuple[Mem, int, int], ...]:
+        """Memory, first address and number of the vectors of every span."""
+        return tuple((VECTORS[span.region], span.addr, span.count) for span in self._spans)
+
     def addresses(self, mem: Mem) -> set[int]:
         """Words of a memory that are returned."""
-        spans = [span for span in self._spans if VECTORS[span.region] is mem]
-        return {address for span in spans for address in range(span.addr, span.addr + span.count)}
+        return {word for found, at, count in self.places if found is mem for word in range(at, at + count)}
 
     def get(self, lanes: Lanes, count: int) -> list[Any]:
         """Contents in the first ``count`` lanes, by span."""

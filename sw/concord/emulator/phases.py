@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
@@ -30,6 +31,11 @@ class BatchPhase:
     pc: int
     inputs: Inputs | None
     outputs: Outputs
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What decides on the words that it touches: the program, and where inputs and outputs are."""
+        return self.pc, self.inputs.places if self.inputs is not None else (), self.outputs.places
 
 
 @dataclass

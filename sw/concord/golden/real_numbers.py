@@ -14,7 +14,18 @@ _TOO_LARGE = BINARY16_MAX + 16
 
 
 def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return ``values`` as float64 of the same shape.
+    """Return ``values`` as float64 of the same shape, as an array of its own.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`check_real_numbers`.
+    """
+    return check_real_numbers(name, values).astype(np.float64)
+
+
+def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return ``values`` as an array of the type that they have.
 
     Raises
     ------
@@ -26,13 +37,13 @@ def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     given: NDArray[Any] = np.asarray(values)
     if given.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, not of {given.dtype}")
-    numbers = given.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        bad = ~(np.abs(numbers) < _TOO_LARGE)  # NaN too
-    if bad.any():
+    if given.size and not (float(given.max()) < _TOO_LARGE and float(given.min()) > -_TOO_LARGE):  # NaN too
+        numbers = given.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            bad = ~(np.abs(numbers) < _TOO_LARGE)
         where = tuple(int(n) for n in np.argwhere(bad)[0])
         raise ValueError(
             f"{name} must hold finite numbers within ±{BINARY16_MAX} (binary16), not {numbers[where]} at {list(where)}"
             f" ({int(bad.sum())} such values)"
         )
-    return numbers
+    return given

@@ -47,7 +47,7 @@ class EmulatedDevice(Device):
     workers : int or None
         Threads that share a batch; as many as there are processors if left out.
     watch, after : callable, optional
-        See :class:`Emulator`. Whoever reads memories or flags behind a batch lets its last sample be executed again.
+        See :class:`Emulator`. Whoever reads memories behind a batch lets its last sample be executed again.
     """
 
     def __init__(
@@ -70,7 +70,6 @@ class EmulatedDevice(Device):
         self._closed = True
 
     def clear_flags(self) -> None:
-        self._catch_up()
         self._open().clear_flags()
 
     def _counters(self) -> Counters:
@@ -86,7 +85,8 @@ class EmulatedDevice(Device):
         self._started = True
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
-        self._catch_up()
+        if region.id is not RegionId.FLAGS:
+            self._catch_up()
         if region.id not in CORE_REGIONS and self._feeder is not None:
             try:
                 words = self._feeder.read(addr, count)
@@ -124,7 +124,7 @@ class EmulatedDevice(Device):
     def _run_batch(
         self, image: Image, schedule: Sequence[Phase], batch: Mapping[str, Any], size: int, timeout: float | None
     ) -> Outputs:
-        if not schedule[0].inputs or size < 2:
+        if not schedule[0].inputs or not size:
             return super()._run_batch(image, schedule, batch, size, timeout)
         emulator = self._open()
         ports = {port.name: port for port in image.outputs}
@@ -132,7 +132,10 @@ class EmulatedDevice(Device):
             port.name: (VECTORS[port.region], _to_vectors(batch[port.name], port, self.config)) for port in image.inputs
         }
         phases = [self._phase(phase, given, ports) for phase in schedule]
-        if self._pending is not None and (self._pending[1] != schedule or emulator.dependent(phases)):
+        dependent = emulator.dependent(phases)
+        if dependent and size == 1:  # the memories are needed, and would be computed once more
+            return super()._run_batch(image, schedule, batch, size, timeout)
+        if self._pending is not None and (dependent or self._pending[1] != schedule):
             self._catch_up()
         results = emulator.run_phases(phases)
         *earlier, self._last = (result.run for result in results)
@@ -140,7 +143,7 @@ class EmulatedDevice(Device):
         self._earlier = {}
         for run in earlier:
             self._earlier = add_counters(_counts(run), self._earlier)
-        self._pending = image, schedule, {name: values[-1] for name, values in batch.items()}
+        self._pending = image, schedule, {name: values[-1].copy() for name, values in batch.items()}
         self.wait()
         pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
         for phase, result in zip(schedule, results, strict=True):
@@ -149,7 +152,7 @@ class EmulatedDevice(Device):
         return {name: self._decode(ports[name], found, size) for name, found in pieces.items()}
 
     def _phase(
-        self, phase: Phase, given: Mapping[str, tuple[Mem, NDArray[np.float64]]], ports: Mapping[str, Port]
+        self, phase: Phase, given: Mapping[str, tuple[Mem, NDArray[Any]]], ports: Mapping[str, Port]
     ) -> BatchPhase:
         numbers = {}
         for part in phase.inputs:
@@ -170,9 +173,13 @@ class EmulatedDevice(Device):
         return binary16.decode(from_vectors(vectors, shape, self.config)).astype(port.dtype).reshape(size, *port.shape)
 
     def _catch_up(self) -> None:
-        """Leave the memories as the last run of a batch would: only done when someone looks."""
+        """Leave the memories as the last run of a batch would: only done when someone looks.
+
+        The flags of that run were collected with those of the batch, and may have been cleared since.
+        """
         if self._pending is None:
             return
+        flags = self._open().memories.flags.copy()
         (image, schedule, sample), self._pending = self._pending, None
         given = {port.name: (port.region, port.encode(sample[port.name], self.config)) for port in image.inputs}
         for phase in schedule:
@@ -180,6 +187,7 @@ class EmulatedDevice(Device):
                 region, words = given[part.port]
                 self._open().write(region, part.address, words[part.first : part.first + part.count])
             self._open().run(phase.pc)
+        self._open().memories.flags[:] = flags
 
     def _register(self, reg: Reg) -> int:
         run, fingerprint = self._last, self.config.fingerprint
@@ -207,7 +215,7 @@ def _counts(run: Run) -> Counters:
     return {reg.name: values[_COUNTED[reg]] if reg in _COUNTED else None for reg in COUNTERS}
 
 
-def _to_vectors(values: NDArray[np.float64], port: Port, config: NpuConfig) -> NDArray[np.float64]:
+def _to_vectors(values: NDArray[Any], port: Port, config: NpuConfig) -> NDArray[Any]:
     """Native vectors ``[batch, count, N]`` of a port, the last dimension padded with zeros."""
     last = port.shape[-1] if port.shape else 1
     lines = values.reshape(len(values), -1, last)

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.golden.real_numbers import real_numbers
+from concord.golden.real_numbers import check_real_numbers
 from concord.image import Port
 
-Batch = dict[str, NDArray[np.float64]]
+Batch = dict[str, NDArray[Any]]
 
 
 def check_batch(ports: Sequence[Port], inputs: ArrayLike | Mapping[str, ArrayLike]) -> tuple[Batch, int]:
-    """Return the inputs by name as float64 ``[batch, ...]``, and the size of the batch.
+    """Return the inputs by name as ``[batch, ...]``, and the size of the batch.
+
+    Arrays of float32 and float64 are returned as they are, others as float64.
 
     Parameters
     ----------
@@ -45,8 +47,10 @@ def check_batch(ports: Sequence[Port], inputs: ArrayLike | Mapping[str, ArrayLik
     return batch, next(iter(sizes.values()), 1)
 
 
-def _check(port: Port, values: ArrayLike) -> NDArray[np.float64]:
-    numbers = real_numbers(port.name, values)
+def _check(port: Port, values: ArrayLike) -> NDArray[Any]:
+    numbers = check_real_numbers(port.name, values)
+    if numbers.dtype not in (np.float32, np.float64):
+        numbers = numbers.astype(np.float64)
     if numbers.shape[1:] != port.shape or not numbers.ndim:
         wanted = ", ".join(["batch", *map(str, port.shape)])
         raise ValueError(f"{port.name} must have shape [{wanted}], not {list(numbers.shape)}")

@@ -1,9 +1,12 @@
 """Several samples per run: the same values as one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
+from concord.golden import binary16
 from concord.graph.ir import Node
 from concord.graph.passes.batch import BatchError, with_batch
 from concord.host import connect
@@ -41,6 +44,15 @@ def test_every_sample_as_on_its_own(batch, constant):
     together = results(compile_graph(graph, TINY, batch=batch).package, x)
     assert together.shape == (7, 3)
     np.testing.assert_array_equal(together, alone)
+
+
+def test_ports_can_be_rounded_when_they_are_packed():
+    compiled = compile_graph(perceptron(), TINY, batch=2)
+    arrangement = replace(compiled.package.arrangement, input_offsets={"x": 0.1})
+    x = np.random.default_rng(5).normal(0, 1e-4, (7, 5)) * 10.0 ** np.arange(5)
+    (want,), (got,) = arrangement.pack({"x": x}).values(), arrangement.pack({"x": x}, rounded=True).values()
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, binary16.decode(binary16.encode(want)))
 
 
 def test_batches_survive_the_round_trip(tmp_path, monkeypatch):

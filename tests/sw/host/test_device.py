@@ -37,9 +37,10 @@ def samples(count, seed=2):
 def test_batches_by_name_and_alone():
     batch, size = check_batch([PORT], np.ones((4, 2, 3), np.float32))
     assert size == 4
-    assert batch["x"].dtype == np.float64
-    _, size = check_batch([PORT, SCALAR], {"s": [1, 2], "x": np.zeros((2, 2, 3), bool)})
+    assert batch["x"].dtype == np.float32
+    batch, size = check_batch([PORT, SCALAR], {"s": [1, 2], "x": np.zeros((2, 2, 3), bool)})
     assert size == 2
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.float64)}
     assert check_batch([], {}) == ({}, 1)
 
 
@@ -130,6 +131,35 @@ def test_memories_after_a_batch_are_those_of_its_last_run(device):
     words = device.read("WIDE", port.address, port.vectors(TINY))
     np.testing.assert_array_equal(port.decode(words, TINY), outputs["y"][-1])
     assert device.read("WIDE", 0, 2) == pack_vectors(x[-1], TINY)
+
+
+def test_memories_after_a_batch_do_not_follow_its_array(device):
+    device.load(layer_image(TINY))
+    x = samples(5).astype(np.float32)
+    last = x[-1].copy()
+    device.run(x)
+    x[:] = 0
+    assert device.read("WIDE", 0, 2) == pack_vectors(last, TINY)
+
+
+def test_cleared_flags_stay_cleared_when_memories_are_read(device):
+    device.load(layer_image(TINY, weight_scale=100))
+    device.run(1e4 * samples(3))
+    assert device.flags()
+    device.clear_flags()
+    device.read("WIDE", 0, 2)
+    assert not device.flags()
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_types_of_numbers_do_not_matter(device, count):
+    device.load(layer_image(TINY))
+    x = samples(count).astype(np.float32)
+    singles, doubles = device.run(x), device.run(x.astype(np.float64))
+    across = device.run(np.asfortranarray(x))
+    for name in singles:
+        np.testing.assert_array_equal(singles[name], doubles[name])
+        np.testing.assert_array_equal(singles[name], across[name])
 
 
 def test_counters(device):

@@ -90,7 +90,7 @@ class Package:
         What the batch raises is in :meth:`flags`; results alone do not say whether values were cut off.
         """
         device.clear_flags()
-        return self.finish(inputs, device.run(self.arrangement.pack(inputs)))
+        return self.finish(inputs, device.run(self.arrangement.pack(inputs, rounded=True)))
 
     def flags(self, device: Device) -> list[FlagDiagnostic]:
         """The flags of the last :meth:`run`, by layer, with what they mean; empty if there are none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,12 @@ def _is_size(value: object) -> bool:
 
 def _within(ids: Ids, low: int, high: int) -> bool:
     return ids.dtype.kind == "i" and ids.size > 0 and low <= int(ids.min()) and int(ids.max()) < high
+
+
+def _singles(values: FloatArray) -> npt.NDArray[np.float32]:
+    """Numbers ``[runs, elements]``, rounded to binary16, as ``[elements, runs]``."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.T).astype(np.float16).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,24 @@ class Arrangement:
             want = ", ".join(map(str, ("samples", *self.shapes[name])))
             raise ValueError(f"input {name!r} must have the shape ({want}), not {shape}")
 
-    def pack(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
-        """Ports of a batch; ``ValueError`` for names, shapes or values that are wrong, ``TypeError`` for no numbers."""
+    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:
+        """Ports of a batch as float64 numbers.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            ``[samples, *shape]`` by input.
+        rounded : bool
+            Whether the numbers are rounded to binary16, as devices do, and returned as float32. The batch is the
+            axis whose elements follow each other in memory, as the emulator has them.
+
+        Raises
+        ------
+        TypeError
+            If an input is not made of real numbers.
+        ValueError
+            If a name, a shape or a value is wrong.
+        """
         if set(inputs) != set(self.inputs):
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
@@ -113,13 +136,15 @@ class Arrangement:
                 values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])
             runs, count = len(values) // self.batch, prod(self.shapes[name]) * self.batch
             offset = self.input_offsets.get(name, 0.0)
-            if np.array_equal(order.reshape(-1), np.arange(count)):
+            if not rounded and np.array_equal(order.reshape(-1), np.arange(count)):
                 ports[name] = (values - offset).reshape(runs, *order.shape)
                 continue
             flat = np.zeros((runs, count + 2))  # behind the elements BORDER and PAD, which are -2 and -1
             flat[:, :-2] = values.reshape(runs, -1)
-            flat[:, :-1] -= offset
-            ports[name] = np.take(flat, order, axis=1)
+            if offset:
+                flat[:, :-1] -= offset
+            found: npt.NDArray[Any] = np.moveaxis(_singles(flat)[order], -1, 0) if rounded else flat[:, order]
+            ports[name] = found
         return ports
 
     def unpack(self, ports: Mapping[str, npt.ArrayLike], samples: int) -> dict[str, FloatArray]:
