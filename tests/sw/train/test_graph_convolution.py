@@ -210,6 +210,7 @@ def test_training_leaves_the_adjacency_as_it_was_and_learns(formats):
     assert before and all(np.array_equal(before[name], p.values) for name, p in got.network.constants.items())
     changed = {name: bool(np.any(p.values)) for name, p in got.network.parameters.items()}
     assert all(changed.values()) and "graph_conv1.features.bias" not in changed
+    assert not changed.keys() & before.keys(), "what is not trained is no parameter"
     assert got.history[1].loss < got.history[0].loss
     written = {node.name: node.attrs for node in got.trained().nodes}
     step = 2.0 ** got.network.constants["graph_conv1.neighbours.weight"].exp.astype(float).max()
