@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord_rtl.families import primitives_of
@@ -50,4 +50,61 @@ class Multiplier(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         primitives_of(platform).multiplier(m, self.a, self.b, self.o)
+        return m
+
+
+class PairMultiplier(wiring.Component):
+    """Two signed products of one shared operand, registered.
+
+    Does not stall, and its registers have no reset. One pair of products per cycle, ``LATENCY`` cycles later; operands
+    are registered first, so any logic may stand before them. A device whose multipliers are wide enough makes both
+    products in one of them (:mod:`concord_rtl.families.shared_product`).
+
+    Codes are symmetric: the least number of two's complement is none of them, and with it as an operand both products
+    are undefined.
+
+    Parameters
+    ----------
+    a_width, b_width : int
+        Widths of the shared operand and of the others, see :meth:`takes`.
+    in_logic : bool
+        Make the products without a multiplier of the device.
+
+    Members
+    -------
+    a : In(signed(a_width))
+        The shared operand.
+    b : In(ArrayLayout(signed(b_width), 2))
+        The other operands.
+    o : Out(ArrayLayout(signed(a_width + b_width - 1), 2))
+        Products of ``a`` and each of ``b``.
+    """
+
+    a: Signal
+    b: data.View
+    o: data.View
+
+    LATENCY = 4
+    #: Greatest widths of the shared operand and of the others.
+    MOST_A, MOST_B = 12, 8
+
+    def __init__(self, a_width: int, b_width: int, *, in_logic: bool = False):
+        self.in_logic = in_logic
+        if not self.takes(a_width, b_width):
+            raise ValueError(
+                f"widths must be in 2..{self.MOST_A} and 2..{self.MOST_B}, not {a_width!r} and {b_width!r}"
+            )
+        product = data.ArrayLayout(signed(a_width + b_width - 1), 2)
+        super().__init__({"a": In(signed(a_width)), "b": In(data.ArrayLayout(signed(b_width), 2)), "o": Out(product)})
+
+    @classmethod
+    def takes(cls, a_width: int, b_width: int) -> bool:
+        """Whether operands may have these widths."""
+        return a_width in range(2, cls.MOST_A + 1) and b_width in range(2, cls.MOST_B + 1)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        cells = primitives_of(platform)
+        build = cells.pair_in_logic if self.in_logic else cells.pair_multiplier
+        build(m, self.a, list(self.b), list(self.o))
         return m

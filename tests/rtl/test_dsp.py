@@ -2,13 +2,14 @@
 """Multiplier: the plain twin against integers, the instantiated DSP blocks against the twin."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 from amaranth.back import verilog
 
 from concord_rtl import families
-from concord_rtl.dsp import Multiplier
+from concord_rtl.dsp import Multiplier, PairMultiplier
 from support.bench import simulate
 from support.netlist import run_netlist
 
@@ -114,3 +115,89 @@ def test_wide_operands_stay_plain_on_up5k():
 def test_rejects_widths(widths):
     with pytest.raises(ValueError, match=r"_width must be in 1\.\.18, not "):
         Multiplier(*widths)
+
+
+#: As ``BENCH`` for two products of symmetric codes with one shared operand.
+PAIR_BENCH = """
+module bench(input clk, output reg [15:0] wrong, noticed, moved);
+    initial {{wrong, noticed, moved}} = 0;
+    reg [63:0] noise = 64'h9E3779B97F4A7C15;
+    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
+    reg [{a}-1:0] a = 0;
+    reg [{b}-1:0] b0 = 0, b1 = 0;
+    wire [{a}-1:0] next_a = noise[0] ? noise[63:64-{a}] : noise[1] ? 1 : (1 << {a}-1) - 1;
+    wire [{b}-1:0] next_0 = noise[2] ? noise[31:32-{b}] : noise[3] ? -1 : (1 << {b}-1) - 1;
+    wire [{b}-1:0] next_1 = noise[4] ? noise[47:48-{b}] : noise[5] ? -1 : 1 - (1 << {b}-1);
+    wire [2*({a}+{b}-1)-1:0] plain, block, broken;
+    twin twin_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(plain));
+    block block_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(block));
+    broken broken_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(broken));
+    reg [2*({a}+{b}-1)-1:0] before = 0;
+    always @(posedge clk) begin
+        noise <= n3;
+        a <= next_a == 1 << {a}-1 ? 0 : next_a;
+        b0 <= next_0 == 1 << {b}-1 ? 0 : next_0;
+        b1 <= next_1 == 1 << {b}-1 ? 0 : next_1;
+        before <= plain;
+        if (plain != block) wrong <= wrong + 1;
+        if (plain != broken) noticed <= noticed + 1;
+        if (plain != before) moved <= moved + 1;
+    end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("widths", [(8, 8), (12, 5), (2, 2)])
+def test_both_products_appear_after_the_latency(widths):
+    dut = PairMultiplier(*widths)
+    rng = random.Random(2)
+
+    def operand(width):
+        most = (1 << width - 1) - 1
+        return rng.choice([-most, 0, most, rng.randint(-most, most)])
+
+    async def bench(ctx):
+        due = []
+        for _ in range(200):
+            a, b = operand(widths[0]), [operand(widths[1]) for _ in range(2)]
+            due.append([a * factor for factor in b])
+            ctx.set(dut.a, a)
+            ctx.set(dut.b, b)
+            *_, got = await ctx.tick().sample(dut.o)
+            if len(due) > dut.LATENCY:
+                assert list(got) == due.pop(0)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(
+    ("widths", "in_logic", "change"),
+    [
+        ((8, 8), False, ("INIT0(16'h6565)", "INIT0(16'h9a9a)")),
+        ((8, 6), False, (".SIGNEDB(1'h1)", ".SIGNEDB(1'h0)")),
+        ((8, 8), True, ("INIT0(16'h7888)", "INIT0(16'h7880)")),
+        ((8, 5), True, ("INIT0(16'h7888)", "INIT0(16'h7880)")),
+    ],
+    ids=["shared-8x8", "shared-8x6", "logic-8x8", "logic-8x5"],
+)
+def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, widths, in_logic, change):
+    twin = verilog.convert(PairMultiplier(*widths), name="twin", emit_src=False)
+    made = PairMultiplier(*widths, in_logic=in_logic)
+    block = verilog.convert(made, name="block", platform=ECP5, emit_src=False)
+    assert ("MULT18X18D" in block) is not in_logic and "CCU2C" in block
+    old, new = change
+    assert old in block
+    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
+    cells = "".join((CELLS / f"{name}.v").read_text() for name in ("mult18x18d", "ccu2c"))
+    bench = PAIR_BENCH.format(a=widths[0], b=widths[1])
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": bench, "cells.v": cells}
+    wrong, noticed, moved = run_netlist(tmp_path, sources, ["wrong", "noticed", "moved"], CYCLES)
+    assert wrong == 0
+    assert noticed > CYCLES / 32
+    assert moved > CYCLES / 2
+
+
+@pytest.mark.parametrize("widths", [(1, 4), (4, 9), (13, 8), (4, "8")])
+def test_rejects_widths_of_pairs(widths):
+    with pytest.raises(ValueError, match=r"widths must be in 2\.\.12 and 2\.\.8, not "):
+        PairMultiplier(*widths)

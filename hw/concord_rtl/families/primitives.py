@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amaranth import *
 from amaranth.lib import memory
+
+from concord_rtl.families.carry import CarryBit, plain_chain
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,25 @@ class Primitives:
         product = Signal.like(o, name="o", reset_less=True)
         m.d.sync += [a_register.eq(a), b_register.eq(b), product.eq(a_register * b_register)]
         m.d.comb += o.eq(product)
+
+    def pair_multiplier(self, m: Module, a: Value, b: Sequence[Value], o: Sequence[Value]) -> None:
+        """Both ``o`` are the products of ``a`` and ``b`` four cycles before, if these are symmetric codes."""
+        shared = Signal.like(a, name="shared", reset_less=True)
+        m.d.sync += shared.eq(a)
+        for k, (factor, product) in enumerate(zip(b, o, strict=True)):
+            b_register = Signal.like(factor, name=f"b{k}", reset_less=True)
+            stages = [Signal.like(product, name=f"o{k}_{n}", reset_less=True) for n in range(3)]
+            m.d.sync += [b_register.eq(factor), stages[0].eq(shared * b_register)]
+            m.d.sync += [later.eq(value) for value, later in pairwise(stages)]
+            m.d.comb += product.eq(stages[-1])
+
+    def pair_in_logic(self, m: Module, a: Value, b: Sequence[Value], o: Sequence[Value]) -> None:
+        """As :meth:`pair_multiplier`, without a multiplier of the device."""
+        Primitives.pair_multiplier(self, m, a, b, o)
+
+    def carry_chain(self, m: Module, name: str, bits: list[CarryBit]) -> Value:
+        """Sums of a carry chain without a carry into its first bit; ``name`` is that of the cells in ``m``."""
+        return plain_chain(bits)
 
     def kept_register(self, m: Module, i: Value, o: Value) -> None:
         """``o`` is ``i`` one cycle before."""

@@ -24,7 +24,8 @@ from concord_rtl.flow.tools import Job, run_jobs
 from concord_rtl.flow.unit import clock_of_unit
 from concord_rtl.mvm.mvm import usual_slots
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row
+from concord_rtl.mvm.row import Row, paired
+from concord_rtl.mvm.row_pair import RowPair
 
 
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:
@@ -59,7 +60,7 @@ def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
 def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
     """New units of the tile engines of a configuration that is not element-serial, and how many there are of each."""
     return {
-        "row": (Row(config), config.rows),
+        "row": (RowPair(config), config.rows // 2) if paired(config) else (Row(config), config.rows),
         "queue": (ResultQueue(config, usual_slots(config)), 1),
         "convert": (AccToBinary16(config), config.mfu_lanes),
     }

@@ -15,7 +15,8 @@ from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
 from concord_rtl.kept_register import KeptRegister
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row, clear_delay, exp_delay, sum_latency
+from concord_rtl.mvm.row import Row, clear_delay, exp_delay, paired, sum_latency
+from concord_rtl.mvm.row_pair import RowPair
 
 
 def control_layout(config: NpuConfig) -> data.StructLayout:
@@ -127,11 +128,25 @@ class Mvm(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.results = results = ResultQueue(self.config, self.slots)
-        dense, own, pick = self._select(m)
+        pairs = paired(self.config)
+        selected = self._select_pairs(m) if pairs else self._select(m)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
         clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
         sums = self.W_DELAY + sum_latency(self.config)
         push = delay(m, self.step.valid & self.step.last, sums, "push", reset_less=False)
+        (self._row_pairs if pairs else self._rows)(m, results, selected, exp, clear)
+        m.d.comb += [
+            results.push.eq(push),
+            results.vectors.eq(delay(m, self.step.vectors, sums, "vectors")),
+            results.launch.eq(self.launch),
+            self.ready.eq(results.ready),
+            self.free.eq(results.free),
+        ]
+        self._convert(m, results)
+        return m
+
+    def _rows(self, m, results, selected, exp, clear):
+        dense, own, pick = selected
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
             inputs = Cat(row.dense, row.own, row.pick, row.exp, row.clear)
@@ -142,15 +157,19 @@ class Mvm(wiring.Component):
                 row.w.eq(self.w[k]),
                 results.acc[k].eq(row.acc),
             ]
-        m.d.comb += [
-            results.push.eq(push),
-            results.vectors.eq(delay(m, self.step.vectors, sums, "vectors")),
-            results.launch.eq(self.launch),
-            self.ready.eq(results.ready),
-            self.free.eq(results.free),
-        ]
-        self._convert(m, results)
-        return m
+
+    def _row_pairs(self, m, results, selected, exp, clear):
+        dense, own, pick, depthwise, odd = selected
+        for k in range(self.config.rows // 2):
+            m.submodules[f"pair{k}"] = pair = RowPair(self.config)
+            inputs = Cat(pair.dense, pair.own, pair.pick, pair.depthwise, pair.odd, pair.exp, pair.clear)
+            m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
+            m.d.comb += [
+                kept.i.eq(Cat(dense, own[k % (self.config.native // 2)], pick, depthwise, odd, exp, clear)),
+                inputs.eq(kept.o),
+            ]
+            for n in range(2):
+                m.d.comb += [pair.w[n].eq(self.w[2 * k + n]), results.acc[2 * k + n].eq(pair.acc[n])]
 
     def _select(self, m):
         """Register the elements for the lanes in either mode; zeros where the vector does not count."""
@@ -166,6 +185,27 @@ class Mvm(wiring.Component):
             pick.eq(Mux(counts & step.depthwise, 1 << step.lane, 0)),
         ]
         return dense, own, pick
+
+    def _select_pairs(self, m):
+        """As :meth:`_select` for pairs of rows, whose own elements have the order of the lanes that take them."""
+        config, step = self.config, self.step
+        code = activations(config).code
+        dense: Any = Signal(data.ArrayLayout(code, config.lanes), reset_less=True)
+        own: Any = Signal(data.ArrayLayout(data.ArrayLayout(code, 2), config.native // 2), reset_less=True)
+        pick = Signal(config.lanes // 2, reset_less=True)
+        depthwise, odd = Signal(reset_less=True), Signal(reset_less=True)
+        counts = step.valid & ~step.zero
+        part = self.x.mant.as_value().word_select(step.half, len(dense.as_value()))
+        exchanged = step.depthwise & step.lane[0]
+        m.d.sync += [
+            dense.as_value().eq(Mux(counts & ~step.depthwise, part, 0)),
+            pick.eq(Mux(counts & step.depthwise, 1 << step.lane[1:], 0)),
+            depthwise.eq(step.depthwise),
+            odd.eq(exchanged),
+        ]
+        for k in range(config.native):
+            m.d.sync += own[k // 2][k % 2].eq(Mux(exchanged, self.x.mant[k ^ 1], self.x.mant[k]))
+        return dense, own, pick, depthwise, odd
 
     def _exponent(self, m) -> Value:
         exp = Signal(range(self.config.act.exp_max - self.config.act_exp_min + 1), reset_less=True)

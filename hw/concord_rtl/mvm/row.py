@@ -11,13 +11,33 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig, clog2
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import Multiplier
+from concord_rtl.dsp import Multiplier, PairMultiplier
 from concord_rtl.mvm.align import Align
+
+#: Multipliers of the largest device of all families.
+MOST_MULTIPLIERS = 156
+
+
+def paired(config: NpuConfig) -> bool:
+    """Whether two rows share their multipliers: with one for each product, no device would have enough.
+
+    The multifunction units have two multipliers per lane.
+    """
+    needed = config.rows * config.lanes + 2 * config.mfu_lanes
+    return (
+        config.lanes % 2 == 0 and PairMultiplier.takes(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS
+    )
+
+
+def lanes_in_logic(config: NpuConfig) -> int:
+    """Lanes of a pair of rows whose multipliers are logic: those for which even pairs leave none."""
+    missing = config.rows * config.lanes // 2 + 2 * config.mfu_lanes - MOST_MULTIPLIERS
+    return min(config.lanes, max(0, -(-2 * missing // config.rows)))
 
 
 def product_latency(config: NpuConfig) -> int:
     """Cycles from the operands of a row to the dot product of its lanes."""
-    return 1 + Multiplier.LATENCY + clog2(config.lanes)
+    return (PairMultiplier.LATENCY if paired(config) else 1 + Multiplier.LATENCY) + clog2(config.lanes)
 
 
 def exp_delay(config: NpuConfig) -> int:
@@ -35,7 +55,76 @@ def clear_delay(config: NpuConfig) -> int:
     return sum_latency(config) - 2
 
 
-class Row(wiring.Component):
+class RowSum(wiring.Component):
+    """What every row has behind its multipliers: adder tree, alignment, accumulator.
+
+    Derived classes have the members ``exp``, ``clear`` and ``acc`` of :class:`Row`, and say what there is to add.
+    """
+
+    config: NpuConfig
+    exp: Signal
+    clear: Signal
+    acc: Signal
+
+    def _exponent(self) -> Value:
+        """Exponent of the weights, with the operands."""
+        raise NotImplementedError
+
+    def _products(self, m) -> list[Signal]:
+        """Products of the lanes, registered."""
+        raise NotImplementedError
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        config = self.config
+        bits = config.register_bits
+        m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift, config.acc_register or None)
+        exp = delay(m, self._exponent(), exp_delay(config), "exp_late")
+        shift = Signal.like(align.shift, reset_less=True)
+        m.d.sync += shift.eq(self.exp + exp)
+        m.d.comb += [align.shift.eq(shift), align.i.eq(self._tree(m, self._products(m)))]
+
+        # Clearing just before a first step leaves the adder without a multiplexer: the register has a reset of its own.
+        total = Signal(signed(bits))
+        running = Signal(signed(bits))
+        result = Signal(signed(bits), reset_less=True)
+        m.d.comb += total.eq(running + align.o)
+        m.d.sync += [result.eq(total), running.eq(Mux(self.clear, 0, total))]
+        m.d.comb += self.acc.eq(self._told(m, align, running, result) if config.acc_register else result)
+        return m
+
+    def _told(self, m, align, running, result) -> Value:
+        """The result with one bit more: beyond its own bits once something has left them.
+
+        Judged by the signs of the cycle before, beside the adder and not behind it.
+        """
+        before, cleared, left, below = (Signal(name=name) for name in ("before", "cleared", "left", "below"))
+        leaves = align.over | (before == align.negative) & (result[-1] != align.negative)
+        gone, side = left | leaves, Mux(left, below, align.negative)
+        m.d.sync += [
+            before.eq(running[-1]),
+            cleared.eq(self.clear),
+            left.eq(gone & ~cleared),
+            below.eq(side),
+        ]
+        return Cat(result[:-1], Mux(gone, ~side, result[-1])[0], Mux(gone, side, result[-1])).as_signed()
+
+    def _tree(self, m, terms) -> Value:
+        """Add up pairwise, a register per level, as narrow as the symmetric mantissas allow."""
+        leaves = 1
+        while len(terms) > 1:
+            leaves *= 2
+            shape = activations(self.config).dot(weights(self.config), leaves)
+            sums = []
+            for k in range(0, len(terms), 2):
+                node = Signal(shape, name=f"sum{leaves}_{k}", reset_less=True)
+                m.d.sync += node.eq(terms[k] + terms[k + 1])
+                sums.append(node)
+            terms = sums
+        return terms[0]
+
+
+class Row(RowSum):
     """L multipliers, adder tree, alignment, accumulator.
 
     Never stalls and keeps no count of steps: every cycle adds a product, idle cycles must bring zeros. One step per
@@ -68,9 +157,6 @@ class Row(wiring.Component):
     own: Signal
     pick: Any
     w: data.View
-    exp: Signal
-    clear: Signal
-    acc: Signal
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -86,40 +172,8 @@ class Row(wiring.Component):
             }
         )
 
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        config = self.config
-        bits = config.register_bits
-        m.submodules.align = align = Align(config.lane_dot_bits, config.max_shift, config.acc_register or None)
-        exp = delay(m, self.w.exp, exp_delay(config), "exp_late")
-        shift = Signal.like(align.shift, reset_less=True)
-        m.d.sync += shift.eq(self.exp + exp)
-        m.d.comb += [align.shift.eq(shift), align.i.eq(self._tree(m, self._products(m)))]
-
-        # Clearing just before a first step leaves the adder without a multiplexer: the register has a reset of its own.
-        total = Signal(signed(bits))
-        running = Signal(signed(bits))
-        result = Signal(signed(bits), reset_less=True)
-        m.d.comb += total.eq(running + align.o)
-        m.d.sync += [result.eq(total), running.eq(Mux(self.clear, 0, total))]
-        m.d.comb += self.acc.eq(self._told(m, align, running, result) if config.acc_register else result)
-        return m
-
-    def _told(self, m, align, running, result) -> Value:
-        """The result with one bit more: beyond its own bits once something has left them.
-
-        Judged by the signs of the cycle before, beside the adder and not behind it.
-        """
-        before, cleared, left, below = (Signal(name=name) for name in ("before", "cleared", "left", "below"))
-        leaves = align.over | (before == align.negative) & (result[-1] != align.negative)
-        gone, side = left | leaves, Mux(left, below, align.negative)
-        m.d.sync += [
-            before.eq(running[-1]),
-            cleared.eq(self.clear),
-            left.eq(gone & ~cleared),
-            below.eq(side),
-        ]
-        return Cat(result[:-1], Mux(gone, ~side, result[-1])[0], Mux(gone, side, result[-1])).as_signed()
+    def _exponent(self) -> Value:
+        return self.w.exp
 
     def _products(self, m) -> list[Signal]:
         products = []
@@ -131,17 +185,3 @@ class Row(wiring.Component):
             m.d.comb += [mul.a.eq(a), mul.b.eq(b)]
             products.append(mul.o)
         return products
-
-    def _tree(self, m, terms) -> Value:
-        """Add up pairwise, a register per level, as narrow as the symmetric mantissas allow."""
-        leaves = 1
-        while len(terms) > 1:
-            leaves *= 2
-            shape = activations(self.config).dot(weights(self.config), leaves)
-            sums = []
-            for k in range(0, len(terms), 2):
-                node = Signal(shape, name=f"sum{leaves}_{k}", reset_less=True)
-                m.d.sync += node.eq(terms[k] + terms[k + 1])
-                sums.append(node)
-            terms = sums
-        return terms[0]

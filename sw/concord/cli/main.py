@@ -75,10 +75,12 @@ main.add_command(training_evidence)
 def presets() -> None:
     """List the named configurations."""
     table = Table(
-        title="Presets (N native, L lanes, T engines; memories in KiB)", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        title="Presets (N native, L lanes, T engines, MACs per cycle; memories in KiB)",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("preset", no_wrap=True)
-    for column in ("N", "L", "T", "MAC/cycle", "matrix", "narrow", "wide", "MHz", "fingerprint"):
+    for column in ("N", "L", "T", "MACs", "matrix", "narrow", "wide", "MHz", "fingerprint"):
         table.add_column(column, justify="right", no_wrap=True)
     for name, config in PRESETS.items():
         memories = [regions(config)[region] for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE)]

@@ -27,11 +27,13 @@ ECP5_85F = NpuConfig(
     program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
+#: Two products per multiplier, and a result vector in two cycles.
+ECP5_85F_256 = ECP5_85F.replace(name="ecp5-85f-256", lanes=16, mfu_lanes=8, matrix_depth=1024, clock_hz=50_000_000)
 
 #: The configuration if nothing says which one.
 DEFAULT = ECP5_85F.name
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F)}
+PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256)}
 
 
 def preset(name: str) -> NpuConfig:

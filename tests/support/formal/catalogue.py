@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import arith, framing, hazards, lazy, streams
+from . import arith, framing, hazards, lazy, products, streams
 from .proof import Proof
 
-PROOFS: tuple[Proof, ...] = (*streams.PROOFS, *hazards.PROOFS, *framing.PROOFS, *arith.PROOFS, *lazy.PROOFS)
+PROOFS: tuple[Proof, ...] = (
+    *streams.PROOFS, *hazards.PROOFS, *framing.PROOFS, *arith.PROOFS, *products.PROOFS, *lazy.PROOFS,
+)  # fmt: skip

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amaranth import *
 
+from concord_rtl.families.carry import CarryBit
+from concord_rtl.families.logic_product import logic_product
 from concord_rtl.families.primitives import Primitives, RamPorts
+from concord_rtl.families.shared_product import shared_product
 
 #: Operand bits of a MULT18X18D.
 MULTIPLIER_BITS = 18
@@ -19,7 +24,7 @@ PORT_BITS = 18
 
 
 class Ecp5Primitives(Primitives):
-    """``MULT18X18D``, ``DP16KD`` and ``TRELLIS_FF``.
+    """``MULT18X18D``, ``CCU2C``, ``DP16KD`` and ``TRELLIS_FF``.
 
     Synthesis infers neither the registers of multipliers nor the output registers of block RAMs, without which a
     DP16KD answers 5.8 ns after the edge instead of 1 ns.
@@ -58,6 +63,29 @@ class Ecp5Primitives(Primitives):
             i_SOURCEB=Const(0),
             **ports,
         )
+
+    def pair_multiplier(self, m: Module, a: Value, b: Sequence[Value], o: Sequence[Value]) -> None:
+        shared_product(m, a, b, o, self)
+
+    def pair_in_logic(self, m: Module, a: Value, b: Sequence[Value], o: Sequence[Value]) -> None:
+        for k, (factor, product) in enumerate(zip(b, o, strict=True)):
+            logic_product(m, a, factor, product, f"product{k}", self)
+
+    def carry_chain(self, m: Module, name: str, bits: list[CarryBit]) -> Value:
+        sums = Signal(len(bits), name=name)
+        carry: Value = Const(0, 1)
+        idle = CarryBit(lambda *_: 0, ())
+        for k in range(0, len(bits), 2):
+            pins: dict[str, Value | int | str] = {}
+            for half, bit in enumerate((*bits[k : k + 2], idle)[:2]):
+                pins |= {f"i_{port}{half}": pin for port, pin in zip("ABCD", bit.pins, strict=True)}
+                pins |= {f"p_INIT{half}": Const(bit.table, 16), f"p_INJECT1_{half}": "NO"}
+                if k + half < len(bits):
+                    pins[f"o_S{half}"] = sums[k + half]
+            after = Signal(name=f"{name}_carry{k}")
+            m.submodules[f"{name}{k}"] = Instance("CCU2C", i_CIN=carry, o_COUT=after, **pins)
+            carry = after
+        return sums
 
     def kept_register(self, m: Module, i: Value, o: Value) -> None:
         for k in range(len(i)):
