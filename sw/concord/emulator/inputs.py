@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator import kernels
+from concord.emulator.fused import FusedPass
 from concord.emulator.lanes import Lanes, depth
 from concord.golden import binary16, blocks
 from concord.program import Quant
@@ -32,8 +33,11 @@ class _Vectors(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of the contents."""
 
-    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
-        """Store some entries of the batch, one per lane, from address ``at`` on; the last one in the lanes left."""
+    def put(self, lanes: Lanes, at: int, entries: slice, fast: bool) -> None:
+        """Store some entries of the batch, one per lane, from address ``at`` on; the last one in the lanes left.
+
+        ``fast``: with compiled kernels.
+        """
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class _Patterns:
     def shape(self) -> tuple[int, ...]:
         return self.bits.shape
 
-    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+    def put(self, lanes: Lanes, at: int, entries: slice, fast: bool) -> None:
         lanes.put_wide(slice(at, at + self.shape[1]), _filled(self.bits[entries], lanes.batch))
 
 
@@ -61,7 +65,7 @@ class _Codes:
     def shape(self) -> tuple[int, ...]:
         return self.mant.shape
 
-    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+    def put(self, lanes: Lanes, at: int, entries: slice, fast: bool) -> None:
         mant, exp = (_filled(values[entries], lanes.batch) for values in (self.mant, self.exp))
         lanes.put_narrow(slice(at, at + self.shape[1]), mant, exp)
 
@@ -77,14 +81,30 @@ class _Numbers:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def put(self, lanes: Lanes, at: int, entries: slice) -> None:
+    def put(self, lanes: Lanes, at: int, entries: slice, fast: bool) -> None:
         _, count, native = self.shape
         some = self.values[entries]
         step = max(1, _PIECE // (native * lanes.batch))
         with np.errstate(all="ignore"):
             for first in range(0, count, step):
                 piece = some[:, first : first + step]
-                self._put_piece(lanes, slice(at + first, at + first + piece.shape[1]), piece)
+                place = slice(at + first, at + first + piece.shape[1])
+                if fast and piece.dtype == np.float32:
+                    self._put_fast(lanes, place, piece)
+                else:
+                    self._put_piece(lanes, place, piece)
+
+    def _put_fast(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
+        """The same with compiled kernels: the numbers are copied, then rounded and converted where they are."""
+        used, words = len(values), np.arange(at.start, at.stop)
+        out = lanes.memory(self.mem)[at]
+        np.copyto(out[..., :used], values.transpose(1, 2, 0))
+        out[..., used:] = out[..., used - 1 : used]
+        fused = FusedPass(lanes.config, words * lanes.config.native, {self.mem: words}, Quant())
+        vector = -1
+        while (vector := fused.run(vector + 1, lanes, lanes.rows(self.mem), False)[0]) < len(words):
+            special = _filled(values[:, vector : vector + 1], lanes.batch)
+            self._put_special(lanes, slice(at.start + vector, at.start + vector + 1), binary16.encode(special))
 
     def _put_piece(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
         pool, used = lanes.pool, len(values)
@@ -148,11 +168,11 @@ class Inputs:
         """Words of a memory that are given."""
         return {word for found, at, count in self.places if found is mem for word in range(at, at + count)}
 
-    def put(self, lanes: Lanes, first: int) -> None:
-        """Load a part of the batch; the last entry is repeated where the batch ends."""
+    def put(self, lanes: Lanes, first: int, fast: bool = False) -> None:
+        """Load a part of the batch; the last entry is repeated where the batch ends. ``fast``: compiled kernels."""
         entries = slice(first, min(first + lanes.batch, self.batch))
         for _, at, vectors in self._vectors:
-            vectors.put(lanes, at, entries)
+            vectors.put(lanes, at, entries, fast)
 
 
 def _filled(values: NDArray[Any], count: int) -> NDArray[Any]:

@@ -221,11 +221,17 @@ def relu(x: F32, out: F32) -> int:
 UNARY: dict[Op, Callable[[F32, F32], int]] = {Op.V_RELU: relu}
 
 
+def check_slot(slot: dict[str, int], table: F32) -> None:
+    """Raise ``ValueError`` if a descriptor has entries beyond the table."""
+    least, last = slot["offset"] + slot["low"], slot["offset"] + slot["high"]
+    if not 0 <= least <= last < len(table):
+        raise ValueError(f"slot must stay inside {len(table)} entries, not {least}..{last}")
+
+
 def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> int:
     """Entry of a table for every element."""
+    check_slot(slot, table)
     low, high, offset = slot["low"], slot["high"], slot["offset"]
-    if not 0 <= offset + low <= offset + high < len(table):
-        raise ValueError(f"slot must stay inside {len(table)} entries, not {offset + low}..{offset + high}")
     flags = 0
     least, greatest = x.min(), x.max()
     if not (greatest <= BINARY16_MAX and least >= -BINARY16_MAX):

@@ -37,6 +37,8 @@ class Lanes:
     -------
     wide, narrow : float32 ``[depth + 2, N, B]``
         Values of the elements.
+    wide_rows, narrow_rows : float32 ``[(depth + 2) * N, B]``
+        The same memory, by element.
     scale : float32 ``[narrow_depth + 2, B]``
         Two to the power of the shared exponent.
     grain : float32 ``[narrow_depth + 2, B]``
@@ -54,11 +56,16 @@ class Lanes:
         self.narrow[config.narrow_depth + LOWEST] = -np.inf
         self.scale[config.narrow_depth :] = 2.0**config.act_exp_min
         self.grain = np.full_like(self.scale, np.inf)
+        self.wide_rows, self.narrow_rows = (memory.reshape(-1, batch) for memory in (self.wide, self.narrow))
         self.pool = Pool()
 
     def memory(self, mem: Mem) -> F32:
         """Array of one memory."""
         return self.wide if mem is Mem.WIDE else self.narrow
+
+    def rows(self, mem: Mem) -> F32:
+        """Array of one memory, by element."""
+        return self.wide_rows if mem is Mem.WIDE else self.narrow_rows
 
     # Exchange with the outside -----------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
 from concord.emulator.kernels import decode
 from concord.emulator.lanes import VECTORS, Lanes
@@ -79,6 +80,15 @@ class Emulator:
         Called before every piece of a chain is executed, by the threads that execute them.
     after : callable, optional
         The same, behind every piece; ``part.last`` says that it is the last one of its chain.
+    compiled : bool or None
+        Whether the kernels that Numba compiles are used (``pip install 'concord-npu[fast]'``). If left out, they are
+        where Numba is installed, as soon as so much was computed in batches that loading them is worth the time; a
+        single run never waits for them. Results do not depend on it.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If ``compiled`` is true and Numba is not installed.
     """
 
     def __init__(
@@ -88,6 +98,7 @@ class Emulator:
         workers: int | None = None,
         watch: Watch | None = None,
         after: Watch | None = None,
+        compiled: bool | None = None,
     ):
         self.memories = Memories(memories) if isinstance(memories, NpuConfig) else memories
         self.config = self.memories.config
@@ -96,17 +107,19 @@ class Emulator:
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers!r}")
         self._most, self._workers, self._watch, self._after = lanes, workers or available(), watch, after
+        self._load_rule = LoadRule(compiled)
         self._single = Lanes(self.config, 1)
         self._shared: list[Lanes] = []
         self.changed()
 
     def changed(self) -> None:
         """Forget what was prepared: to be called after program, weights or tables were changed in place."""
-        self._plans: dict[tuple[int, int], _Plan] = {}
+        self._plans: dict[tuple[int, int, bool], _Plan] = {}
         self._traces: dict[int, Trace] = {}
         self._footprints: dict[int, Footprint] = {}
         self._whole: dict[tuple[Any, ...], Footprint] = {}
         self._divisions: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._values: dict[int, int] = {}
         self._accesses: dict[Chain, Access] = {}
         self._weights: dict[tuple[Any, ...], Weights] = {}
         self._table = decode(self.memories.table)
@@ -130,7 +143,8 @@ class Emulator:
 
     def run(self, pc: int = 0) -> Run:
         """One run on the memories, as started over the link."""
-        lanes, plan, touched = self._single, self._plan(1, pc), self._footprint(pc)
+        fast = self._load_rule.fast(1, self._count(pc))
+        lanes, plan, touched = self._single, self._plan(1, pc, fast), self._footprint(pc)
         self._load(lanes, touched.live)
         self.memories.flags |= self._execute(plan, lanes, 1)
         for mem in Mem:
@@ -195,7 +209,8 @@ class Emulator:
         batch = sizes.pop()
         size, workers = self._division(batch, [phase.pc for phase in phases])
         chunks = range(0, batch, size)
-        plans = [self._plan(size, phase.pc) for phase in phases]
+        fast = self._load_rule.fast(batch, sum(self._count(phase.pc) for phase in phases))
+        plans = [self._plan(size, phase.pc, fast) for phase in phases]
         touched = self._touched(phases)
         lanes = self._take_lanes(size, min(workers, len(chunks)))
 
@@ -208,7 +223,7 @@ class Emulator:
                 results[start] = []
                 for phase, plan in zip(phases, plans, strict=True):
                     if phase.inputs is not None:
-                        phase.inputs.put(mine, start)
+                        phase.inputs.put(mine, start, fast)
                     flags |= self._execute(plan, mine, min(size, batch - start))
                     results[start].append(phase.outputs.get(mine, min(size, batch - start)))
             return results, flags
@@ -232,8 +247,8 @@ class Emulator:
         return self._divisions[key]
 
     def _divide(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
-        chains = [chain for pc in pcs for chain in self._trace(pc).chains]
-        values = self.config.native * sum(chain.vectors for chain in chains) / max(1, len(chains))
+        chains = sum(len(self._trace(pc).chains) for pc in pcs)
+        values = sum(map(self._count, pcs)) / max(1, chains)
         size = chunk(batch, self._most, self._workers)
         if size * values >= _SHARED_VALUES:
             return size, self._workers
@@ -247,19 +262,25 @@ class Emulator:
             self._shared.append(Lanes(self.config, size))
         return self._shared
 
-    def _plan(self, size: int, pc: int) -> _Plan:
-        if (size, pc) not in self._plans:
-            self._plans[size, pc] = self._make_plan(size, pc)
-        return self._plans[size, pc]
+    def _count(self, pc: int) -> int:
+        """Values that the chains of a program compute."""
+        if pc not in self._values:
+            self._values[pc] = self.config.native * sum(chain.vectors for chain in self._trace(pc).chains)
+        return self._values[pc]
 
-    def _make_plan(self, size: int, pc: int) -> _Plan:
+    def _plan(self, size: int, pc: int, fast: bool) -> _Plan:
+        if (size, pc, fast) not in self._plans:
+            self._plans[size, pc, fast] = self._make_plan(size, pc, fast)
+        return self._plans[size, pc, fast]
+
+    def _make_plan(self, size: int, pc: int, fast: bool) -> _Plan:
         run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
         known: dict[Chain, list[ChainSlice]] = {}
         steps: list[tuple[ChainSlice, NDArray[np.uint16] | None]] = []
         for chain in run.chains:
             if chain not in known:
-                known[chain] = chain_slices(self._access(chain), self._fetch(chain), size)
+                known[chain] = chain_slices(self._access(chain), self._fetch(chain), size, fast)
             taken = None
             if chain.quant.rounding is Rounding.STOCHASTIC and chain.destination(Mem.NARROW) is not None:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(chain.vectors, self.config.native)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator import kernels
-from concord.emulator.kernels import DECODED, F32
+from concord.emulator.fused import FusedPass, compiled, possible
+from concord.emulator.kernels import DECODED, F32, round_singles
 from concord.emulator.lanes import LOWEST, ZERO, Lanes, WordAccess, depth
 from concord.emulator.product import Product, Weights
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
@@ -225,6 +226,8 @@ class ChainSlice:
     segment : Segment
     weights : Weights or None
         Of the whole chain, if it is a product.
+    fast : bool
+        Whether compiled kernels are used, where they have what the chain does.
 
     Members
     -------
@@ -232,8 +235,9 @@ class ChainSlice:
         Whether it is the last piece of its chain.
     """
 
-    def __init__(self, access: Access, positions: slice, segment: Segment, weights: Weights | None):
+    def __init__(self, access: Access, positions: slice, segment: Segment, weights: Weights | None, fast: bool):
         self.last = False
+        self.access, self.positions = access, positions
         chain, self.rows = access.chain, segment.rows
         self.chain = chain
         source = access.source[positions, self.rows]
@@ -244,20 +248,73 @@ class ChainSlice:
             shared = chain.dense and bool((source == source[:, :1]).all())
             few = len(weights.mant) != self.shape[1]
             mine = Weights(weights.mant[self.rows], weights.exp[self.rows]) if few else weights
-            self.product = Product(chain, source[:, :1] if shared else source, mine, access.config)
+            self.product = Product(chain, source[:, :1] if shared else source, mine, access.config, fast)
         else:
             self.taps = [WordAccess(source[:, :, t]) for t in range(source.shape[2])]
         self.passes = [Pass(access, positions, rows) for rows in segment.passes]
+        self.fused: list[FusedPass] = []
+        if fast and possible(chain):
+            self._fuse(source)
+
+    def _fuse(self, source: Index) -> None:
+        """Prepare the compiled kernels."""
+        chain, config = self.chain, self.access.config
+        if chain.reduce is None:
+            rows = source[:, :, 0] * config.native
+        else:
+            rows = np.arange(self.shape[0] * self.shape[1]).reshape(self.shape[:2]) * config.native
+        if chain.reduce in (Op.V_MAX, Op.V_REDMAX):
+            self.tap_rows = np.ascontiguousarray(source.reshape(-1, source.shape[2])) * config.native
+        for one in self.passes:
+            at = (self.positions, one.rows)
+            operands = [None if index is None else index[at] for index in self.access.operands]
+            targets = {mem: index[at] for mem, index in self.access.targets.items()}
+            mine = rows[:, one.rows.start - self.rows.start : one.rows.stop - self.rows.start]
+            self.fused.append(FusedPass(config, mine, targets, chain.quant, chain, operands))
 
     def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
         """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
         buffers = [lanes.pool.take(name, (*self.shape, lanes.batch)) for name in ("value 0", "value 1")]
+        if self.fused:
+            return self._run_fused(lanes, buffers, slots, table)
         x, flags = self._source(lanes, buffers[0])
         for one in self.passes:
             rows = slice(one.rows.start - self.rows.start, one.rows.stop - self.rows.start)
             mine = [buffer[:, rows] for buffer in buffers]
             flags |= one.run(lanes, mine[0] if x is buffers[0] else x[:, rows], mine, slots, table, noise)
         return flags
+
+    def _run_fused(self, lanes: Lanes, buffers: list[F32], slots: list[dict[str, int]], table: F32) -> int:
+        """The same with compiled kernels."""
+        x, flags, sums = buffers[0].reshape(-1, lanes.batch), 0, False
+        if self.product is not None:
+            flags, sums = self.product.add_up(lanes, buffers[0])
+        elif self.chain.reduce is None:
+            x = lanes.rows(self.chain.mem)
+        elif compiled().maximum(lanes.rows(self.chain.mem), self.tap_rows, self.chain.reduce is Op.V_REDMAX, x):
+            self._maximum(lanes, buffers[0])
+        for one, fused in zip(self.passes, self.fused, strict=True):
+            vector, raised = fused.run(0, lanes, x, sums, slots, table)
+            flags |= raised
+            while vector < len(fused.rows):
+                values = lanes.pool.take("single 0", (1, 1, self.shape[2], lanes.batch))
+                np.copyto(values[0, 0], x[fused.rows[vector] :][: self.shape[2]])
+                if sums:
+                    flags |= round_singles(values, lanes.pool)
+                flags |= self._run_alone(one, vector, lanes, values, slots, table)
+                vector, raised = fused.run(vector + 1, lanes, x, sums, slots, table)
+                flags |= raised
+        return flags
+
+    def _run_alone(
+        self, one: Pass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
+    ) -> int:
+        """One vector of a pass, with values that are not finite."""
+        position, row = divmod(vector, one.rows.stop - one.rows.start)
+        position, row = position + self.positions.start, row + one.rows.start
+        alone = Pass(self.access, slice(position, position + 1), slice(row, row + 1))
+        other = lanes.pool.take("single 1", values.shape)
+        return alone.run(lanes, values, [values, other], slots, table, None)
 
     def _source(self, lanes: Lanes, out: F32) -> tuple[F32, int]:
         if self.product is not None:
@@ -299,8 +356,8 @@ class ChainSlice:
         out[...] = kernels.decode(best)
 
 
-def chain_slices(access: Access, weights: Weights | None, batch: int) -> list[ChainSlice]:
-    """A chain cut into pieces that can be executed at once, by ``batch`` lanes."""
+def chain_slices(access: Access, weights: Weights | None, batch: int, fast: bool) -> list[ChainSlice]:
+    """A chain cut into pieces that can be executed at once, by ``batch`` lanes; ``fast``: with compiled kernels."""
     chain, vector = access.chain, access.config.native * batch
     found = []
     for segment in access.segments():
@@ -310,6 +367,6 @@ def chain_slices(access: Access, weights: Weights | None, batch: int) -> list[Ch
         step = max(1, _PART_VALUES // per_position)
         for first in range(segment.positions.start, segment.positions.stop, step):
             some = slice(first, min(first + step, segment.positions.stop))
-            found.append(ChainSlice(access, some, segment, weights))
+            found.append(ChainSlice(access, some, segment, weights, fast))
     found[-1].last = True
     return found

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.emulator.fused import compiled
 from concord.emulator.kernels import F32, decode, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.emulator.memories import Memories
@@ -103,10 +104,12 @@ class Product:
         product whose rows share their source has one row only.
     weights : Weights
         Of these rows.
+    fast : bool
+        Whether compiled kernels are used.
     """
 
-    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig):
-        self.config, self.weights, self.index = config, weights, index
+    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig, fast: bool = False):
+        self.config, self.weights, self.index, self._fast = config, weights, index, fast
         self.depthwise = chain.depthwise
         self.used = np.unique(index)
         rows = len(weights.mant)
@@ -123,12 +126,17 @@ class Product:
 
     def run(self, lanes: Lanes, out: F32) -> int:
         """Results as binary16 values, and flags."""
+        flags, exact = self.add_up(lanes, out)
+        return flags | (round_singles(out, lanes.pool) if exact else 0)
+
+    def add_up(self, lanes: Lanes, out: F32) -> tuple[int, bool]:
+        """Flags, and whether the results are exact sums that are not rounded yet; binary16 values otherwise."""
         top = float(lanes.scale[self.used].max())
         if top * self.factor < min(self.limit, self.exact):
             beyond = self._beyond_single(lanes, top)
             if beyond is not None:
                 return self._run_single(lanes, beyond, out)
-        return self._run_double(lanes, top * self.factor, out)
+        return self._run_double(lanes, top * self.factor, out), False
 
     # In float32 --------------------------------------------------------------------------------
 
@@ -142,17 +150,21 @@ class Product:
         beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * self.ratio
         return np.argwhere(beyond) if np.count_nonzero(beyond) * _RARE <= beyond.size else None
 
-    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> int:
-        self._sum(lanes, self.weights.singles, out)
+    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> tuple[int, bool]:
+        if self._fast and self.depthwise:
+            rows, weights = self.index * self.config.native, self.weights.singles
+            compiled().depthwise(lanes.narrow_rows, rows, weights, out.reshape(-1, lanes.batch))
+        else:
+            self._sum(lanes, self.weights.singles, out)
         if not len(beyond):
-            return round_singles(out, lanes.pool)
+            return 0, True
         position, lane = beyond.T
         out[position, :, :, lane] = 0.0
         flags = round_singles(out, lanes.pool)
         columns = np.empty((len(beyond), *self.shape[1:]), dtype=np.float32)
         flags |= round_sums(self._columns(lanes, position, lane), columns, lanes.pool)
         out[position, :, :, lane] = columns
-        return flags
+        return flags, False
 
     def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> FloatArray:
         """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""

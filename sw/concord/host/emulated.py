@@ -48,6 +48,8 @@ class EmulatedDevice(Device):
         Threads that share a batch; as many as there are processors if left out.
     watch, after : callable, optional
         See :class:`Emulator`. Whoever reads memories behind a batch lets its last sample be executed again.
+    compiled : bool or None
+        Whether compiled kernels are used, see :class:`Emulator`.
     """
 
     def __init__(
@@ -56,9 +58,10 @@ class EmulatedDevice(Device):
         workers: int | None = None,
         watch: Watch | None = None,
         after: Watch | None = None,
+        compiled: bool | None = None,
     ):
         super().__init__(config)
-        self._emulator = Emulator(config, workers=workers, watch=watch, after=after)
+        self._emulator = Emulator(config, workers=workers, watch=watch, after=after, compiled=compiled)
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
         self._started = False
         self._closed = False

@@ -14,6 +14,8 @@ from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
 from support.register_cases import CASES, blocks_of, machine_of, wanted
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 CONFIGS = {bits: TINY.replace(acc_width=kept, acc_register=bits) for bits, kept in ((20, 20), (24, 24), (30, 28))}
 #: Sums of more than 64 bits.
 WIDE = TINY.replace(act_mant=12, wgt_mant=12, act_exp_min=-24, wgt_exp_min=-31, wgt_exp_max=8, acc_register=70)

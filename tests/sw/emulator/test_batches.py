@@ -23,6 +23,8 @@ from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support.program_gen import random_halves, random_memories, random_program
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 # Numbers -----------------------------------------------------------------------------------------
 
 
@@ -94,11 +96,11 @@ def test_several_threads_work(monkeypatch):
     monkeypatch.setattr(machine, "_SHARED_VALUES", 0)
     seen, both = set(), threading.Barrier(2, timeout=10)
 
-    def put(self, lanes, first, original=machine.Inputs.put):
+    def put(self, lanes, first, fast, original=machine.Inputs.put):
         if threading.get_ident() not in seen:
             seen.add(threading.get_ident())
             both.wait()
-        original(self, lanes, first)
+        original(self, lanes, first, fast)
 
     monkeypatch.setattr(machine.Inputs, "put", put)
     memories = random_memories(TINY, random.Random(1))

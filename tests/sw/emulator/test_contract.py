@@ -17,6 +17,8 @@ from concord.spec.isa import Op, Trap
 from concord.spec.presets import TINY, UP5K
 from support.contract_programs import NOISE, RESULTS, SECOND, STATE, TRAPS, contract_memories, patterns
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 MACHINES = [ReferenceMachine, Emulator]
 
 

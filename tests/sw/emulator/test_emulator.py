@@ -16,6 +16,8 @@ from concord.spec.presets import ECP5_25F, TINY
 from support.program_gen import random_memories, random_program
 from support.reference_runs import assert_machines_agree
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 CONFIGS = {
     "tiny": TINY,
     "two engines": TINY.replace(engines=2, matrix_depth=512, acc_width=30, mfu_lanes=1, lanes=4),

@@ -18,6 +18,8 @@ from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedba
 from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 ENGINES = [TINY.replace(engines=2), TINY.replace(engines=4)]
 
 

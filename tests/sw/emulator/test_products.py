@@ -17,6 +17,8 @@ from concord.spec.presets import TINY
 from support.program_gen import random_memories, random_program
 from support.reference_runs import assert_machines_agree
 
+pytestmark = pytest.mark.usefixtures("both_kernels")
+
 LANES = 64
 PATHS = {"single": "_run_single", "columns": "_columns", "double": "_run_double", "golden": "_golden"}
 PROGRAMS = {

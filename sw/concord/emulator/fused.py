@@ -1,0 +1,177 @@
+"""Chains prepared for the compiled kernels, and which chains these can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.emulator import kernels
+from concord.emulator.kernels import F32
+from concord.emulator.lanes import Lanes
+from concord.program import Chain, Quant
+from concord.program.chains import Index
+from concord.spec.config import NpuConfig
+from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.isa import Mem, Op
+
+#: Operations of the compiled kernels; chains with others are left to NumPy.
+_KNOWN = {Op.VV_MUL, Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN, Op.V_RELU, Op.V_TBL}
+#: Values of batches after which the kernels are loaded: NumPy takes a second or two for so many.
+_WORTH_LOADING = 1 << 27
+#: Smaller batches do not count: whoever runs samples one by one waits for each of them.
+_LEAST_BATCH = 16
+_NOWHERE = np.zeros(0, dtype=np.int64)
+_NO_TABLE: F32 = np.zeros(0, dtype=np.float32)
+
+
+@cache
+def installed() -> bool:
+    """Whether Numba is there."""
+    return find_spec("numba") is not None
+
+
+@cache
+def compiled() -> ModuleType:
+    """The kernels. Loading them takes half a second; compiling them, once on a computer, four seconds more."""
+    from concord.emulator import compiled
+
+    return compiled
+
+
+def ready() -> bool:
+    """Whether the kernels are loaded."""
+    return bool(compiled.cache_info().currsize)
+
+
+class LoadRule:
+    """Decides whether an emulator uses the kernels.
+
+    Parameters
+    ----------
+    wanted : bool or None
+        As ``compiled`` of :class:`Emulator`.
+    """
+
+    def __init__(self, wanted: bool | None):
+        if wanted and not installed():
+            raise ModuleNotFoundError(
+                "compiled kernels need Numba: pip install 'concord-npu[fast]', or leave compiled out", name="numba"
+            )
+        self._wanted, self._computed = wanted, 0
+
+    def fast(self, batch: int, values: int) -> bool:
+        """Whether they are used for a batch of runs with so many values each, which is counted."""
+        if self._wanted is not None:
+            return self._wanted
+        if batch >= _LEAST_BATCH:
+            self._computed += batch * values
+        return installed() and (ready() or self._computed >= _WORTH_LOADING)
+
+
+def possible(chain: Chain) -> bool:
+    """Whether the kernels have all that a chain does behind its source."""
+    known = all(mfu_op.op in _KNOWN for mfu_op in chain.mfu_ops)
+    return known and (chain.destination(Mem.NARROW) is None or chain.quant.rounding is Rounding.NEAREST_EVEN)
+
+
+class FusedPass:
+    """Multifunction units and destinations for some vectors of a chain, in one call.
+
+    Parameters
+    ----------
+    config : NpuConfig
+    rows : Index
+        Numbers of the rows with the first elements of the vectors; any shape.
+    targets : dict of Index
+        Addresses to write, by memory.
+    quant : Quant
+        How vectors become narrow; nearest even.
+    chain : Chain or None
+        Whose operations are executed; none if left out.
+    operands : sequence of Index or None
+        Addresses, one array per operation.
+    """
+
+    def __init__(
+        self,
+        config: NpuConfig,
+        rows: Index,
+        targets: dict[Mem, Index],
+        quant: Quant,
+        chain: Chain | None = None,
+        operands: Sequence[Index | None] = (),
+    ):
+        self.shape, self.rows = rows.shape, rows.ravel()
+        self._mfu_ops = () if chain is None else chain.mfu_ops
+        self._ops = np.array([mfu_op.op for mfu_op in self._mfu_ops], dtype=np.int64)
+        self._operands = np.zeros((len(operands), len(self.rows)), dtype=np.int64)
+        for k, index in enumerate(operands):
+            if index is not None:
+                self._operands[k] = index.ravel() * config.native
+        self._wide, self._narrow = (
+            np.ascontiguousarray(targets[mem]).ravel() if mem in targets else _NOWHERE for mem in (Mem.WIDE, Mem.NARROW)
+        )
+        act, static = config.act, quant.mode is ExponentMode.STATIC
+        ends = (2.0**quant.exp if static else 0.0, 2.0**-act.headroom, 2.0**act.exp_min, act.q_max)
+        self._quant = np.array(ends, dtype=np.float32)
+        self._descriptors: F32 | None = None
+
+    def run(
+        self,
+        first: int,
+        lanes: Lanes,
+        x: F32,
+        sums: bool,
+        slots: Sequence[dict[str, int]] = (),
+        table: F32 = _NO_TABLE,
+    ) -> tuple[int, int]:
+        """Compute vectors from number ``first`` on.
+
+        ``x`` has the values as rows of lanes. They are rounded to binary16; if they are exact ``sums``, zeros are +0.
+
+        Returns
+        -------
+        vector, flags : int
+            Number of the first vector that is left alone, because it has values that are not finite, or that of
+            vectors; flags of those before.
+        """
+        if self._descriptors is None:
+            self._descriptors = self._described(slots, table)
+        flags = lanes.pool.take("flags", (1,), np.int64)
+        flags[0] = 0
+        stop = compiled().finish(
+            first,
+            x,
+            self.rows,
+            np.float32(0.0 if sums else -0.0),
+            self._ops,
+            self._operands,
+            self._descriptors,
+            table,
+            lanes.wide_rows,
+            self._wide,
+            lanes.narrow_rows,
+            lanes.scale,
+            lanes.grain,
+            self._narrow,
+            self._quant,
+            lanes.pool.take("tile", (lanes.config.native, lanes.batch)),
+            flags,
+        )
+        return stop, int(flags[0])
+
+    def _described(self, slots: Sequence[dict[str, int]], table: F32) -> F32:
+        """Descriptors of the tables, as the kernels have them; exact, their fields have few bits."""
+        found: NDArray[np.float32] = np.zeros((len(self._mfu_ops), 6), dtype=np.float32)
+        for k, mfu_op in enumerate(self._mfu_ops):
+            if mfu_op.table is not None:
+                slot = slots[mfu_op.table]
+                kernels.check_slot(slot, table)
+                ends = (slot["low"], slot["high"], slot["offset"], slot["settled_low"], slot["settled_high"])
+                found[k] = (2.0 ** slot["scale"], *ends)
+        return found
