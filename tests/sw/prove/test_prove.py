@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.derive import ir
-from concord.emulator import Memories, ReferenceMachine, kernels
+from concord.emulator import Memories, ReferenceMachine, fused, kernels
 from concord.golden import binary16
 from concord.host import connect
 from concord.program.builder import ProgramBuilder
