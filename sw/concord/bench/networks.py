@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from concord.bench.published import beside_published
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Labels, Task, calibration, folder, load, run
 from concord.compiler.lowering.lower import Unsupported
@@ -119,12 +120,20 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
             results.skip(task.model, str(error))
             continue
         name = task.model if task.batch == 1 else f"{task.model} x {task.batch}"
-        results.row(group, name, _figures(task, compiled, inputs, labels, device, config))
+        _measure(name, task, compiled, inputs, labels, device, config, results)
 
 
-def _figures(
-    task: Task, compiled: Compiled, inputs: FloatArray, labels: Labels, device: Device, config: NpuConfig
-) -> dict[str, str]:
+def _measure(
+    name: str,
+    task: Task,
+    compiled: Compiled,
+    inputs: FloatArray,
+    labels: Labels,
+    device: Device,
+    config: NpuConfig,
+    results: Results,
+) -> None:
+    """The row of one network, and the one that compares it with published rates."""
     graph = compiled.graph
     want, got = _exact(task, graph, inputs), _emulated(task, compiled, inputs)
     few = ON_RTL * task.batch
@@ -135,12 +144,15 @@ def _figures(
     verdict = "same"
     if not np.array_equal(outputs[graph.outputs[0]], got[:few]):
         verdict = f"DIFFERS behind {first_difference(compiled, given, device) or 'the last layer'}"
-    return {
+    score, busy = task.score(got, inputs, labels), 100 * macs(graph) / (config.macs * cycles)
+    row = {
         "float": f"{task.score(want, inputs, labels):.4f}",
-        f"m={config.act_mant}": f"{task.score(got, inputs, labels):.4f}",
+        f"m={config.act_mant}": f"{score:.4f}",
         "cycles": f"{cycles:,.0f}",
-        "MAC slots": f"{100 * macs(graph) / (config.macs * cycles):.1f} %",
+        "MAC slots": f"{busy:.1f} %",
         "per second": f"{config.clock_hz / cycles:,.0f}",
         "weights": f"{100 * weights / (config.matrix_depth * config.rows):.0f} %",
         "RTL": verdict,
     }
+    results.row(NETWORKS, name, row)
+    beside_published(task.model, score, cycles, busy, config, results)
