@@ -16,7 +16,7 @@ from typing import Any
 import concord
 from concord.bench.networks import NETWORKS
 from concord.bench.results import Results
-from concord.bench.software import DERIVED, EMULATOR, PLACED
+from concord.bench.software import DERIVED, EMULATOR, FAST, PLACED, SHARED
 from concord.utils.files import write_text
 
 #: Kinds of figures, as tables and pictures call them.
@@ -24,7 +24,13 @@ CLOCK, LOGIC, CYCLES, SPEED = "clock, MHz", "logic cells", "cycles", "speed, per
 KINDS = (CLOCK, LOGIC, CYCLES, SPEED)
 #: Cells that make up the logic, by the name that a family's report has for them.
 _CELLS = ("LUT4", "LC")
-_SPEEDS = {EMULATOR: "emulator", DERIVED: "derived NumPy file", "Simulation": "simulated RTL"}
+_SPEEDS = {
+    EMULATOR: "emulator",
+    FAST: "emulator, compiled kernels",
+    SHARED: "emulator, compiled kernels",
+    DERIVED: "derived NumPy file",
+    "Simulation": "simulated RTL",
+}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,11 @@ from concord.spec.config import NpuConfig
 
 #: Names of groups of figures.
 EMULATOR, DERIVED, PLACED = "Emulator, one core", "Derived NumPy file, one core", "Place and route"
+FAST, SHARED = "Emulator with compiled kernels, one core", "Emulator with compiled kernels, all processors"
 #: Widths of the perceptron of the demonstration.
 WIDTHS = (64, 64, 32, 10)
+#: Names of the networks that the speed of software is measured with.
+PERCEPTRON, CNN = f"perceptron {'-'.join(map(str, WIDTHS))}", "CNN 8-16-10 on 8 x 8 pixels"
 
 
 def perceptron(widths: tuple[int, ...] = WIDTHS) -> Graph:
@@ -40,19 +44,44 @@ def perceptron(widths: tuple[int, ...] = WIDTHS) -> Graph:
     return Graph("perceptron", nodes, ["x"], ["y"], shapes, {"x", "y"})
 
 
+def convolutions() -> Graph:
+    """Two 3 x 3 convolutions of 8 and 16 channels on 8 x 8 pixels, a maximum between them, and a dense layer."""
+    rng = np.random.default_rng(1)
+
+    def window(size: int, stride: int, pad: int) -> dict[str, Any]:
+        return {"strides": (stride, stride), "pads": (pad,) * 4, "dilations": (1, 1)} | (
+            {"kernel": (size, size)} if stride > 1 else {"group": 1}
+        )
+
+    def weights(*shape: int) -> dict[str, Any]:
+        return {"weight": rng.normal(0, np.sqrt(2 / np.prod(shape[1:])), shape), "bias": rng.normal(0, 0.1, shape[0])}
+
+    nodes = [
+        Node("Conv", "c1", ("x",), ("c1",), weights(8, 1, 3, 3) | window(3, 1, 1)),
+        Node("Relu", "r1", ("c1",), ("r1",)),
+        Node("MaxPool", "p", ("r1",), ("p",), window(2, 2, 0)),
+        Node("Conv", "c2", ("p",), ("c2",), weights(16, 8, 3, 3) | window(3, 1, 1)),
+        Node("Relu", "r2", ("c2",), ("r2",)),
+        Node("Reshape", "f", ("r2",), ("f",), {"shape": (1, 256)}),
+        Node("Dense", "y", ("f",), ("y",), weights(10, 256)),
+    ]
+    shapes: dict[str, Shape] = {"x": (1, 1, 8, 8), "p": (1, 8, 4, 4), "f": (1, 256), "y": (1, 10)}
+    shapes |= {"c1": (1, 8, 8, 8), "r1": (1, 8, 8, 8), "c2": (1, 16, 4, 4), "r2": (1, 16, 4, 4)}
+    return Graph("convolutions", nodes, ["x"], ["y"], shapes, {"x", "y"})
+
+
 def emulator_speed(config: NpuConfig, results: Results) -> None:
     """Inferences per second of one core, in a batch and one by one."""
-    groups = {"emulator": EMULATOR, "twin": DERIVED}
     with results.if_it_fits(EMULATOR):
-        compile_graph(perceptron(), config)
-        for what, speeds in _inferences_per_second(config).items():
-            for batch, speed in speeds.items():
-                name = f"perceptron {'-'.join(map(str, WIDTHS))}, batch {batch}"
-                results.add(groups[what], name, speed, "inferences/s")
+        for graph in (perceptron(), convolutions()):
+            compile_graph(graph, config)
+        for group, speeds in _inferences_per_second(config).items():
+            for name, speed in speeds.items():
+                results.add(group, name, speed, "inferences/s")
 
 
 def _inferences_per_second(config: NpuConfig) -> dict[str, dict[str, float]]:
-    """Speed of emulator and derived software by size of the batch, measured in a process of its own."""
+    """Speed of emulator and derived software by group and name, measured in a process of its own."""
     one_core = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     command = [sys.executable, "-m", "concord.bench.worker", json.dumps(config.to_dict())]
     done = subprocess.run(command, env=os.environ | one_core, stdout=subprocess.PIPE, text=True, check=False)

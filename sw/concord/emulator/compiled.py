@@ -174,6 +174,7 @@ def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F3
 @_compiled
 def finish(
     first: int,
+    stop: int,
     x: F32,
     rows: Ints,
     zero: float,
@@ -191,7 +192,7 @@ def finish(
     tile: F32,
     flags: Ints,
 ) -> int:
-    """Multifunction units and destinations for vectors from number ``first`` on, in order.
+    """Multifunction units and destinations for vectors number ``first`` to ``stop - 1``, in order.
 
     Parameters
     ----------
@@ -215,10 +216,10 @@ def finish(
     Returns
     -------
     int
-        Number of the first vector that is not computed: one with values that are not finite, or that of vectors.
+        Number of the first vector that is not computed: one with values that are not finite, or ``stop``.
     """
     native = tile.shape[0]
-    for vector in range(first, len(rows)):
+    for vector in range(first, stop):
         bad = _fetch(x, rows[vector], zero, tile)
         raised = 0
         for k in range(len(ops)):
@@ -244,7 +245,7 @@ def finish(
             if _convert(tile, at * native, narrow, quant, scale[at], grain[at]):
                 raised |= _SATURATED
         flags[0] |= raised
-    return len(rows)
+    return stop
 
 
 @_compiled

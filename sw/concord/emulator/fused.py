@@ -129,23 +129,25 @@ class FusedPass:
         sums: bool,
         slots: Sequence[dict[str, int]] = (),
         table: F32 = _NO_TABLE,
+        stop: int | None = None,
     ) -> tuple[int, int]:
-        """Compute vectors from number ``first`` on.
+        """Compute vectors from number ``first`` on, up to ``stop`` if it is given.
 
         ``x`` has the values as rows of lanes. They are rounded to binary16; if they are exact ``sums``, zeros are +0.
 
         Returns
         -------
         vector, flags : int
-            Number of the first vector that is left alone, because it has values that are not finite, or that of
-            vectors; flags of those before.
+            Number of the first vector that is left alone, because it has values that are not finite or because all are
+            done; flags of those before.
         """
         if self._descriptors is None:
             self._descriptors = self._described(slots, table)
         flags = lanes.pool.take("flags", (1,), np.int64)
         flags[0] = 0
-        stop = compiled().finish(
+        vector = compiled().finish(
             first,
+            len(self.rows) if stop is None else stop,
             x,
             self.rows,
             np.float32(0.0 if sums else -0.0),
@@ -163,7 +165,7 @@ class FusedPass:
             lanes.pool.take("tile", (lanes.config.native, lanes.batch)),
             flags,
         )
-        return stop, int(flags[0])
+        return vector, int(flags[0])
 
     def _described(self, slots: Sequence[dict[str, int]], table: F32) -> F32:
         """Descriptors of the tables, as the kernels have them; exact, their fields have few bits."""

@@ -85,38 +85,33 @@ class _Numbers:
         _, count, native = self.shape
         some = self.values[entries]
         step = max(1, _PIECE // (native * lanes.batch))
+        fused = None
+        if fast and some.dtype == np.float32:
+            words = np.arange(at, at + count)
+            fused = FusedPass(lanes.config, words * native, {self.mem: words}, Quant())
         with np.errstate(all="ignore"):
             for first in range(0, count, step):
-                piece = some[:, first : first + step]
-                place = slice(at + first, at + first + piece.shape[1])
-                if fast and piece.dtype == np.float32:
-                    self._put_fast(lanes, place, piece)
-                else:
-                    self._put_piece(lanes, place, piece)
-
-    def _put_fast(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
-        """The same with compiled kernels: the numbers are copied, then rounded and converted where they are."""
-        used, words = len(values), np.arange(at.start, at.stop)
-        out = lanes.memory(self.mem)[at]
-        np.copyto(out[..., :used], values.transpose(1, 2, 0))
-        out[..., used:] = out[..., used - 1 : used]
-        fused = FusedPass(lanes.config, words * lanes.config.native, {self.mem: words}, Quant())
-        vector = -1
-        while (vector := fused.run(vector + 1, lanes, lanes.rows(self.mem), False)[0]) < len(words):
-            special = _filled(values[:, vector : vector + 1], lanes.batch)
-            self._put_special(lanes, slice(at.start + vector, at.start + vector + 1), binary16.encode(special))
+                piece = slice(first, min(first + step, count))
+                place = slice(at + piece.start, at + piece.stop)
+                if fused is None:
+                    self._put_piece(lanes, place, some[:, piece])
+                    continue
+                _spread(some[:, piece], lanes.memory(self.mem)[place])
+                rows, vector = lanes.rows(self.mem), first
+                while (vector := fused.run(vector, lanes, rows, False, stop=piece.stop)[0]) < piece.stop:
+                    special = binary16.encode(_filled(some[:, vector : vector + 1], lanes.batch))
+                    self._put_special(lanes, slice(at + vector, at + vector + 1), special)
+                    vector += 1
 
     def _put_piece(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
-        pool, used = lanes.pool, len(values)
+        pool = lanes.pool
         out = lanes.memory(self.mem)[at]
         if values.dtype == np.float32:
-            np.copyto(out[..., :used], values.transpose(1, 2, 0))
-            out[..., used:] = out[..., used - 1 : used]
+            _spread(values, out)
             kernels.round_to_binary16(out, pool)
         else:
             exact = pool.take("exact", out.shape, np.float64)
-            np.copyto(exact[..., :used], values.transpose(1, 2, 0))
-            exact[..., used:] = exact[..., used - 1 : used]
+            _spread(values, exact)
             kernels.round_doubles(exact, out, pool)
         if not (out.max() <= BINARY16_MAX and out.min() >= -BINARY16_MAX):
             self._put_special(lanes, at, binary16.encode(_filled(values, lanes.batch)))
@@ -180,6 +175,13 @@ def _filled(values: NDArray[Any], count: int) -> NDArray[Any]:
     if len(values) == count:
         return values
     return values[np.minimum(np.arange(count), len(values) - 1)]
+
+
+def _spread(values: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy entries of a batch to lanes, the last one to all lanes that are left."""
+    used = len(values)
+    np.copyto(out[..., :used], values.transpose(1, 2, 0))
+    out[..., used:] = out[..., used - 1 : used]
 
 
 def _floats(values: ArrayLike) -> NDArray[Any]:

@@ -1,13 +1,15 @@
 """The figures: what is written, what is shown, and that nothing is dropped silently."""
 
 import json
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
 from concord.bench import PARTS, RTL_MEASURES, WITHOUT_RTL, Results, Rtl
 from concord.bench.programs import elementwise, products
-from concord.bench.software import emulator_speed, synthesis
+from concord.bench.software import DERIVED, EMULATOR, FAST, emulator_speed, synthesis
+from concord.emulator.fused import installed
 from concord.host import connect
 from concord.spec.presets import TINY
 from support.commands import run
@@ -61,7 +63,9 @@ def test_synthesis_reads_reports_or_says_why_not(tmp_path):
 def test_emulator_speed():
     results = Results("")
     emulator_speed(TINY.replace(matrix_depth=4096, wide_depth=256, narrow_depth=256), results)
-    assert len(results.figures) == 4 and all(figure.value > 0 for figure in results.figures)
+    groups = Counter(figure.group for figure in results.figures)
+    assert groups[EMULATOR] == 4 and groups[DERIVED] == 2 and groups[FAST] == 4 * installed()
+    assert all(figure.value > 0 for figure in results.figures)
 
 
 def test_programs_count_what_they_say():
