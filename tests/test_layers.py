@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[1]
 STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
-    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "transfer", "emulator", "examples", "graph",
-    "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove", "overflow", "train", "api",
-    "demo", "bench", "cli", "__main__",
+    "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
+    "examples", "graph", "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove",
+    "overflow", "train", "api", "demo", "bench", "cli", "__main__",
 )  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 

@@ -9,6 +9,7 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Layout
 from concord.spec.formats import BINARY16_MAX_BITS, NOISE_BITS, BlockFormat, Rounding
@@ -28,8 +29,6 @@ FIELD_BITS = MAGNITUDE - FRACTION
 #: The exponent field of 1.0, and of the unit of a significand read as an integer.
 BIAS = 15
 UNIT_BIAS = BIAS + FRACTION
-#: Cycles from the exponent of a block to a mantissa.
-CONVERT = 4
 
 #: A block while it is converted. ``base`` is the exponent plus an offset that makes it positive.
 BLOCK = data.StructLayout({"base": FIELD_BITS, "static": 1, "rounding": 2, "wild": 1})
@@ -92,7 +91,7 @@ class BlockFloat:
         mant = self.format.mant
         bias = UNIT_BIAS - self.offset  # base + bias - exponent: places to shift right for the mantissa
         exp = register(m, exponent(x) - bias, f"exp_{name}")
-        sign = delay(m, x[MAGNITUDE], CONVERT, f"sign_{name}")
+        sign = delay(m, x[MAGNITUDE], timing.CONVERT, f"sign_{name}")
         sig = delay(m, significand(x), 2, f"sig_{name}")
 
         right = blocks[0].base - exp

@@ -8,6 +8,8 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
+from concord.spec.multipliers import PAIR_MOST_OTHER, PAIR_MOST_SHARED, pairs_take
 from concord_rtl.families import primitives_of
 
 
@@ -37,7 +39,7 @@ class Multiplier(wiring.Component):
     b: Signal
     o: Signal
 
-    LATENCY = 2
+    LATENCY = timing.MULTIPLIER
     #: Greatest width of an operand.
     MOST_BITS = 18
 
@@ -66,7 +68,7 @@ class PairMultiplier(wiring.Component):
     Parameters
     ----------
     a_width, b_width : int
-        Widths of the shared operand and of the others, see :meth:`takes`.
+        Widths of the shared operand and of the others, see :func:`concord.spec.multipliers.pairs_take`.
     in_logic : bool
         Make the products without a multiplier of the device.
 
@@ -84,23 +86,15 @@ class PairMultiplier(wiring.Component):
     b: data.View
     o: data.View
 
-    LATENCY = 4
-    #: Greatest widths of the shared operand and of the others.
-    MOST_A, MOST_B = 12, 8
+    LATENCY = timing.PAIR_MULTIPLIER
 
     def __init__(self, a_width: int, b_width: int, *, in_logic: bool = False):
         self.in_logic = in_logic
-        if not self.takes(a_width, b_width):
-            raise ValueError(
-                f"widths must be in 2..{self.MOST_A} and 2..{self.MOST_B}, not {a_width!r} and {b_width!r}"
-            )
+        if not pairs_take(a_width, b_width):
+            most = f"2..{PAIR_MOST_SHARED} and 2..{PAIR_MOST_OTHER}"
+            raise ValueError(f"widths must be in {most}, not {a_width!r} and {b_width!r}")
         product = data.ArrayLayout(signed(a_width + b_width - 1), 2)
         super().__init__({"a": In(signed(a_width)), "b": In(data.ArrayLayout(signed(b_width), 2)), "o": Out(product)})
-
-    @classmethod
-    def takes(cls, a_width: int, b_width: int) -> bool:
-        """Whether operands may have these widths."""
-        return a_width in range(2, cls.MOST_A + 1) and b_width in range(2, cls.MOST_B + 1)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_NAN, BINARY16_WIDTH
 from concord_rtl.arith.binary16_add import Binary16Add
@@ -72,10 +73,8 @@ class Mfu(wiring.Component):
     table_clamped: Signal
     tables: Any
 
-    MUL_OFFSET = 0
-    ADD_OFFSET = MUL_OFFSET + Binary16Mul.LATENCY
-    ACT_OFFSET = ADD_OFFSET + Binary16Add.LATENCY
-    LATENCY = ACT_OFFSET + TableBank.LATENCY + 1
+    MUL_OFFSET, ADD_OFFSET, ACT_OFFSET = timing.MUL_OFFSET, timing.ADD_OFFSET, timing.ACT_OFFSET
+    LATENCY = timing.MFU
 
     def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
         if unit not in range(UNITS):

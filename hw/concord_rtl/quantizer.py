@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, NOISE_BITS, ExponentMode, Rounding
 from concord_rtl.arith.helpers import (
@@ -16,10 +17,9 @@ from concord_rtl.arith.helpers import (
     delay,
     is_special,
     max_tree,
-    max_tree_stages,
     register,
 )
-from concord_rtl.block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
+from concord_rtl.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.control import QUANT_CTRL
 from concord_rtl.noise import Noise
 
@@ -87,12 +87,12 @@ class Quantizer(wiring.Component):
     @property
     def LATENCY(self):
         """Cycles from the last beat of a vector to ``done``."""
-        return 5 + max_tree_stages(self.config.mfu_lanes) + self.config.beats
+        return timing.quantizer_latency(self.config)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         config = self.config
-        collect = 1 + max_tree_stages(config.mfu_lanes)
+        collect = 1 + timing.max_tree(config.mfu_lanes)
         valid = delay(m, self.valid, collect, "valid", reset_less=False)
         first = delay(m, self.valid & self.first, collect, "first", reset_less=False)
         lanes = [register(m, finite(x), f"finite_{p}") for p, x in enumerate(self.i)]
@@ -110,8 +110,8 @@ class Quantizer(wiring.Component):
         noise = self._noise(m, delay(m, valid, config.beats + 1, "active", reset_less=False), blocks[1])
         lanes = [delay(m, x, collect + config.beats - 2, f"wait_{p}") for p, x in enumerate(lanes)]
         codes = [self.format.convert(m, p, x, blocks, noise[p]) for p, x in enumerate(lanes)]
-        begin = delay(m, last, CONVERT, "begin", reset_less=False)
-        end = delay(m, last, config.beats + CONVERT - 1, "end", reset_less=False)
+        begin = delay(m, last, timing.CONVERT, "begin", reset_less=False)
+        end = delay(m, last, config.beats + timing.CONVERT - 1, "end", reset_less=False)
         self._emit(m, codes, begin, end, blocks[-1])
         return m
 

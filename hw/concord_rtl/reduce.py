@@ -8,9 +8,10 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_WIDTH
-from concord_rtl.arith.helpers import delay, from_order_key, max_tree, max_tree_stages, order_key, quiet, register
+from concord_rtl.arith.helpers import delay, from_order_key, max_tree, order_key, quiet, register
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
 
 #: The order key of -inf: no canonical number has a lesser one.
@@ -71,7 +72,7 @@ class Reduce(wiring.Component):
     @property
     def LATENCY(self):
         """Cycles from a beat in to the same beat out."""
-        return 2 + max_tree_stages(self.config.mfu_lanes)
+        return timing.reduce_latency(self.config)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -84,7 +85,7 @@ class Reduce(wiring.Component):
         lanes_mode = delay(m, self.ctrl.mode == ReduceMode.LANES, 2, "lanes")
         values = self._running(m, keys)
         scalar = max_tree(m, values, "tree")
-        wait = max_tree_stages(self.config.mfu_lanes)
+        wait = timing.max_tree(self.config.mfu_lanes)
         lanes_mode = delay(m, lanes_mode, wait, "scalar")
         for p, value in enumerate(values):
             value = delay(m, value, wait, f"wait_{p}")

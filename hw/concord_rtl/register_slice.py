@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord_rtl.shapes import stream_of
 
 
@@ -31,7 +32,7 @@ class RegisterSlice(wiring.Component):
     i: stream.Interface
     o: stream.Interface
 
-    LATENCY = 1
+    LATENCY = timing.REGISTER_SLICE
 
     def __init__(self, shape):
         self.shape = shape

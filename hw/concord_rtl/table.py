@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import BINARY16_MAX_BITS, BINARY16_WIDTH
 from concord_rtl.arith.helpers import (
@@ -109,8 +110,8 @@ class TableBank(wiring.Component):
     clamped: Signal
     tables: Any
 
-    LATENCY = 3 + VectorMemory.LATENCY
-    SLOT_LEAD = 1
+    LATENCY = timing.TABLE
+    SLOT_LEAD = timing.TABLE_SLOT_LEAD
     HOST_LATENCY = VectorMemory.LATENCY
 
     def __init__(self, config: NpuConfig, table_init=(), slot_init=(), *, held=False):

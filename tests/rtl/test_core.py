@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from concord.cycles import count
 from concord.emulator import Memories, ReferenceMachine
 from concord.golden import binary16
 from concord.program.assembler import assemble
@@ -12,6 +13,7 @@ from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
+from concord_rtl.registers import COUNTERS
 from support.bench import simulate
 from support.core_bench import contents, execute, read
 from support.engine_programs import FEEDBACK, feedback_memories
@@ -31,6 +33,9 @@ def check(config, seed, size=4, cycles=60_000):
     assert want.differences(after) == []
     for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS):
         assert registers[reg] == getattr(run, reg.name.lower()), reg
+    counts = count(memories.program.tolist(), config)
+    for reg in (Reg.CYCLES, *COUNTERS):
+        assert registers[reg] == getattr(counts, reg.name.lower()), reg
     assert registers[Reg.TRAP] == 0
     assert registers[Reg.FLAGS_ANY] == want.flag_union()
     return registers

@@ -1,5 +1,6 @@
 """Programs through the driver, compared with the reference machine."""
 
+from concord.cycles import count
 from concord.emulator import ReferenceMachine
 from concord.spec.memmap import RegionId
 
@@ -13,7 +14,7 @@ LOADED = (
     RegionId.FLAGS,
 )
 WRITTEN = (RegionId.NARROW, RegionId.WIDE, RegionId.FLAGS)
-COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
+COUNTED = ("CYCLES", "DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS", "HAZARD_STALLS")
 
 
 def load(device, memories, regions=LOADED):
@@ -35,6 +36,6 @@ def compare(device, memories):
     want = memories.copy()
     run = ReferenceMachine(want).run()
     assert want.differences(after(device, memories)) == []
-    counters = device.counters()
-    assert {name: counters[name] for name in COUNTED} == {name: getattr(run, name.lower()) for name in COUNTED}
+    counters, counts = device.counters(), count(memories.program.tolist(), memories.config)
+    assert {name: counters[name] for name in COUNTED} == {name: getattr(counts, name.lower()) for name in COUNTED}
     return run

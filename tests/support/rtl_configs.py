@@ -14,6 +14,11 @@ FED = with_mantissas(
 #: With several tile engines, and mantissas below a byte.
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")
 
+#: With more elements than multipliers in a row, few vectors under way, and mantissas of two widths.
+EIGHT = TINY.replace(
+    name="tiny-eight", native=8, lanes=2, mfu_lanes=4, engines=2, inflight=4, matrix_depth=128, act_mant=5, wgt_mant=9
+)
+
 #: By bits of a mantissa, from the fewest to the most.
 BY_MANTISSA = {
     config.act_mant: config for config in (with_mantissas(TINY, 3), FOUR_ENGINES, FED, with_mantissas(TINY, 12))

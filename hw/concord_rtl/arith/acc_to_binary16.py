@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_INF, BINARY16_PRECISION
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, leading_zeros, register, round_up, stages
@@ -53,7 +54,7 @@ class AccToBinary16(wiring.Component):
     acc_overflow: Signal
     half_overflow: Signal
 
-    LATENCY = 5
+    LATENCY = timing.ACC_TO_BINARY16
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config

@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION
 from concord_rtl.arith.helpers import (
     FRACTION,
@@ -54,7 +55,7 @@ class Binary16Add(wiring.Component):
     o: Signal
     overflow: Signal
 
-    LATENCY = 4
+    LATENCY = timing.BINARY16_ADD
 
     def __init__(self):
         super().__init__({"a": In(16), "b": In(16), "op": In(AddOp), "o": Out(16), "overflow": Out(1)})

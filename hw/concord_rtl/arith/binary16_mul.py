@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 from concord_rtl.arith.helpers import (
     FRACTION,
@@ -65,7 +66,7 @@ class Binary16Mul(wiring.Component):
     o: Signal
     overflow: Signal
 
-    LATENCY = 4
+    LATENCY = timing.BINARY16_MUL
 
     def __init__(self, *, held=False):
         self.held = held

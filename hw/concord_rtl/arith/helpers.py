@@ -4,7 +4,7 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.config import clog2
+from concord.spec import timing
 from concord.spec.formats import BINARY16_NAN, BINARY16_PRECISION, BINARY16_WIDTH
 
 #: Bits of the fraction, and of fraction and exponent field together.
@@ -115,11 +115,6 @@ def round_up(lsb, guard, sticky):
     return guard & (sticky | lsb)
 
 
-def max_tree_stages(count):
-    """Registers on the way through :func:`max_tree`: a quarter of the values is left after each."""
-    return (clog2(count) + 1) // 2
-
-
 def _greatest(values):
     """The greatest of one, two or four values. Four are all compared at once, which is as fast as two."""
     if len(values) == 1:
@@ -135,11 +130,11 @@ def _greatest(values):
 
 
 def max_tree(m, values, name):
-    """Return the greatest of unsigned ``values``, ``max_tree_stages(len(values))`` cycles later.
+    """Return the greatest of unsigned ``values``, ``concord.spec.timing.max_tree(len(values))`` cycles later.
 
     The number of values must be a power of two.
     """
-    for stage in range(max_tree_stages(len(values))):
+    for stage in range(timing.max_tree(len(values))):
         groups = [values[k : k + 4] for k in range(0, len(values), 4)]
         values = [register(m, _greatest(group), f"{name}_{stage}_{k}") for k, group in enumerate(groups)]
     return values[0]

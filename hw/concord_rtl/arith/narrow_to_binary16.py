@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MIN
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, leading_zeros, register, stages
@@ -41,7 +42,7 @@ class NarrowToBinary16(wiring.Component):
     exp: Signal
     o: Signal
 
-    LATENCY = 3
+    LATENCY = timing.NARROW_TO_BINARY16
 
     def __init__(self, config: NpuConfig, *, held: bool = False):
         self.config = config

@@ -9,18 +9,18 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord.spec.operations import ADDRESSED
 from concord_rtl.memories.column_memory import ColumnMemory
-from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import vector_addr_bits
 
 
 def book_port(config: NpuConfig) -> wiring.Signature:
-    """What the sequencer enters for a vector operand: its number in ``PORTS``, start and steps."""
+    """What the sequencer enters for a vector operand: its number in ``ADDRESSED``, start and steps."""
     bits = vector_addr_bits(config)
     return wiring.Signature(
         {
             "en": Out(1),
-            "port": Out(range(len(PORTS))),
+            "port": Out(range(len(ADDRESSED))),
             "start": Out(bits),
             "offset": Out(bits),
             "row": Out(bits),
@@ -43,7 +43,7 @@ class AddressBook(wiring.Component):
     -------
     enter : In(book_port)
         A new operand: its address is ``start + offset``.
-    port : In(range(len(PORTS)))
+    port : In(range(len(ADDRESSED)))
         The operand wanted.
     addr : Out
         Its address, one cycle after ``port``.
@@ -65,7 +65,7 @@ class AddressBook(wiring.Component):
         super().__init__(
             {
                 "enter": In(book_port(config)),
-                "port": In(range(len(PORTS))),
+                "port": In(range(len(ADDRESSED))),
                 "addr": Out(vector_addr_bits(config)),
                 "advance": In(1),
                 "last_row": In(1),
@@ -77,8 +77,8 @@ class AddressBook(wiring.Component):
         m = Module()
         bits = vector_addr_bits(self.config)
         # Addresses of this vector and of the starts of the inner and of the outer iteration; steps likewise.
-        m.submodules.places = places = ColumnMemory([bits] * 3, len(PORTS))
-        m.submodules.steps = steps = ColumnMemory([3 * bits], len(PORTS))
+        m.submodules.places = places = ColumnMemory([bits] * 3, len(ADDRESSED))
+        m.submodules.steps = steps = ColumnMemory([3 * bits], len(ADDRESSED))
         enter = self.enter
         place, step, total = Signal(bits), Signal(bits), Signal(bits)
         with m.If(enter.en):

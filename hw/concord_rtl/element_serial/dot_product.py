@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 from concord_rtl.block_float import activations, weights
 from concord_rtl.dsp import Multiplier
@@ -56,8 +57,7 @@ class DotProduct(wiring.Component):
     clear: Signal
     acc: Signal
 
-    TERM_LATENCY = Align.LATENCY + 1
-    LATENCY = Multiplier.LATENCY + TERM_LATENCY
+    TERM_LATENCY, LATENCY = timing.SERIAL_TERM, timing.SERIAL_SUM
 
     def __init__(self, config: NpuConfig, *, term, shift):
         self.config = config

@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
 from concord_rtl.arith.binary16_mul import Binary16Mul
@@ -88,10 +89,7 @@ class ElementUnit(wiring.Component):
     table_clamped: Signal
     tables: Any
 
-    #: The slowest are tables, whose descriptors are in block RAM.
-    LATENCY = max(
-        GridAdder.LATENCY, Binary16Mul.LATENCY, NarrowToBinary16.LATENCY, TableBank.SLOT_LEAD + TableBank.LATENCY + 1
-    )
+    LATENCY = timing.SERIAL_ELEMENT
 
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config

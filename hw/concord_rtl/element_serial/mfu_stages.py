@@ -9,9 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord.spec.operations import ADDRESSED
 from concord_rtl.control import SLOT_BITS, Act, AddOp
 from concord_rtl.element_serial.element import Take
-from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import chain_layout
 
 #: Operations of the multifunction units, in order; each has an operand port or none.
@@ -36,7 +36,7 @@ class MfuStages(wiring.Component):
     wanted : Out(1)
         The chain uses it.
     port : Out
-        Its operand, a number in ``PORTS``, if it has one.
+        Its operand, a number in ``ADDRESSED``, if it has one.
     take, add, slot : Out
         To the element unit.
     """
@@ -57,7 +57,7 @@ class MfuStages(wiring.Component):
                 "number": In(range(len(MFU_STAGES))),
                 "last": Out(1),
                 "wanted": Out(1),
-                "port": Out(range(len(PORTS))),
+                "port": Out(range(len(ADDRESSED))),
                 "take": Out(Take),
                 "add": Out(AddOp),
                 "slot": Out(SLOT_BITS),
@@ -76,6 +76,6 @@ class MfuStages(wiring.Component):
                         take = Mux(controls.act == Act.RELU, Take.RELU, Take.TABLE)
                     else:
                         take = Take[kind.upper()]
-                        m.d.comb += self.port.eq(PORTS.index(f"{kind}{unit}"))
+                        m.d.comb += self.port.eq(ADDRESSED.index(f"{kind}{unit}"))
                     m.d.comb += [self.take.eq(take), self.add.eq(controls.add), self.slot.eq(controls.slot)]
         return m

@@ -8,8 +8,10 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
+from concord.spec.operations import ADDRESSED
 from concord_rtl.block_float import activations, weights
 from concord_rtl.control import AddOp
 from concord_rtl.element_serial.address_book import AddressBook, book_port
@@ -19,16 +21,9 @@ from concord_rtl.element_serial.loops import VectorLoops
 from concord_rtl.element_serial.mfu_stages import MfuStages
 from concord_rtl.element_serial.taps import TapLoops
 from concord_rtl.element_serial.vector_end import VectorEnd
-from concord_rtl.memories.column_memory import ColumnMemory
-from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.ports import VectorPort, pipe_ports
 from concord_rtl.shapes import shape_of
-
-#: Cycles from an address at a memory to its data.
-MEMORY_LATENCY = 1
-#: Cycles until an operand is there: address book and memory.
-OPERAND = ColumnMemory.LATENCY + MEMORY_LATENCY
 
 
 class _Parts:
@@ -66,8 +61,8 @@ class _Parts:
         self.element = Signal(range(config.native))
         self.member = Signal(range(config.native))
         self.across = Signal()
-        self.port = Signal(range(len(PORTS)))
-        self.following = Signal(range(len(PORTS)))
+        self.port = Signal(range(len(ADDRESSED)))
+        self.following = Signal(range(len(ADDRESSED)))
         self.flags = Signal(len(Flag))
 
     def go(self, m, state):
@@ -206,7 +201,7 @@ class ElementSerialPipe(wiring.Component):
             with m.If(self.chains.valid):
                 parts.go(m, "SELECT")
         with m.State("SELECT"):
-            m.d.comb += parts.port.eq(PORTS.index("source"))
+            m.d.comb += parts.port.eq(ADDRESSED.index("source"))
             parts.go(m, "BEGIN")
         with m.State("BEGIN"):
             m.d.comb += [
@@ -251,7 +246,7 @@ class ElementSerialPipe(wiring.Component):
                 unit.take.eq(Mux(plain, Take.SOURCE, Take.ADD)),
                 unit.add.eq(AddOp.MAX),
             ]
-            with m.If(taps.outside | (parts.count == MEMORY_LATENCY + unit.LATENCY)):
+            with m.If(taps.outside | (parts.count == timing.SERIAL_MEMORY + unit.LATENCY)):
                 m.d.comb += [unit.en.eq(~taps.outside), taps.step.eq(1)]
                 parts.go(m, "READ")
                 with m.If(taps.last):
@@ -282,9 +277,9 @@ class ElementSerialPipe(wiring.Component):
             m.d.comb += [
                 parts.dot.clear.eq(parts.count == 0),
                 unit.second.eq(parts.count != 1),
-                parts.dot.term_valid.eq((parts.count == 1) | (parts.count == OPERAND)),
+                parts.dot.term_valid.eq((parts.count == 1) | (parts.count == timing.SERIAL_OPERAND)),
             ]
-            with m.If(~stage.wanted | (parts.count == OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
+            with m.If(~stage.wanted | (parts.count == timing.SERIAL_OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
                 with m.If(stage.wanted):
                     self._take(m, parts)
                 m.d.sync += stage.number.eq(stage.number + 1)
@@ -303,12 +298,12 @@ class ElementSerialPipe(wiring.Component):
             with m.If(last):
                 parts.go(m, "WIDE")
         with m.State("WIDE"):
-            m.d.comb += parts.port.eq(PORTS.index("wide"))
-            with m.If(parts.count == MEMORY_LATENCY):
+            m.d.comb += parts.port.eq(ADDRESSED.index("wide"))
+            with m.If(parts.count == timing.SERIAL_MEMORY):
                 m.d.comb += self.wide.write.en.eq(Mux(chain.to_wide, column, 0))
                 parts.go(m, "NARROW")
         with m.State("NARROW"):
-            m.d.comb += parts.port.eq(PORTS.index("narrow"))
+            m.d.comb += parts.port.eq(ADDRESSED.index("narrow"))
             with m.If(~chain.to_narrow | (parts.count == end.LATENCY)):
                 with m.If(chain.to_narrow):
                     m.d.comb += self.narrow.write.en.eq(Cat(column, last))
@@ -324,11 +319,11 @@ class ElementSerialPipe(wiring.Component):
             parts.go(m, "ADVANCE")
         with m.State("ADVANCE"):
             m.d.comb += parts.port.eq(following)
-            with m.If(parts.count == MEMORY_LATENCY):
+            with m.If(parts.count == timing.SERIAL_MEMORY):
                 m.d.comb += parts.book.advance.eq(1)
                 m.d.sync += following.eq(following + 1)
                 parts.go(m, "ADVANCE")
-                with m.If(following == len(PORTS) - 1):
+                with m.If(following == len(ADDRESSED) - 1):
                     m.d.sync += parts.flags.eq(0)
                     m.d.comb += [loops.step.eq(1), taps.rewind.eq(loops.last_row), taps.proceed.eq(1)]
                     parts.go(m, "SELECT")

@@ -8,11 +8,11 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import Out
 
-from concord.spec import isa
+from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op, Trap
+from concord.spec.operations import ADDRESSED
 from concord_rtl.element_serial.address_book import book_port
-from concord_rtl.pipe.chain_walker import PORTS
 from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.decode import Decoder
@@ -20,7 +20,7 @@ from concord_rtl.sequencer.interface import connect_units, sequencer_ports
 from concord_rtl.sequencer.loops import LoopStack
 
 #: Cycles from the address of a word to its execution: program memory, then address registers.
-FETCH = 2
+FETCH = timing.SERIAL_WORD - 1
 
 
 class ElementSerialBuilder(ChainBuilder):
@@ -42,7 +42,7 @@ class ElementSerialBuilder(ChainBuilder):
         fields = self._view(op)
         m.d.comb += [
             self.enter.en.eq(1),
-            self.enter.port.eq(PORTS.index(name)),
+            self.enter.port.eq(ADDRESSED.index(name)),
             self.enter.start.eq(fields["addr"]),
             self.enter.offset.eq(register),
             *(getattr(self.enter, step).eq(fields[step]) for step in ("row", "inner", "outer")),

@@ -8,10 +8,11 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, ExponentMode
 from concord_rtl.arith.helpers import FRACTION, MAGNITUDE, is_special, stages
-from concord_rtl.block_float import BLOCK, CONVERT, FIELD_BITS, activations, finite
+from concord_rtl.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.control import QUANT_CTRL
 from concord_rtl.memories.column_memory import ColumnMemory
 
@@ -49,7 +50,7 @@ class VectorEnd(wiring.Component):
     saturated: Signal
     wild: Signal
 
-    LATENCY = ColumnMemory.LATENCY + CONVERT
+    LATENCY = timing.SERIAL_VECTOR_END
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -94,6 +95,6 @@ class VectorEnd(wiring.Component):
         ]
         value = Signal(BINARY16_WIDTH)
         m.d.comb += value.eq(finite(self.wide))
-        outside, code = narrow.convert(m, 0, value, [block] * CONVERT, Const(0))
+        outside, code = narrow.convert(m, 0, value, [block] * timing.CONVERT, Const(0))
         m.d.comb += [self.saturated.eq(outside & static), self.code.eq(code)]
         return m

@@ -16,15 +16,16 @@ from rich.table import Table
 
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
+from concord.spec.multipliers import paired
+from concord.spec.timing import result_places
 from concord_boards import Board
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.families import Family
 from concord_rtl.flow.bitstream import PREPARE
 from concord_rtl.flow.tools import Job, run_jobs
 from concord_rtl.flow.unit import clock_of_unit
-from concord_rtl.mvm.mvm import usual_slots
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row, paired
+from concord_rtl.mvm.row import Row
 from concord_rtl.mvm.row_pair import RowPair
 
 
@@ -61,7 +62,7 @@ def engine_units(config: NpuConfig) -> dict[str, tuple[wiring.Component, int]]:
     """New units of the tile engines of a configuration that is not element-serial, and how many there are of each."""
     return {
         "row": (RowPair(config), config.rows // 2) if paired(config) else (Row(config), config.rows),
-        "queue": (ResultQueue(config, usual_slots(config)), 1),
+        "queue": (ResultQueue(config, result_places(config)), 1),
         "convert": (AccToBinary16(config), config.mfu_lanes),
     }
 

@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord_rtl.families import primitives_of
 from concord_rtl.families.primitives import RamPorts
 
@@ -48,7 +49,7 @@ class BlockRam(wiring.Component):
     w_addr: Signal
     w_data: Any
 
-    LATENCY = 2
+    LATENCY = timing.BLOCK_RAM
     #: Greatest depth.
     MOST = 16384
     #: Least words for which a memory is in block RAM, so that the contents can be replaced in a bitstream.

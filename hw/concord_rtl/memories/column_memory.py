@@ -8,6 +8,8 @@ from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
+
 
 class ColumnMemory(wiring.Component):
     """Words of several columns in block RAM without output registers: one read port, one write port.
@@ -35,7 +37,7 @@ class ColumnMemory(wiring.Component):
     read: Any
     write: Any
 
-    LATENCY = 1
+    LATENCY = timing.COLUMN_MEMORY
 
     def __init__(self, columns, depth, init=()):
         if len(init) > depth:

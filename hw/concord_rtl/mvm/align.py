@@ -8,6 +8,8 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
+
 
 class Align(wiring.Component):
     """Shift left by ``shift``, in two stages.
@@ -42,7 +44,7 @@ class Align(wiring.Component):
     shift: Signal
     o: Signal
 
-    LATENCY = 2
+    LATENCY = timing.ALIGN
 
     def __init__(self, width, max_shift, keep=None):
         self.width = width

@@ -8,14 +8,16 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import BINARY16_WIDTH
+from concord.spec.multipliers import paired
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
 from concord_rtl.kept_register import KeptRegister
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row, clear_delay, exp_delay, paired, sum_latency
+from concord_rtl.mvm.row import Row, clear_delay, exp_delay
 from concord_rtl.mvm.row_pair import RowPair
 
 
@@ -35,11 +37,6 @@ def control_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-def usual_slots(config: NpuConfig) -> int:
-    """Jobs that the result queue holds if nothing else is asked for; it is made of flip-flops with N = 4."""
-    return 2 if config.native == 4 else 8
-
-
 class Mvm(wiring.Component):
     """Dense and depthwise products of matrix words with narrow vectors, accumulated exactly.
 
@@ -53,7 +50,7 @@ class Mvm(wiring.Component):
     config : NpuConfig
         Configuration.
     slots : int or None
-        Jobs the result queue holds; by default :func:`usual_slots`.
+        Jobs the result queue holds; by default :func:`concord.spec.timing.result_places`.
 
     Members
     -------
@@ -88,11 +85,11 @@ class Mvm(wiring.Component):
     free: Signal
 
     #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
-    W_DELAY = 2
+    W_DELAY = timing.MATRIX_DELAY
 
     def __init__(self, config: NpuConfig, slots: int | None = None):
         self.config = config
-        slots = usual_slots(config) if slots is None else slots
+        slots = timing.result_places(config) if slots is None else slots
         if not isinstance(slots, int) or slots < 1:
             raise ValueError(f"slots must be an integer of at least 1, not {slots!r}")
         self.slots = slots
@@ -118,12 +115,12 @@ class Mvm(wiring.Component):
     @property
     def LATENCY(self) -> int:
         """Cycles from the last step of a job to ``ready``."""
-        return self.W_DELAY + sum_latency(self.config) + 1
+        return self.W_DELAY + timing.sum_latency(self.config) + 1
 
     @property
     def LAUNCH_LATENCY(self) -> int:
         """Cycles from ``launch`` to the first beat."""
-        return ResultQueue.LATENCY + AccToBinary16.LATENCY
+        return timing.launch_latency()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -132,7 +129,7 @@ class Mvm(wiring.Component):
         selected = self._select_pairs(m) if pairs else self._select(m)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
         clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
-        sums = self.W_DELAY + sum_latency(self.config)
+        sums = self.W_DELAY + timing.sum_latency(self.config)
         push = delay(m, self.step.valid & self.step.last, sums, "push", reset_less=False)
         (self._row_pairs if pairs else self._rows)(m, results, selected, exp, clear)
         m.d.comb += [

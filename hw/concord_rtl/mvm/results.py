@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 
 
@@ -51,7 +52,7 @@ class ResultQueue(wiring.Component):
     o: data.View
     free: Signal
 
-    LATENCY = 2
+    LATENCY = timing.RESULT_QUEUE
 
     def __init__(self, config: NpuConfig, slots: int):
         self.config = config

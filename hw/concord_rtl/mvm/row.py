@@ -8,51 +8,22 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec import timing
+from concord.spec.config import NpuConfig
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import Multiplier, PairMultiplier
+from concord_rtl.dsp import Multiplier
 from concord_rtl.mvm.align import Align
-
-#: Multipliers of the largest device of all families.
-MOST_MULTIPLIERS = 156
-
-
-def paired(config: NpuConfig) -> bool:
-    """Whether two rows share their multipliers: with one for each product, no device would have enough.
-
-    The multifunction units have two multipliers per lane.
-    """
-    needed = config.rows * config.lanes + 2 * config.mfu_lanes
-    return (
-        config.lanes % 2 == 0 and PairMultiplier.takes(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS
-    )
-
-
-def lanes_in_logic(config: NpuConfig) -> int:
-    """Lanes of a pair of rows whose multipliers are logic: those for which even pairs leave none."""
-    missing = config.rows * config.lanes // 2 + 2 * config.mfu_lanes - MOST_MULTIPLIERS
-    return min(config.lanes, max(0, -(-2 * missing // config.rows)))
-
-
-def product_latency(config: NpuConfig) -> int:
-    """Cycles from the operands of a row to the dot product of its lanes."""
-    return (PairMultiplier.LATENCY if paired(config) else 1 + Multiplier.LATENCY) + clog2(config.lanes)
 
 
 def exp_delay(config: NpuConfig) -> int:
     """Cycles by which the exponent follows: the shift count is added up just before it is used."""
-    return product_latency(config) - 1
-
-
-def sum_latency(config: NpuConfig) -> int:
-    """Cycles from the operands of a row to the sum that includes them."""
-    return product_latency(config) + Align.LATENCY + 1
+    return timing.product_latency(config) - 1
 
 
 def clear_delay(config: NpuConfig) -> int:
     """Cycles by which ``clear`` follows the operands: it acts in the cycle before they are added."""
-    return sum_latency(config) - 2
+    return timing.sum_latency(config) - 2
 
 
 class RowSum(wiring.Component):
@@ -128,7 +99,7 @@ class Row(RowSum):
     """L multipliers, adder tree, alignment, accumulator.
 
     Never stalls and keeps no count of steps: every cycle adds a product, idle cycles must bring zeros. One step per
-    cycle. The sum including the step of a cycle is on ``acc`` ``sum_latency(config)`` cycles later.
+    cycle. The sum including the step of a cycle is on ``acc`` ``concord.spec.timing.sum_latency(config)`` cycles later.
 
     Parameters
     ----------

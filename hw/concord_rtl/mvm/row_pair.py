@@ -9,9 +9,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord.spec.multipliers import lanes_in_logic
 from concord_rtl.block_float import activations, weights
 from concord_rtl.dsp import PairMultiplier
-from concord_rtl.mvm.row import RowSum, lanes_in_logic
+from concord_rtl.mvm.row import RowSum
 
 
 class ProductRow(RowSum):

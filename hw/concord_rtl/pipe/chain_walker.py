@@ -9,10 +9,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.operations import ADDRESSED, OPERANDS
 from concord_rtl.control import AddOp
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import (
-    OPERANDS,
     Reduction,
     chain_layout,
     count_shape,
@@ -24,9 +24,6 @@ from concord_rtl.pipe.layouts import (
     vector_addr_bits,
 )
 from concord_rtl.shapes import stream_of
-
-#: Addresses that follow the outer loops.
-PORTS = ("source", *OPERANDS, "wide", "narrow")
 
 
 class _State(NamedTuple):
@@ -113,7 +110,7 @@ class ChainWalker(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         chain: Any = Signal(chain_layout(self.config))
-        addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in PORTS}
+        addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in ADDRESSED}
         load, step = Signal(), Signal()
         group = Signal(range(self.config.engines))
         m.d.comb += [
@@ -149,7 +146,7 @@ class ChainWalker(wiring.Component):
             outer.step.eq(step & rows.last & inner.last),
         ]
         first_row = Signal()
-        for name in PORTS:
+        for name in ADDRESSED:
             self._address(m, chain[name], p[name], addr[name], load, step, rows.last, inner.last)
         with m.If(load):
             m.d.sync += [y.eq(p.y0), x.eq(p.x0), group.eq(0), first_row.eq(1)]

@@ -9,11 +9,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
 from concord_rtl.block_float import activations
 from concord_rtl.control import ReduceMode
-from concord_rtl.pipe.layouts import OPERANDS, Reduction, launch_layout
+from concord_rtl.pipe.layouts import Reduction, launch_layout
 from concord_rtl.pipe.source import source_layout
 from concord_rtl.shapes import stream_of
 

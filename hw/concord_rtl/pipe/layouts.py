@@ -5,6 +5,7 @@ from amaranth.lib import data, enum
 
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
+from concord.spec.operations import OPERANDS
 from concord_rtl.control import MFU_CTRL, QUANT_CTRL
 
 
@@ -61,10 +62,6 @@ def window_layout(config: NpuConfig) -> data.StructLayout:
 def position_shape() -> Shape:
     """A row or column of an image, with room for every reachable position outside of it."""
     return Shape(20, signed=True)
-
-
-#: Operand ports in the order in which a vector meets them.
-OPERANDS = ("mul0", "add0", "mul1", "add1")
 
 
 def chain_layout(config: NpuConfig) -> data.StructLayout:

@@ -9,19 +9,15 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
+from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.hazard import HazardGate
-from concord_rtl.pipe.layouts import OPERANDS, count_shape, fetch_layout, vector_addr_bits
-from concord_rtl.pipe.source import READ_LATENCY
+from concord_rtl.pipe.layouts import count_shape, fetch_layout, vector_addr_bits
 from concord_rtl.register_slice import RegisterSlice
 from concord_rtl.shapes import shape_of
-
-
-def port_depth(config: NpuConfig) -> int:
-    """Vectors that wait at each operand port: at most what one column of distributed memory holds."""
-    return min(16, config.inflight)
 
 
 class OperandPort(wiring.Component):
@@ -73,7 +69,7 @@ class OperandPort(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        beats, lanes, depth = self.config.beats, self.config.mfu_lanes, port_depth(self.config)
+        beats, lanes, depth = self.config.beats, self.config.mfu_lanes, timing.operand_places(self.config)
         m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
         unreserved = Signal(range(depth + 1))
         beat, full, load = Signal(range(beats)), Signal(), Signal()
@@ -122,7 +118,7 @@ class OperandFetch(wiring.Component):
     addr : Out
         Its address.
     wide_data : In
-        Data of the read ``READ_LATENCY`` cycles ago.
+        Data of the read ``VECTOR_READ`` cycles ago.
     reserve, available, take : In, Out, In
         One bit per port, as in :class:`OperandPort`.
     beat : Out
@@ -194,13 +190,13 @@ class OperandFetch(wiring.Component):
         ]
         for k, name in enumerate(OPERANDS):
             m.submodules[name] = unit = OperandPort(self.config)
-            m.submodules[f"{name}_places"] = places = Credits(port_depth(self.config))
+            m.submodules[f"{name}_places"] = places = Credits(timing.operand_places(self.config))
             read = self.read & (port == k)
             m.d.sync += places.give.eq(unit.freed)
             m.d.comb += [
                 places.take.eq(read),
                 room[k].eq(places.room),
-                unit.push.eq(delay(m, read, READ_LATENCY, f"{name}_push", reset_less=False)),
+                unit.push.eq(delay(m, read, timing.VECTOR_READ, f"{name}_push", reset_less=False)),
                 unit.vector.eq(self.wide_data),
                 unit.reserve.eq(self.reserve[k]),
                 self.available[k].eq(unit.available),
@@ -212,7 +208,7 @@ class OperandFetch(wiring.Component):
     def _serialise(self, m, gate):
         """Send the enabled reads of the vector at the head of the queue one after the other."""
         layout = fetch_layout(self.config)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=port_depth(self.config))
+        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=timing.operand_places(self.config))
         head: Any = Signal(layout)
         done = Signal(len(OPERANDS))
         left, lowest, which = Signal(len(OPERANDS)), Signal(len(OPERANDS)), Signal(range(len(OPERANDS)))

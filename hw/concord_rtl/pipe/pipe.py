@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord_rtl.arith.helpers import delay, register
 from concord_rtl.block_float import activations, weights
@@ -27,11 +28,6 @@ from concord_rtl.pipe.writeback import Writeback
 from concord_rtl.reduce import Reduce
 from concord_rtl.register_slice import RegisterSlice
 from concord_rtl.shapes import shape_of
-
-#: Source reads that wait between tap walker and hazard gate, whose handshakes pass through registers.
-TAPS = 4
-#: Jobs that wait between the walkers.
-JOBS = 4
 
 
 class ChainPipe(wiring.Component):
@@ -122,12 +118,12 @@ class ChainPipe(wiring.Component):
         m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
         m.submodules.taps = taps = TapWalker(config, gate.request)
         m.submodules.source = source = SourceReader(config, slots=mvm.RESULT_SLOTS, request=gate.o.p.shape())
-        m.submodules.job_queue = jobs = SyncFIFOBuffered(width=walker.job.shape().size, depth=JOBS)
+        m.submodules.job_queue = jobs = SyncFIFOBuffered(width=walker.job.shape().size, depth=timing.JOBS)
         m.d.comb += [jobs.w_en.eq(walker.issued & walker.with_job), jobs.w_data.eq(walker.job)]
         _drain(m, jobs, taps.jobs)
-        m.submodules.tap_queue = tap_queue = SyncFIFO(width=gate.request.size, depth=TAPS)
+        m.submodules.tap_queue = tap_queue = SyncFIFO(width=gate.request.size, depth=timing.TAPS)
         m.d.comb += [tap_queue.w_en.eq(taps.o.valid & taps.o.ready), tap_queue.w_data.eq(taps.o.p)]
-        m.d.sync += taps.o.ready.eq(tap_queue.w_level <= TAPS - 2)
+        m.d.sync += taps.o.ready.eq(tap_queue.w_level <= timing.TAPS - 2)
         _drain(m, tap_queue, gate.i)
         # The way back from the receivers of the reads ends at this register.
         m.submodules.reads = reads = RegisterSlice(gate.o.p.shape())
@@ -154,7 +150,7 @@ class ChainPipe(wiring.Component):
             mvm.x.eq(self.narrow.read.data),
             mvm.w.eq(self.matrix_data),
         ]
-        return source, gate, jobs.w_level <= JOBS - 2
+        return source, gate, jobs.w_level <= timing.JOBS - 2
 
     def _tokens(self, m, walker, launcher, writeback, operands, room):
         """Queues of tokens. A vector is issued when all receivers had room for two in the cycle before."""

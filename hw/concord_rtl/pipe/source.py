@@ -9,22 +9,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations
-from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.tap_walker import step_layout
 from concord_rtl.shapes import shape_of, stream_of
-
-#: Cycles from a read to its data: the pipe registers addresses on their way to the memories.
-READ_LATENCY = 1 + VectorMemory.LATENCY
-
-
-def queue_depth(config: NpuConfig) -> int:
-    """Vectors that the source queue holds."""
-    return min(8, config.inflight)
 
 
 def source_layout(config: NpuConfig) -> data.StructLayout:
@@ -45,7 +37,7 @@ class SourceReader(wiring.Component):
     """Issues one source read per cycle when the receiver of its data has room.
 
     Products need a free job slot behind the tile engines at their first step; other reads need a place in the source
-    queue. The read takes place a cycle after its request has been taken; data arrive ``READ_LATENCY`` cycles later and
+    queue. The read takes place a cycle after its request has been taken; data arrive ``VECTOR_READ`` cycles later and
     are never held back.
 
     Parameters
@@ -67,7 +59,7 @@ class SourceReader(wiring.Component):
     vector_addr, matrix_addr : Out
         Addresses of the reads of this cycle.
     narrow_data, wide_data : In
-        Data of the read ``READ_LATENCY`` cycles ago.
+        Data of the read ``VECTOR_READ`` cycles ago.
     step_valid, step : Out
         Control of the tile step whose data arrive in this cycle; ``outside`` is its zero flag.
     queue : Out(stream)
@@ -129,10 +121,10 @@ class SourceReader(wiring.Component):
             self.wide_read.eq(go & request.memory),
             self.narrow_read.eq(go & ~request.memory),
         ]
-        wide = delay(m, request.memory, 1 + READ_LATENCY, "from_wide")
-        payload = data.View(step_layout(self.config), delay(m, request.payload, 1 + READ_LATENCY, "payload"))
-        to_queue = delay(m, go & ~product, 1 + READ_LATENCY, "to_queue", reset_less=False)
-        to_engines = delay(m, go & product, 1 + READ_LATENCY, "to_engines", reset_less=False)
+        wide = delay(m, request.memory, 1 + timing.VECTOR_READ, "from_wide")
+        payload = data.View(step_layout(self.config), delay(m, request.payload, 1 + timing.VECTOR_READ, "payload"))
+        to_queue = delay(m, go & ~product, 1 + timing.VECTOR_READ, "to_queue", reset_less=False)
+        to_engines = delay(m, go & product, 1 + timing.VECTOR_READ, "to_engines", reset_less=False)
         m.d.comb += [self.step_valid.eq(to_engines), self.step.eq(payload)]
         self._queue(m, to_queue, wide, payload)
         return m
@@ -140,7 +132,7 @@ class SourceReader(wiring.Component):
     def _credits(self, m, product, go):
         """Whether job slots and queue places are left."""
         m.submodules.jobs = jobs = Credits(self.slots)
-        m.submodules.places = places = Credits(queue_depth(self.config))
+        m.submodules.places = places = Credits(timing.source_places(self.config))
         m.d.comb += [
             jobs.take.eq(go & product & self.i.p.payload.first),
             jobs.give.eq(self.free),
@@ -151,7 +143,7 @@ class SourceReader(wiring.Component):
 
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=queue_depth(self.config))
+        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=timing.source_places(self.config))
         entry: Any = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),

@@ -8,7 +8,7 @@ from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec import isa
+from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
@@ -75,7 +75,7 @@ class Decoder(wiring.Component):
     word: Signal
     o: data.View
 
-    LATENCY = 1
+    LATENCY = timing.DECODER
 
     def __init__(self, config: NpuConfig, *, registered: bool = True):
         self.config = config

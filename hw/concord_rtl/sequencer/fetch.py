@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from concord.spec import isa
+from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.sequencer.decode import Decoder, decoded_layout
@@ -51,8 +51,7 @@ class Fetch(wiring.Component):
     data: Signal
     o: stream.Interface
 
-    #: One cycle for the address, two for the queue, and those of memory and decoder.
-    JUMP_LATENCY = 3 + VectorMemory.LATENCY + Decoder.LATENCY
+    JUMP_LATENCY = timing.FETCH_JUMP
 
     def __init__(self, config: NpuConfig):
         self.config = config

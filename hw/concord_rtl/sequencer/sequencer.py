@@ -7,6 +7,7 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import stream, wiring
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 from concord_rtl.sequencer.builder import ChainBuilder
@@ -43,8 +44,7 @@ class Sequencer(wiring.Component):
     chains: stream.Interface
     drained: Signal
 
-    #: The jump leaves a register; the word it leads to is executed when it is there.
-    LOOP_CYCLES = 1 + Fetch.JUMP_LATENCY
+    LOOP_CYCLES = timing.LOOP_JUMP
 
     def __init__(self, config: NpuConfig):
         self.config = config

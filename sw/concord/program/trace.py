@@ -13,9 +13,29 @@ from typing import Any
 
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Chain, Destination, MfuOp, Pad, Quant, Window
 from concord.spec import isa
-from concord.spec.config import NpuConfig
+from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
+
+
+@dataclass(frozen=True)
+class Event:
+    """A word that ends a piece of a run: the last one of a chain, one that waits for all chains, or the last of all.
+
+    Parameters
+    ----------
+    chain : bool
+        A chain is dispatched.
+    waits : bool
+        The word waits until everything that was dispatched has been written.
+    words, jumps : int
+        Words executed since the event before, this one included, and jumps to the beginning of a loop.
+    """
+
+    chain: bool
+    waits: bool
+    words: int
+    jumps: int
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,8 @@ class Trace:
     words, jumps : tuple of int
         Words executed, and jumps to the beginning of a loop, when each chain was dispatched (its own words included),
         and in the whole run.
+    events : tuple of Event
+        What the sequencer does, in order.
     """
 
     chains: tuple[Chain, ...]
@@ -40,6 +62,7 @@ class Trace:
     pc: int
     words: tuple[int, ...] = ()
     jumps: tuple[int, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 << 20) -> Trace:
@@ -61,7 +84,10 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
     machine = _Sequencer(words, config, pc)
     counts: list[int] = []
     jumps: list[int] = []
+    events: list[Event] = []
+    since = 0, 0
     for count in range(1, limit + 1):
+        waits = machine.waits()
         try:
             ended, trap = machine.step(), Trap.NONE
         except IllegalInstruction as error:
@@ -69,8 +95,13 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
         if len(machine.chains) > len(counts):
             counts.append(count)
             jumps.append(machine.jumps)
+        chain = len(machine.chains) > sum(event.chain for event in events)
+        if ended or chain or waits:
+            events.append(Event(chain, waits, count - since[0], machine.jumps - since[1]))
+            since = count, machine.jumps
         if ended:
-            return Trace(tuple(machine.chains), trap, machine.pc, (*counts, count), (*jumps, machine.jumps))
+            both = (*counts, count), (*jumps, machine.jumps)
+            return Trace(tuple(machine.chains), trap, machine.pc, *both, tuple(events))
     raise ValueError(f"program must end within {limit} instructions")
 
 
@@ -103,6 +134,11 @@ class _Sequencer:
             self._control(form.op, values)
         self.pc += 1
         return False
+
+    def waits(self) -> bool:
+        """Whether the next word waits until all chains have been written, be it legal or not."""
+        pc = self.pc % (1 << clog2(self.config.program_depth))
+        return (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS) in (Op.HALT, Op.FENCE)
 
     def _fetch(self) -> tuple[Instruction, dict[str, Any]]:
         if not 0 <= self.pc < self.config.program_depth:

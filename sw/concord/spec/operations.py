@@ -72,3 +72,9 @@ class PipelineStage(IntEnum):
     ADD1 = 6
     ACT1 = 7
     WRITE = 8
+
+
+#: Operand ports of a chain in the order in which a vector meets them.
+OPERANDS = ("mul0", "add0", "mul1", "add1")
+#: Everything of a chain that has an address in a vector memory.
+ADDRESSED = ("source", *OPERANDS, "wide", "narrow")

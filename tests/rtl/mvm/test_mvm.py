@@ -7,10 +7,10 @@ from itertools import chain
 import pytest
 
 from concord.golden.accumulate import acc_to_binary16, accumulate
+from concord.spec import multipliers
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, PRESETS, TINY
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.memories.vector_memory import VectorMemory
-from concord_rtl.mvm import row as rows_of_engines
 from concord_rtl.mvm.mvm import Mvm
 from support import naive
 from support.bench import simulate
@@ -199,9 +199,9 @@ def test_registers_of_few_bits(config, gap, wait):
 def test_pairs_of_rows(config, monkeypatch):
     """Rows that share their multipliers, dense and depthwise jobs in turn: the same results, one cycle later."""
     alone = Mvm(config).LATENCY
-    monkeypatch.setattr(rows_of_engines, "MOST_MULTIPLIERS", 0)
+    monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
     dut = Mvm(config)
-    assert rows_of_engines.paired(config) and dut.LATENCY == alone + 1
+    assert multipliers.paired(config) and dut.LATENCY == alone + 1
     jobs, vectors = some_jobs(config, 25, longest=6, seed=8)
     got, launched, _ = drive(dut, jobs, gap=0.1, wait=0.2, seed=3)
     assert got == expected(config, vectors)
@@ -209,11 +209,11 @@ def test_pairs_of_rows(config, monkeypatch):
 
 
 def test_rows_share_multipliers_where_no_device_has_enough():
-    assert [config.name for config in PRESETS.values() if rows_of_engines.paired(config)] == ["ecp5-85f-256"]
-    assert rows_of_engines.lanes_in_logic(ECP5_85F_256) == 0
+    assert [config.name for config in PRESETS.values() if multipliers.paired(config)] == ["ecp5-85f-256"]
+    assert multipliers.lanes_in_logic(ECP5_85F_256) == 0
     # 256 pairs and 16 multipliers of the multifunction units are 116 too many for 16 pairs of rows.
-    assert rows_of_engines.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 8
-    assert not rows_of_engines.paired(ECP5_85F_256.replace(wgt_mant=9)), "too wide for a pair"
+    assert multipliers.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 8
+    assert not multipliers.paired(ECP5_85F_256.replace(wgt_mant=9)), "too wide for a pair"
 
 
 @pytest.mark.slow

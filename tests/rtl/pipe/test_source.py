@@ -4,9 +4,10 @@
 import pytest
 
 from concord.spec.presets import TINY
+from concord.spec.timing import source_places
 from concord_rtl.pipe.hazard import HazardGate
 from concord_rtl.pipe.layouts import Reduction
-from concord_rtl.pipe.source import SourceReader, queue_depth
+from concord_rtl.pipe.source import SourceReader
 from concord_rtl.pipe.tap_walker import step_layout
 from support.bench import simulate
 
@@ -38,7 +39,7 @@ def test_products_take_no_place_in_the_queue(products):
         ctx.set(dut.free, 0)
         assert await accepted(ctx, dut, 1, reduction=Reduction.PRODUCT) == 1
         assert await accepted(ctx, dut, products, reduction=Reduction.PRODUCT, first=0) == products
-        assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == queue_depth(TINY)
+        assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == source_places(TINY)
         ctx.set(dut.queue.ready, 1)
         assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == 30
 

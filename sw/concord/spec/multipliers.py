@@ -1,0 +1,30 @@
+"""How a configuration shares out the multipliers of a device."""
+
+from __future__ import annotations
+
+from concord.spec.config import NpuConfig
+
+#: Multipliers of the largest device of all families.
+MOST_MULTIPLIERS = 156
+#: Greatest widths of the shared operand and of the others, where two products share a multiplier.
+PAIR_MOST_SHARED, PAIR_MOST_OTHER = 12, 8
+
+
+def pairs_take(shared: int, other: int) -> bool:
+    """Whether two products may share a multiplier, with operands of these widths."""
+    return shared in range(2, PAIR_MOST_SHARED + 1) and other in range(2, PAIR_MOST_OTHER + 1)
+
+
+def paired(config: NpuConfig) -> bool:
+    """Whether two rows share their multipliers: with one for each product, no device would have enough.
+
+    The multifunction units have two multipliers per lane.
+    """
+    needed = config.rows * config.lanes + 2 * config.mfu_lanes
+    return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS
+
+
+def lanes_in_logic(config: NpuConfig) -> int:
+    """Lanes of a pair of rows whose multipliers are logic: those for which even pairs leave none."""
+    missing = config.rows * config.lanes // 2 + 2 * config.mfu_lanes - MOST_MULTIPLIERS
+    return min(config.lanes, max(0, -(-2 * missing // config.rows)))

@@ -1,0 +1,123 @@
+"""Latencies and depths of the hardware that decide about cycles: its units and the model of cycles read them here.
+
+Cycles if nothing else is said. What takes several parts is a function of the configuration.
+"""
+
+from __future__ import annotations
+
+from concord.spec.config import NpuConfig, clog2
+from concord.spec.multipliers import paired
+
+# Memories and queues ------------------------------------------------------------------------------------------------
+
+#: From the address of a block RAM to its word, which is registered.
+BLOCK_RAM = 2
+#: From a write to a queue to the word at its other end: with a registered output, and without.
+BUFFERED_QUEUE, QUEUE = 2, 1
+#: From one side of a register slice to the other.
+REGISTER_SLICE = 1
+
+# Sequencer ----------------------------------------------------------------------------------------------------------
+
+#: Of a decoder.
+DECODER = 1
+#: From a jump of the fetch unit to its first word: a cycle for the address, memory, decoder, queue.
+FETCH_JUMP = 1 + BLOCK_RAM + DECODER + BUFFERED_QUEUE
+#: From an ``end_loop`` to the first word of the next turn: the jump leaves a register.
+LOOP_JUMP = 1 + FETCH_JUMP
+
+# Arithmetic ---------------------------------------------------------------------------------------------------------
+
+#: Of one product per multiplier, and of two that share one.
+MULTIPLIER, PAIR_MULTIPLIER = 2, 4
+#: Of the alignment to the grid.
+ALIGN = 2
+#: Of conversions to binary16.
+ACC_TO_BINARY16, NARROW_TO_BINARY16 = 5, 3
+#: Of sum and product of binary16 numbers.
+BINARY16_ADD, BINARY16_MUL = 4, 4
+#: Of a table, and by how much its slot number comes before the argument.
+TABLE, TABLE_SLOT_LEAD = 3 + BLOCK_RAM, 1
+#: From the exponent of a block to a mantissa.
+CONVERT = 4
+
+# Chain pipe ---------------------------------------------------------------------------------------------------------
+
+#: Jobs that wait between the walkers, and source reads that wait between tap walker and hazard gate.
+JOBS, TAPS = 4, 4
+#: Registers of a hazard gate.
+HAZARD_GATE = 3
+#: From a read of a vector memory to its data: the pipe registers addresses on their way to the memories.
+VECTOR_READ = 1 + BLOCK_RAM
+#: By which a matrix word follows the vector, whose memory is nearer.
+MATRIX_DELAY = 2
+#: From the launch of a result to its first accumulators.
+RESULT_QUEUE = 2
+#: Of a multifunction unit, and from a beat to its operands.
+MUL_OFFSET = 0
+ADD_OFFSET = MUL_OFFSET + BINARY16_MUL
+ACT_OFFSET = ADD_OFFSET + BINARY16_ADD
+MFU = ACT_OFFSET + TABLE + 1
+
+
+def operand_places(config: NpuConfig) -> int:
+    """Vectors that wait at each operand port: at most what one column of distributed memory holds."""
+    return min(16, config.inflight)
+
+
+def source_places(config: NpuConfig) -> int:
+    """Vectors that wait in the source queue."""
+    return min(8, config.inflight)
+
+
+def result_places(config: NpuConfig) -> int:
+    """Jobs that the result queue holds; it is made of flip-flops with N = 4."""
+    return 2 if config.native == 4 else 8
+
+
+def max_tree(count: int) -> int:
+    """Registers on the way through a tree of maxima: a quarter of the values is left after each."""
+    return (clog2(count) + 1) // 2
+
+
+def product_latency(config: NpuConfig) -> int:
+    """From the operands of a row to the dot product of its lanes."""
+    return (PAIR_MULTIPLIER if paired(config) else 1 + MULTIPLIER) + clog2(config.lanes)
+
+
+def sum_latency(config: NpuConfig) -> int:
+    """From the operands of a row to the sum that includes them."""
+    return product_latency(config) + ALIGN + 1
+
+
+def launch_latency() -> int:
+    """From the launch of a vector to its first beat at the reduction unit."""
+    return RESULT_QUEUE + ACC_TO_BINARY16
+
+
+def reduce_latency(config: NpuConfig) -> int:
+    """Of the reduction unit."""
+    return 2 + max_tree(config.mfu_lanes)
+
+
+def quantizer_latency(config: NpuConfig) -> int:
+    """From the last beat of a vector to its narrow word."""
+    return 1 + CONVERT + max_tree(config.mfu_lanes) + config.beats
+
+
+# Element-serial pipe ------------------------------------------------------------------------------------------------
+
+#: From an address to the word of a memory of columns.
+COLUMN_MEMORY = 1
+#: From a word to the next one: its address, the program memory, the address registers.
+SERIAL_WORD = 3
+#: From an address at a vector memory to its data, and to an operand, whose address has to be looked up.
+SERIAL_MEMORY = 1
+SERIAL_OPERAND = COLUMN_MEMORY + SERIAL_MEMORY
+#: From a term to the sum that includes it, and from the last operands of a product.
+SERIAL_TERM = ALIGN + 1
+SERIAL_SUM = MULTIPLIER + SERIAL_TERM
+#: Of the slowest operation on an element.
+SERIAL_ELEMENT = max(ACC_TO_BINARY16, BINARY16_MUL, NARROW_TO_BINARY16, TABLE_SLOT_LEAD + TABLE + 1)
+#: From the number of an element to its narrow code.
+SERIAL_VECTOR_END = COLUMN_MEMORY + CONVERT
