@@ -249,6 +249,43 @@ def finish(
 
 
 @_compiled
+def extremes(scale: F32, grain: F32, words: Ints) -> Any:
+    """Greatest scale and least grain of some words, over all lanes."""
+    top, least = np.int32(0), np.int32(_EXPONENT)
+    for k in range(len(words)):
+        at = words[k]
+        for b in range(scale.shape[1]):  # bits of positive numbers are in the order of the numbers
+            top = max(top, np.int32(_bits(scale[at, b])))
+            least = min(least, np.int32(_bits(grain[at, b])))
+    return _number(top), _number(least)
+
+
+@_compiled
+def beyond(scale: F32, grain: F32, windows: Ints, ratio: float, out: Any) -> None:
+    """Whether the greatest scale of a window is more than ``ratio`` times its least grain.
+
+    Parameters
+    ----------
+    scale, grain : arrays
+    windows : array ``[positions, words]``
+    ratio : float
+    out : array of bool ``[positions, B]``
+    """
+    lanes = scale.shape[1]
+    top, least = np.empty(lanes, dtype=np.float32), np.empty(lanes, dtype=np.float32)
+    for p in range(windows.shape[0]):
+        for b in range(lanes):
+            top[b], least[b] = _ZERO, _INFINITY
+        for k in range(windows.shape[1]):
+            at = windows[p, k]
+            for b in range(lanes):
+                top[b] = scale[at, b] if scale[at, b] > top[b] else top[b]
+                least[b] = grain[at, b] if grain[at, b] < least[b] else least[b]
+        for b in range(lanes):
+            out[p, b] = top[b] > least[b] * ratio
+
+
+@_compiled
 def depthwise(x: F32, rows: Ints, weights: F32, out: F32) -> None:
     """Sums over taps of rows of ``x`` times weights, in the order of the taps.
 

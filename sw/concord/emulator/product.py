@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator.fused import compiled
-from concord.emulator.kernels import F32, decode, round_singles, round_sums
+from concord.emulator.kernels import F32, decode, round_doubles, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.emulator.memories import Memories
 from concord.golden import accumulate
@@ -131,40 +131,49 @@ class Product:
 
     def add_up(self, lanes: Lanes, out: F32) -> tuple[int, bool]:
         """Flags, and whether the results are exact sums that are not rounded yet; binary16 values otherwise."""
-        top = float(lanes.scale[self.used].max())
+        if self._fast:
+            top, least = compiled().extremes(lanes.scale, lanes.grain, self.used)
+        else:
+            top, least = float(lanes.scale[self.used].max()), float(lanes.grain[self.used].min())
         if top * self.factor < min(self.limit, self.exact):
-            beyond = self._beyond_single(lanes, top)
+            beyond = self._beyond_single(lanes, top, least)
             if beyond is not None:
-                return self._run_single(lanes, beyond, out)
+                self._run_single(lanes, beyond, out)
+                return 0, True
         return self._run_double(lanes, top * self.factor, out), False
 
     # In float32 --------------------------------------------------------------------------------
 
-    def _beyond_single(self, lanes: Lanes, top: float) -> Columns | None:
-        """Positions and lanes ``[count, 2]`` whose sums may be no float32 numbers; nothing if there are many."""
+    def _beyond_single(self, lanes: Lanes, top: float, least: float) -> Columns | None:
+        """Positions and lanes ``[count, 2]`` whose sums may be no float32 numbers; nothing if there are many.
+
+        ``top`` and ``least``: greatest scale and least grain of all sources.
+        """
         if self.ratio < 1.0:
             return None
-        if top <= float(lanes.grain[self.used].min()) * self.ratio:
+        if top <= least * self.ratio:
             return np.empty((0, 2), dtype=np.int64)
         window = self.index.reshape(len(self.index), -1)
-        beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * self.ratio
+        if self._fast:
+            beyond = np.empty((len(window), lanes.batch), dtype=np.bool_)
+            compiled().beyond(lanes.scale, lanes.grain, np.ascontiguousarray(window), self.ratio, beyond)
+        else:
+            beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * self.ratio
         return np.argwhere(beyond) if np.count_nonzero(beyond) * _RARE <= beyond.size else None
 
-    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> tuple[int, bool]:
+    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> None:
         if self._fast and self.depthwise:
             rows, weights = self.index * self.config.native, self.weights.singles
             compiled().depthwise(lanes.narrow_rows, rows, weights, out.reshape(-1, lanes.batch))
         else:
             self._sum(lanes, self.weights.singles, out)
-        if not len(beyond):
-            return 0, True
-        position, lane = beyond.T
-        out[position, :, :, lane] = 0.0
-        flags = round_singles(out, lanes.pool)
-        columns = np.empty((len(beyond), *self.shape[1:]), dtype=np.float32)
-        flags |= round_sums(self._columns(lanes, position, lane), columns, lanes.pool)
-        out[position, :, :, lane] = columns
-        return flags, False
+        if len(beyond):
+            position, lane = beyond.T
+            sums = self._columns(lanes, position, lane)
+            columns = np.empty(sums.shape, dtype=np.float32)
+            np.add(sums, 0.0, out=sums)
+            round_doubles(sums, columns, lanes.pool)
+            out[position, :, :, lane] = columns  # what is rounded once more stays as it is
 
     def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> FloatArray:
         """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""

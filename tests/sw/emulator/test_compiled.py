@@ -132,6 +132,19 @@ def test_products(mode):
 
 
 @compiled
+def test_scales_that_decide_on_the_precision():
+    rng = np.random.default_rng(6)
+    scale = np.exp2(rng.integers(-15, 10, (40, 7))).astype(np.float32)
+    grain = np.where(rng.random(scale.shape) < 0.2, np.float32(np.inf), scale)
+    words, windows = rng.integers(0, 40, 9), rng.integers(0, 40, (30, 3))
+    assert fused.compiled().extremes(scale, grain, words) == (scale[words].max(), grain[words].min())
+    for ratio in (1.0, 8.0, 300.0):
+        found = np.empty((30, 7), dtype=np.bool_)
+        fused.compiled().beyond(scale, grain, windows, ratio, found)
+        assert np.array_equal(found, scale[windows].max(axis=1) > grain[windows].min(axis=1) * ratio)
+
+
+@compiled
 @pytest.mark.parametrize("reduce", ["v_max", "v_redmax"])
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 def test_maxima(reduce, special):
