@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What place and route of a configuration needs on a device that it nearly fills.
+
+    Parameters
+    ----------
+    blocked_rows : int
+        One of so many rows of logic stays empty; 0: none.
+    sites : callable or None
+        Names of the cells of the netlist -> sites of those that have one, by name.
+    placer : tuple of str
+        Options of nextpnr for its placer.
+    router : tuple of (str, str)
+        Settings of nextpnr's ``router2`` for which it has no options, by name and value.
+    """
+
+    blocked_rows: int = 0
+    sites: Callable[[Iterable[str]], dict[str, str]] | None = None
+    placer: tuple[str, ...] = ()
+    router: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +50,8 @@ class Board:
         Resources of the LEDs for done, trapped and busy; fewer where the board has fewer, the last ones being dropped.
     place : tuple of str
         Options that tell nextpnr the device.
-    blocked_rows : int
-        With the configuration that fills the board, one of so many rows of logic stays empty; 0: none.
-    router : tuple of (str, str)
-        With that configuration, settings of nextpnr's ``router2`` for which it has no options, by name and value.
+    placements : mapping of str to Placement
+        By preset, for those that nearly fill the device.
     """
 
     name: str
@@ -41,5 +62,4 @@ class Board:
     oscillator_hz: int
     leds: tuple[tuple[str, int], ...]
     place: tuple[str, ...]
-    blocked_rows: int = 0
-    router: tuple[tuple[str, str], ...] = ()
+    placements: Mapping[str, Placement] = field(default_factory=dict)

@@ -3,14 +3,15 @@
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
 from concord.spec.boards import BOARD_PRESETS
-from concord_boards.board import Board
+from concord_boards import floorplan
+from concord_boards.board import Board, Placement
 
 #: For a congested device. Wider boxes around nets, and a search that does not hurry to the goal, find ways with fewer
 #: wires. The cost of a wire that is used twice grows slowly from round to round, so nets do not just change places.
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
 
-def _ulx3s(size: int, platform: type, *, blocked_rows: int = 0, router: tuple[tuple[str, str], ...] = ()) -> Board:
+def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
     name = f"ulx3s-{size}f"
     return Board(
         name=name,
@@ -21,8 +22,7 @@ def _ulx3s(size: int, platform: type, *, blocked_rows: int = 0, router: tuple[tu
         oscillator_hz=25_000_000,
         leds=(("led", 0), ("led", 1), ("led", 2)),
         place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
-        blocked_rows=blocked_rows,
-        router=router,
+        placements=placements,
     )
 
 
@@ -30,6 +30,13 @@ ULX3S = (
     _ulx3s(12, ULX3S_12F_Platform),
     _ulx3s(25, ULX3S_25F_Platform),
     _ulx3s(45, ULX3S_45F_Platform),
-    # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
-    _ulx3s(85, ULX3S_85F_Platform, blocked_rows=4, router=_PATIENT),
+    _ulx3s(
+        85,
+        ULX3S_85F_Platform,
+        **{
+            "ecp5-85f-256": Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set",), router=_PATIENT),
+            # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
+            "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT),
+        },
+    ),
 )

@@ -266,6 +266,7 @@ def _summary(board: Any, config: NpuConfig, hz: float, baud: int, runs: dict[int
             }
             for seed, run in runs.items()
         },
+        "slow_paths": runs[best].get("slow_paths", []),
     }
 
 

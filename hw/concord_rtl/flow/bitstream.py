@@ -13,15 +13,16 @@ from typing import Any
 
 from rich.console import Console
 
+from concord_boards.board import Placement
 from concord_rtl.families import family_named
 from concord_rtl.families.family import Blockages
 from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.clocking import NET
+from concord_rtl.flow.paths import slow_paths
 from concord_rtl.flow.report import MHZ, score
 from concord_rtl.flow.tools import Job, ToolError, run_jobs, tool_version
 
-#: Names and values of settings of nextpnr.
-Settings = tuple[tuple[str, str], ...]
+_USUAL = Placement()
 
 NAME = "npu"
 #: Rounds of the router after which a seed is given up: a design that can be routed took 80.
@@ -97,20 +98,16 @@ class Flow:
         Where everything is put.
     console : Console
         Where progress is shown.
-    blocked_rows : int
-        One of so many rows of logic stays empty, see :class:`concord_rtl.families.family.Blockages`;
-        0: none.
-    router : tuple of (str, str)
-        Settings of ``router2`` by name and value, besides the usual ones.
+    placement : Placement
+        What place and route needs beside the usual options.
     """
 
-    def __init__(self, board: Any, folder: Path, console: Console, *, blocked_rows: int = 0, router: Settings = ()):
+    def __init__(self, board: Any, folder: Path, console: Console, placement: Placement = _USUAL):
         self.board = board
         self.family = family_named(board.family)
         self.folder = folder
         self.console = console
-        self.blocked_rows = blocked_rows
-        self.router = router
+        self.placement = placement
 
     def file(self, suffix: str) -> Path:
         """Path of a file of the design."""
@@ -127,7 +124,7 @@ class Flow:
         return self.file("routed.json")
 
     def _routed_step(self) -> FlowStep:
-        return FlowStep([self.routed, self.placed], digest(self.file("json"), self.blocked_rows, self.router))
+        return FlowStep([self.routed, self.placed], digest(*self._origin()))
 
     @property
     def is_routed(self) -> bool:
@@ -219,36 +216,48 @@ class Flow:
 
     @property
     def _to_place(self) -> Path:
-        """The netlist for nextpnr: with blockages and settings, if there are any."""
-        return self.file("place.json" if self.blocked_rows or self.router else "json")
+        """The netlist for nextpnr: with blockages, sites and settings, if there are any."""
+        placement = self.placement
+        changed = placement.blocked_rows or placement.router or placement.sites
+        return self.file("place.json" if changed else "json")
+
+    def _origin(self) -> list[Any]:
+        """What a placement depends on: the netlist, and what the configuration needs."""
+        placement, netlist = self.placement, self.file("json")
+        sites: dict[str, str] = {}
+        if placement.sites is not None:
+            sites = placement.sites(json.loads(netlist.read_text())["modules"][NAME]["cells"])
+        return [netlist, placement.blocked_rows, sites, placement.placer, placement.router]
 
     @property
     def _blocked_sites(self) -> list[str]:
         """Sites of LUTs that stay empty."""
-        if not self.blocked_rows:
+        if not self.placement.blocked_rows:
             return []
-        return self._blockages.sites(self.board.platform.device, self.blocked_rows)
+        return self._blockages.sites(self.board.platform.device, self.placement.blocked_rows)
 
     @property
     def _blockages(self) -> Blockages:
         if self.family.blockages is None:
-            raise ToolError(f"blocked_rows must be 0 on {self.family.name}, not {self.blocked_rows!r}")
+            raise ToolError(f"blocked_rows must be 0 on {self.family.name}, not {self.placement.blocked_rows!r}")
         return self.family.blockages
 
     def _prepare(self) -> None:
-        """Add placement blockages to the netlist, and settings, which nextpnr reads from there."""
+        """Add placement blockages, sites and settings to the netlist, where nextpnr finds them."""
         if self._to_place == self.file("json"):
             return
-        origin = self.file("json"), self.blocked_rows, self.router, tool_version(self.family.place_and_route)
-        step = FlowStep([self._to_place], digest(*origin))
+        step = FlowStep([self._to_place], digest(*self._origin(), tool_version(self.family.place_and_route)))
         if step.fresh:
             return
         step.clear()
         design = json.loads(self.file("json").read_text())
         module = design["modules"][NAME]
-        if self.blocked_rows:
+        if self.placement.blocked_rows:
             module["cells"] |= self._blockages.cells(self._blocked_sites)
-        module["settings"] = {f"router2/{name}": value for name, value in self.router}
+        if self.placement.sites is not None:
+            for name, site in self.placement.sites(module["cells"]).items():
+                module["cells"][name]["attributes"]["BEL"] = site
+        module["settings"] = {f"router2/{name}": value for name, value in self.placement.router}
         self._to_place.write_text(json.dumps(design))
         step.keep()
 
@@ -312,9 +321,12 @@ class Flow:
                     endless.write_text(f"{step.key} {missed} {limit or 0:g}")
                 continue
             found = json.loads(step.outputs[1].read_text())
-            if self.blocked_rows:
+            if self.placement.blocked_rows:
                 found["utilization"][self._blockages.resource]["used"] -= len(self._blocked_sites)
-            step.outputs[1].write_text(json.dumps(found | {"seconds": round(job.seconds, 1)}))
+            delays = self._delays(seed)
+            more = {"seconds": round(job.seconds, 1), "slow_paths": slow_paths(delays)}
+            delays.unlink()
+            step.outputs[1].write_text(json.dumps(found | more))
             step.keep()
         return steps, late, limits
 
@@ -323,12 +335,12 @@ class Flow:
         outputs = [self.folder / f"seed{seed}.{part}" for part in (placed.suffix, "json", "routed.json")]
         log = self.folder / f"seed{seed}.log"
         target = ["--freq", f"{hz / MHZ:.6f}", "--seed", str(seed), "--timing-allow-fail"]
-        fixed = [*self.board.place, *self.family.router, *target]
+        fixed = [*self.board.place, *self.placement.placer, *self.family.router, *target]
         tool = self.family.place_and_route
         constraints = self._constraints(hz, seed) if tunable else self.file(pins.suffix)
         key = digest(self._to_place, constraints, fixed, tool_version(tool))
         files = ["--json", self._to_place, pins.option, constraints, placed.option, outputs[0], "--report", outputs[1]]
-        files += ["--write", outputs[2]]
+        files += ["--write", outputs[2], "--sdf", self._delays(seed)]
         args = [*fixed, *[getattr(file, "name", file) for file in files], "--quiet", "--log", log.name]
 
         def hopeless(line: str) -> bool:
@@ -337,6 +349,10 @@ class Flow:
 
         label = f"place and route, {hz / MHZ:g} MHz, seed {seed}"
         return FlowStep(outputs, key), Job(label, tool, args, self.folder, log, hopeless)
+
+    def _delays(self, seed: int) -> Path:
+        """All delays of a seed: large, and kept only until the slow paths are found."""
+        return self.folder / f"seed{seed}.sdf"
 
     def _constraints(self, hz: float, seed: int) -> Path:
         """Pins, and the target of the clock instead of the one that follows from the PLL in the netlist."""

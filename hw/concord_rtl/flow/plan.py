@@ -17,6 +17,7 @@ from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, preset
+from concord_boards.board import Placement
 from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
 from concord_rtl.flow.board_top import BoardTop, divisor_of
@@ -113,9 +114,8 @@ class Plan:
         self.config = config or _config(self.board, preset_name, image)
         own = self.config.name == self.board.preset
         folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
-        fills = preset_of(self.config.name) == self.board.preset
-        blocked, router = (self.board.blocked_rows, self.board.router) if fills else (0, ())
-        self.flow = Flow(self.board, folder, console, blocked_rows=blocked, router=router)
+        placement = self.board.placements.get(preset_of(self.config.name), Placement())
+        self.flow = Flow(self.board, folder, console, placement)
         try:
             self.given: Contents = memories.load(image, self.config, folder / "image")
         except (ValueError, OSError) as error:

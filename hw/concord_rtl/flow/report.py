@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from concord_rtl.families import Family
+from concord_rtl.flow import paths
 
 MHZ = 1e6
 
@@ -51,4 +52,4 @@ def render(summary: dict[str, Any]) -> list[Table]:
     for seed, run in summary["seeds"].items():
         best = " (best)" if int(seed) == summary["seed"] else ""
         runs.add_row(f"{seed}{best}", f"{run['aim_mhz']:g}", f"{run['mhz']:.2f}", f"{run['seconds']:.0f}")
-    return [timing, area, runs]
+    return [timing, area, runs, *([paths.table(summary["slow_paths"])] if summary["slow_paths"] else [])]

@@ -11,11 +11,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
+from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import weights
 from concord_rtl.families import primitives_of
 from concord_rtl.kept_register import KeptRegister
 from concord_rtl.memories.spram import Spram
 from concord_rtl.memories.vector_memory import VectorMemory
+from concord_rtl.mvm.row import paired
 
 
 class MatrixMemory(wiring.Component):
@@ -40,7 +42,7 @@ class MatrixMemory(wiring.Component):
     read.addr : In(range(matrix_depth))
         Word address of the tile engines.
     read.data : Out(ArrayLayout(matrix_row, T*N))
-        The word.
+        The word; anything while the host has the memory.
     host.sel : In(1)
         The host has the memory in this cycle.
     host.addr, host.row : In
@@ -85,9 +87,14 @@ class MatrixMemory(wiring.Component):
         )
 
     @property
+    def together(self) -> int:
+        """Rows that are side by side on the device: they share their requests, and meet on the way to the host."""
+        return 2 if paired(self.config) else 1
+
+    @property
     def HOST_LATENCY(self) -> int:
         """Cycles from the address to the row for the host."""
-        levels, rows = 0, self.config.rows
+        levels, rows = self.together - 1, self.config.rows // self.together
         while rows > 1:
             levels, rows = levels + 1, -(-rows // self.GROUP)
         return self.LATENCY + levels
@@ -97,6 +104,9 @@ class MatrixMemory(wiring.Component):
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
+        # Rows that meet on the way to the host are gated there, so that nothing stands before the multipliers.
+        gates = self.together > 1
+        words: list[Value] = []
         addr = Mux(self.host.sel, self.host.addr, self.read.addr)
         for first in range(0, self.config.rows, self.GROUP):
             rows = range(first, min(first + self.GROUP, self.config.rows))
@@ -106,11 +116,20 @@ class MatrixMemory(wiring.Component):
             common = Cat(addr, self.host.w_data)
             group = self._kept(m, f"group{first}", Cat(common, to_read, to_write))
             enables = group[len(common) :]
-            for k, row in enumerate(rows):
-                own = Cat(group[: len(common)], enables[k], enables[len(rows) + k])
-                spare -= self._row(m, row, self._kept(m, f"request{row}", own), spare)
-        self._collect(m)
+            for k in range(0, len(rows), self.together):
+                own = enables[k : k + self.together], enables[len(rows) + k :][: self.together]
+                request = self._kept(m, f"request{rows[k]}", Cat(group[: len(common)], *own))
+                for n, row in enumerate(rows[k : k + self.together]):
+                    r_en, w_en = request[len(common) :][n :: self.together]
+                    read_here = Const(1) if gates else r_en
+                    spare -= self._row(m, row, Cat(request[: len(common)], read_here, w_en), spare)
+                    words.append(self._gated(m, row, r_en) if gates else self.read.data[row].as_value())
+        self._collect(m, words, gates)
         return m
+
+    def _gated(self, m, row, r_en) -> Value:
+        """The word of a row for the host, zero if not ``r_en`` at its address."""
+        return Mux(delay(m, r_en, VectorMemory.LATENCY, f"enabled{row}"), self.read.data[row].as_value(), 0)
 
     @staticmethod
     def _kept(m, name, value) -> Value:
@@ -118,11 +137,11 @@ class MatrixMemory(wiring.Component):
         m.d.comb += register.i.eq(value)
         return register.o
 
-    def _collect(self, m):
+    def _collect(self, m, words, gates):
         """Reading for the host, all rows but one are zero: OR them, a register per level."""
-        words = [row.as_value() for row in self.read.data]
         while len(words) > 1:
-            groups = [words[k : k + self.GROUP] for k in range(0, len(words), self.GROUP)]
+            size = self.together if gates and len(words) == self.config.rows else self.GROUP
+            groups = [words[k : k + size] for k in range(0, len(words), size)]
             words = [Signal.like(self.host.data, name=f"of{len(groups)}_{k}") for k in range(len(groups))]
             m.d.sync += [word.eq(reduce(or_, group)) for word, group in zip(words, groups, strict=True)]
         m.d.comb += self.host.data.eq(words[0])

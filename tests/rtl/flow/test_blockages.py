@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from concord_boards import board_named
+from concord_boards.board import Placement
 from concord_rtl.families.ecp5 import blockages
 from concord_rtl.flow import bitstream, report
 from concord_rtl.flow.bitstream import Flow, Goal
@@ -48,16 +49,15 @@ def test_refusals(device, every, message):
 
 def test_only_the_configuration_that_fills_the_board_has_blockages(tmp_path):
     quiet = Console(quiet=True)
-    full = Plan("ulx3s-85f", None, None, tmp_path, quiet).flow
-    assert full.blocked_rows == 4 and dict(full.router)["estimateWeight"] == "1.0"
-    other = Plan("ulx3s-85f", "tiny", None, tmp_path, quiet).flow
-    assert other.blocked_rows == 0 and not other.router
-    assert Plan("ulx3s-25f", None, None, tmp_path, quiet).flow.blocked_rows == 0
+    full = Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow
+    assert full.placement.blocked_rows == 4 and dict(full.placement.router)["estimateWeight"] == "1.0"
+    for board, preset in (("ulx3s-85f", "tiny"), ("ulx3s-25f", None)):
+        assert Plan(board, preset, None, tmp_path, quiet).flow.placement == Placement()
 
 
 @pytest.mark.slow
 def test_reports_do_not_count_blockages(tmp_path, monkeypatch):
-    flow = Flow(board_named("ulx3s-85f"), tmp_path, Console(quiet=True), blocked_rows=4)
+    flow = Flow(board_named("ulx3s-85f"), tmp_path, Console(quiet=True), Placement(blocked_rows=4))
     flow.file("lpf").write_text("")
     flow.file("json").write_text(json.dumps({"modules": {"npu": {"cells": {"a": {"type": "LUT4"}}}}}))
 
@@ -68,7 +68,7 @@ def test_reports_do_not_count_blockages(tmp_path, monkeypatch):
             "fmax": {"clk": {"achieved": 60.0}},
             "utilization": {"TRELLIS_COMB": {"used": len(cells), "available": 83_640}},
         }
-        for part, text in {"config": "", "routed.json": "", "json": json.dumps(found)}.items():
+        for part, text in {"config": "", "routed.json": "", "sdf": "", "json": json.dumps(found)}.items():
             (tmp_path / f"seed1.{part}").write_text(text)
 
     monkeypatch.setattr(bitstream, "run_jobs", route)
@@ -88,7 +88,8 @@ def test_nothing_is_placed_in_blocked_rows(tmp_path):
     used = {}
     for rows in (0, every):
         router = (("bbMargin/x", "5"),) if rows else ()
-        flow = Flow(board, tmp_path / str(rows), Console(quiet=True), blocked_rows=rows, router=router)
+        placement = Placement(blocked_rows=rows, router=router)
+        flow = Flow(board, tmp_path / str(rows), Console(quiet=True), placement)
         flow.generate(lambda: BoardTop(design, board, clock_hz=board.oscillator_hz, baud=1_000_000), "blocked")
         flow.synthesize()
         runs = flow.place([1], Goal(board.oscillator_hz, board.oscillator_hz))

@@ -9,7 +9,7 @@ from amaranth import unsigned
 from amaranth.back import verilog
 from amaranth.lib import data
 
-from concord.spec.presets import ECP5_85F, TINY
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY
 from concord.spec.presets import UP5K as UP5K_CONFIG
 from concord_rtl import families
 from concord_rtl.memories.block_ram import BlockRam
@@ -112,7 +112,11 @@ def matrix_rows(config, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TINY, TINY.replace(matrix_depth=600, engines=8)], ids=["tiny", "eight"])
+@pytest.mark.parametrize(
+    "config",
+    [TINY, TINY.replace(matrix_depth=600, engines=8), ECP5_85F_256.replace(matrix_depth=48)],
+    ids=["tiny", "eight", "pairs"],
+)
 def test_matrix_memory(config):
     """The host writes some rows and reads others back; the engines read whole words. Latencies are exact."""
     rng = random.Random(4)
@@ -122,7 +126,7 @@ def test_matrix_memory(config):
 
     async def bench(ctx):
         due = {}
-        for now in range(1200):
+        for now in range(1200 if config.native == 4 else 150):
             addr, row, host = rng.randrange(config.matrix_depth), rng.randrange(rows), rng.random() < 0.5
             write, word = rng.random() < 0.5, rng.getrandbits(width)
             used = addr if host else rng.randrange(config.matrix_depth)

@@ -1,0 +1,77 @@
+"""Sites of multipliers and block RAMs on an ECP5-85F: those of two rows side by side, not all over the device.
+
+The placer of nextpnr puts a multiplier or block RAM that finds its place taken wherever one is free. Where nearly all
+are used, the operands and products of a row then cross the device.
+
+Multipliers are in three rows of the device, block RAMs in four, each in thirteen groups of four. A pair of matrix rows
+gets four groups of each, one above the other: three pairs share a row of multipliers. The multifunction units, which
+exchange vectors with all pairs, have the place in the middle, and the vector memories are beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+#: Columns at which the groups begin, and those of the multipliers and block RAMs within one.
+GROUPS = (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114)
+MULTIPLIERS, BLOCK_RAMS = (0, 1, 4, 5), (0, 2, 4, 6)
+#: Groups of a third of the device.
+_LEFT, _MIDDLE, _RIGHT = range(4), range(4, 8), range(8, 12)
+#: For each pair of matrix rows its groups, and its rows of multipliers and of block RAMs.
+_PAIRS = (
+    (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
+    (_LEFT, 58, 82), (_MIDDLE, 58, 82), (_RIGHT, 58, 82),
+)  # fmt: skip
+#: The same for the multifunction units, and groups and row of the vector memories.
+_UNITS = (_MIDDLE, 34, 46)
+_VECTORS = (range(2, 10), 70)
+
+
+def multipliers(groups: Iterable[int], row: int) -> list[str]:
+    """Sites of the multipliers of some groups in a row of the device, as nextpnr names them."""
+    return [f"X{GROUPS[group] + k}/Y{row}/MULT18_{k}" for group in groups for k in MULTIPLIERS]
+
+
+def block_rams(groups: Iterable[int], row: int) -> list[str]:
+    """Sites of the block RAMs of some groups in a row of the device, as nextpnr names them."""
+    return [f"X{GROUPS[group] + k}/Y{row}/EBR{k // 2}" for group in groups for k in BLOCK_RAMS]
+
+
+def _rules() -> Iterator[tuple[str, list[str]]]:
+    """Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names."""
+    for pair, (groups, dsp, ram) in enumerate(_PAIRS):
+        yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
+        # Columns of both rows take turns, as lanes lie from left to right.
+        for row in range(2):
+            name = rf"core\.core\.matrix\.row{2 * pair + row}\.bank0\.column(\d+)"
+            yield name, block_rams(groups, ram)[row::2]
+    groups, dsp, ram = _UNITS
+    for unit in range(2):
+        yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", multipliers(groups, dsp)[unit::2]
+        tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
+        yield tables, block_rams(groups, ram)[unit::2]
+    for k, memory in enumerate(("narrow", "wide")):
+        yield rf"core\.core\.{memory}\.bank0\.column(\d+)", block_rams(*_VECTORS)[k::2]
+
+
+def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
+    """Sites by name of a cell, for the cells of a netlist that have one.
+
+    A kind of cells of which there are more than sites is left to the placer.
+    """
+    names = list(names)
+    places: dict[str, str] = {}
+    for pattern, sites in _rules():
+        found = sorted(
+            (tuple(map(int, match.groups())), name) for name in names if (match := re.fullmatch(pattern, name))
+        )
+        if len(found) <= len(sites):
+            places |= dict(zip((name for _, name in found), sites, strict=False))
+    return places
+
+
+def all_sites() -> list[str]:
+    """Every site that a cell can be given."""
+    return list(chain.from_iterable(sites for _, sites in _rules()))

@@ -1,0 +1,178 @@
+"""Slow paths of a placed and routed design by the units that they begin and end in, from the delays nextpnr writes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+#: Levels of a name that tell a unit, behind those that all have.
+LEVELS = 3
+#: Share of the period of the slowest path from which on a path is slow.
+SLOW = 0.85
+#: Classes of paths that are told.
+CLASSES = 10
+
+_WIRE = re.compile(r"\(INTERCONNECT (\S+) (\S+) \([\d.]*:[\d.]*:([\d.]+)\)")
+_INSTANCE = re.compile(r"\(INSTANCE (\S+)\)")
+_LOGIC = re.compile(r"\(IOPATH (\S+) (\S+) \([\d.]*:[\d.]*:([\d.]+)\)")
+_CHECK = re.compile(r"\(SETUPHOLD \(posedge (\S+)\) \((?:pos|neg)edge (\S+)\) \([-\d.]*:[-\d.]*:(-?[\d.]+)\)")
+
+
+@dataclass
+class RegisterPath:
+    """A path between two registers.
+
+    Parameters
+    ----------
+    start, end : str
+        Cells, and the pin of the last one behind a slash.
+    logic, wires : float
+        Nanoseconds in cells, setup included, and on wires.
+    """
+
+    start: str
+    end: str
+    logic: float
+    wires: float
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds of the whole path."""
+        return self.logic + self.wires
+
+
+@dataclass
+class Delays:
+    """Delays of a design in picoseconds.
+
+    Parameters
+    ----------
+    wires : dict
+        Pin -> pin that drives it, and delay.
+    cells : dict
+        Output pin -> input pins and delays.
+    clocks : set
+        Pins of clocks.
+    setups : dict
+        Pin of a register -> its setup time.
+    """
+
+    wires: dict[str, tuple[str, float]] = field(default_factory=dict)
+    cells: dict[str, list[tuple[str, float]]] = field(default_factory=lambda: defaultdict(list))
+    clocks: set[str] = field(default_factory=set)
+    setups: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, lines: Iterable[str]) -> Delays:
+        """Delays in a file in the standard delay format, as nextpnr writes it: one per line, slowest third."""
+        delays, cell = cls(), ""
+        for line in lines:
+            if found := _WIRE.search(line):
+                delays.wires[found[2]] = found[1], float(found[3])
+            elif found := _LOGIC.search(line):
+                delays.cells[f"{cell}/{found[2]}"].append((f"{cell}/{found[1]}", float(found[3])))
+            elif found := _CHECK.search(line):
+                delays.setups[f"{cell}/{found[1]}"] = float(found[3])
+                delays.clocks.add(f"{cell}/{found[2]}")
+            elif found := _INSTANCE.search(line):
+                cell = found[1]
+        return delays
+
+    def paths(self) -> list[RegisterPath]:
+        """The slowest path to every register, the slowest first."""
+        arrivals = _Arrivals(self)
+        found = []
+        for pin, setup in self.setups.items():
+            if pin in self.wires and (path := arrivals.path(pin, setup)) is not None:
+                found.append(path)
+        return sorted(found, key=lambda path: -path.ns)
+
+
+class _Arrivals:
+    """Latest arrivals at outputs of cells: total, share of it in logic, and the register where the path begins."""
+
+    def __init__(self, delays: Delays):
+        self.delays = delays
+        self.known: dict[str, tuple[float, float, str] | None] = {}
+
+    def path(self, pin: str, setup: float) -> RegisterPath | None:
+        driver, delay = self.delays.wires[pin]
+        if (arrival := self._at(driver)) is None:
+            return None
+        total, logic, start = arrival
+        return RegisterPath(start, pin, (logic + setup) / 1000, (total - logic + delay) / 1000)
+
+    def _at(self, output: str) -> tuple[float, float, str] | None:
+        """Arrival at an output; None where no register is before it. Without recursion: paths may be long."""
+        stack = [output]
+        while stack:
+            top = stack[-1]
+            if top in self.known:
+                stack.pop()
+                continue
+            before = [self.delays.wires[pin][0] for pin, _ in self._inputs(top) if pin in self.delays.wires]
+            if missing := [driver for driver in before if driver not in self.known and driver not in stack]:
+                stack += missing
+                continue
+            self.known[top] = self._latest(top)
+            stack.pop()
+        return self.known[output]
+
+    def _inputs(self, output: str) -> list[tuple[str, float]]:
+        return [(pin, delay) for pin, delay in self.delays.cells.get(output, []) if pin not in self.delays.clocks]
+
+    def _latest(self, output: str) -> tuple[float, float, str] | None:
+        found = []
+        for pin, delay in self.delays.cells.get(output, []):
+            if pin in self.delays.clocks:
+                found.append((delay, delay, output.rpartition("/")[0]))
+            elif pin in self.delays.wires:
+                driver, wire = self.delays.wires[pin]
+                if (arrival := self.known.get(driver)) is not None:
+                    total, logic, start = arrival
+                    found.append((total + wire + delay, logic + delay, start))
+        return max(found, default=None)
+
+
+def unit_of(cell: str) -> str:
+    """Unit that a cell or pin is in, without numbers: synthesis names cells after nets, and these after units."""
+    name = re.sub(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DPR16X4).*|\\.*|/.*|\[.*", "", cell)
+    parts = [part for part in name.split(".") if part != "core"]
+    return re.sub(r"\d+(?=\.|_|$)", "", ".".join(parts[:LEVELS]))
+
+
+def classes(paths: list[RegisterPath], levels: int = CLASSES) -> list[dict[str, Any]]:
+    """Slow paths by the units they begin and end in, the slowest class first."""
+    if not paths:
+        return []
+    groups: dict[tuple[str, str], list[RegisterPath]] = defaultdict(list)
+    for path in paths:
+        if path.ns >= SLOW * paths[0].ns:
+            groups[unit_of(path.start), unit_of(path.end)].append(path)
+    ordered = sorted(groups.items(), key=lambda group: -group[1][0].ns)[:levels]
+    return [
+        {"from": start, "to": end, "registers": len(group), "ns": round(group[0].ns, 2),
+         "logic_ns": round(group[0].logic, 2), "start": group[0].start, "end": group[0].end}
+        for (start, end), group in ordered
+    ]  # fmt: skip
+
+
+def slow_paths(file: Path) -> list[dict[str, Any]]:
+    """Classes of slow paths of a design whose delays nextpnr wrote to a file."""
+    with file.open() as lines:
+        return classes(Delays.read(lines).paths())
+
+
+def table(found: list[dict[str, Any]]) -> Table:
+    """Classes of slow paths for a terminal."""
+    shown = Table("from", "to", "registers", "worst, ns", "logic", title="slow paths by unit", title_justify="left")
+    for entry in found:
+        numbers = f"{entry['registers']:,}", f"{entry['ns']:.2f}", f"{100 * entry['logic_ns'] / entry['ns']:.0f} %"
+        shown.add_row(entry["from"], entry["to"], *numbers)
+    return shown
