@@ -79,7 +79,7 @@ def digest(data):
 
 
 def figures_of(image):
-    """Hashes of an image and its program, and the estimated cycles of a run."""
+    """Hashes of an image and its program, and the cycles of a run."""
     with tempfile.TemporaryDirectory() as folder:
         image.save(path := Path(folder) / "image")
         data = path.read_bytes()

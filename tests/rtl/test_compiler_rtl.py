@@ -125,15 +125,12 @@ def test_every_layer(make):
             assert rtl.flags() == emulator.flags() == {}
 
 
-@pytest.mark.slow
 def test_cycles_of_attention():
     """Those of the page."""
     page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
     compiled = compile_graph(attention(), TINY)
-    with connect("rtl", TINY) as device:
-        measured = cycles(compiled, device, {"x": np.zeros((1, 3, 4))})
     for part in ("scores", "softmax", "mix"):
         (figure,) = re.findall(rf"^\| {part} \| (\d+) \|$", page, re.M)
-        layers = zip(compiled.lowered.layers, measured, strict=True)
+        layers = zip(compiled.lowered.layers, cycles(compiled), strict=True)
         found = sum(count for layer, count in layers if layer.name.split("/")[0] == part)
         assert abs(found - int(figure)) <= 0.1 * int(figure)

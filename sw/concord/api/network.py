@@ -104,7 +104,7 @@ class Network:
 
     @cached_property
     def rates(self) -> Rates:
-        """Cycles, bytes and samples per second on the board, estimated."""
+        """Cycles, bytes and samples per second on the board."""
         return rates(self.image, self.package.arrangement.batch)
 
     def run(

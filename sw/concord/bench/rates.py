@@ -51,7 +51,7 @@ def raw_bytes(task: Task, compiled: Compiled, inputs: FloatArray) -> tuple[float
 
 
 def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
-    """One row per network, compiled without samples; cycles are estimated."""
+    """One row per network, compiled without samples; cycles are those of the hardware."""
     data = folder()
     if data is None:
         results.skip(GROUP, "CONCORD_DATA does not name a folder with networks")
@@ -70,7 +70,7 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
             "a byte for an element of an input with at most 256 values, else a mantissa, and an exponent per native "
             "vector, or two bytes where the windows that an element is in have other exponents; two for an output and "
             "for a state. Allowed: samples per second if the bytes on the link were all that takes time. Computation: "
-            "estimated, while bytes travel. Alone: from the first byte to the last one of a single run."
+            "while bytes travel. Alone: from the first byte to the last one of a single run."
         )
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
 

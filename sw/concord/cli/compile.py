@@ -180,5 +180,5 @@ def compile_model(
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
     found = rates(compiled.image, batch)
-    click.echo(found.text)
+    click.echo(f"{found.cycles:,} cycles per run; {found.text}")
     click.echo(f"inputs travel {found.input_route}")

@@ -25,7 +25,7 @@ from concord.utils.files import check_place, write_text
     default="emulator",
     show_default=True,
     type=click.Choice(["emulator", "rtl"]),
-    help="Where to run; the RTL also measures cycles.",
+    help="Where to run; the RTL also shows that bits and cycles are its own.",
 )
 @click.option("--samples", default=32, show_default=True, type=POSITIVE, help="Number of samples to use.")
 @readable

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
+from concord.cycles import Counts, counts_of
 from concord.program import Trace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
@@ -27,6 +29,8 @@ class Run:
         Chains dispatched.
     vectors : int
         Native vectors that left the pipe: one per result of a chain.
+    executed : tuple of Trace and NpuConfig, or None
+        What was executed, and for which hardware.
     """
 
     trap: Trap
@@ -35,6 +39,22 @@ class Run:
     depthwise_steps: int
     chains: int
     vectors: int
+    executed: tuple[Trace, NpuConfig] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def cycles(self) -> int:
+        """Cycles that the hardware takes for it."""
+        return self._counts.cycles if self._counts else 0
+
+    @property
+    def hazard_stalls(self) -> int:
+        """Cycles in which a read of the hardware waits for a write."""
+        return self._counts.hazard_stalls if self._counts else 0
+
+    @cached_property
+    def _counts(self) -> Counts | None:
+        """Worked out when somebody asks: that takes longer than small runs."""
+        return counts_of(*self.executed) if self.executed else None
 
 
 def report(trace: Trace, config: NpuConfig) -> Run:
@@ -47,4 +67,5 @@ def report(trace: Trace, config: NpuConfig) -> Run:
         sum(chain.vectors for chain in chains),
     )
     pc = 0 if trace.trap is Trap.NONE else trace.pc
-    return Run(trace.trap, pc, *(count % (1 << 32) for count in counts))
+    dense, depthwise, chained, left = (count % (1 << 32) for count in counts)
+    return Run(trace.trap, pc, dense, depthwise, chained, left, executed=(trace, config))

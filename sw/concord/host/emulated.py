@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,12 @@ from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
 
 _MASK = (1 << 32) - 1
-#: What the emulator counts.
-_COUNTED = {reg: reg.name.lower() for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS)}
 
 
 class EmulatedDevice(Device):
     """Executes whole batches at once, bit for bit as the hardware.
 
-    Has no clock: the registers for cycles read as zero and :meth:`counters` gives ``None`` for them. A program whose
+    Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks. A program whose
     runs depend on each other (which the verifier refuses) starts every sample of a batch from the same memories here,
     and from what the sample before left on other back ends.
 
@@ -63,6 +61,7 @@ class EmulatedDevice(Device):
         super().__init__(config)
         self._emulator = Emulator(config, workers=workers, watch=watch, after=after, compiled=compiled)
         self._last = Run(Trap.NONE, 0, 0, 0, 0, 0)
+        self._before: Sequence[Run] = ()  # of the phases before it
         self._started = False
         self._closed = False
         self._feeder = Feeder(config, self._word, self._set_word, self._succeeds) if config.inbox else None
@@ -76,7 +75,7 @@ class EmulatedDevice(Device):
         self._open().clear_flags()
 
     def _counters(self) -> Counters:
-        return _counts(self._last)
+        return reduce(add_counters, (counters_of(run) for run in (self._last, *self._before)))
 
     def wait(self, timeout: float | None = None) -> None:
         if self._last.trap is not Trap.NONE:
@@ -84,7 +83,7 @@ class EmulatedDevice(Device):
 
     def _start(self, pc: int) -> None:
         self._catch_up()
-        self._last = self._open().run(pc)
+        self._last, self._before = self._open().run(pc), ()
         self._started = True
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
@@ -141,11 +140,8 @@ class EmulatedDevice(Device):
         if self._pending is not None and (dependent or self._pending[1] != schedule):
             self._catch_up()
         results = emulator.run_phases(phases)
-        *earlier, self._last = (result.run for result in results)
-        self._started = True
-        self._earlier = {}
-        for run in earlier:
-            self._earlier = add_counters(_counts(run), self._earlier)
+        *self._before, self._last = (result.run for result in results)
+        self._started, self._earlier = True, {}
         self._pending = image, schedule, {name: values[-1].copy() for name, values in batch.items()}
         self.wait()
         pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
@@ -205,7 +201,9 @@ class EmulatedDevice(Device):
             Reg.TRAP: REGISTERS[Reg.TRAP].layout.pack(code=run.trap, reserved=0, pc=run.pc),
             Reg.FLAGS_ANY: self._open().memories.flag_union(),
         }
-        return values.get(reg, getattr(run, _COUNTED[reg]) if reg in _COUNTED else 0)
+        if reg in (Reg.CYCLES, Reg.CYCLES_HIGH):
+            return run.cycles >> (32 if reg is Reg.CYCLES_HIGH else 0) & _MASK
+        return values.get(reg, getattr(run, reg.name.lower()) if reg in COUNTERS else 0)
 
     def _open(self) -> Emulator:
         if self._closed:
@@ -213,9 +211,9 @@ class EmulatedDevice(Device):
         return self._emulator
 
 
-def _counts(run: Run) -> Counters:
-    values = asdict(run)
-    return {reg.name: values[_COUNTED[reg]] if reg in _COUNTED else None for reg in COUNTERS}
+def counters_of(run: Run) -> Counters:
+    """Counters by register name after a run."""
+    return {reg.name: getattr(run, reg.name.lower()) for reg in COUNTERS}
 
 
 def _to_vectors(values: NDArray[Any], port: Port, config: NpuConfig) -> NDArray[Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from concord.cycles import count
 from concord.host.traffic import fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
-from concord.program.cycles import cycles
 from concord.spec.boards import baud_of
 from concord.spec.link import BYTE_BITS
 
@@ -29,9 +29,7 @@ class Rates:
     requests : float
         Requests, each of which waits for its reply.
     cycles : int
-        Of the computation.
-    measured : bool
-        Whether they come from the RTL; else they are estimated (:func:`concord.program.cycles`).
+        Of the computation, as the hardware counts them (:mod:`concord.cycles`).
     batch : int
         Samples of a run.
     clock_hz, baud : int
@@ -48,7 +46,6 @@ class Rates:
     received: float
     requests: float
     cycles: int
-    measured: bool
     batch: int
     clock_hz: int
     baud: int
@@ -120,7 +117,7 @@ class Rates:
         )
 
 
-def rates(image: Image, batch: int = 1, measured: int | None = None) -> Rates:
+def rates(image: Image, batch: int = 1) -> Rates:
     """Rates of an image on the board that its configuration is for.
 
     Parameters
@@ -129,14 +126,10 @@ def rates(image: Image, batch: int = 1, measured: int | None = None) -> Rates:
         Its program must end with ``halt``.
     batch : int
         Samples of a run.
-    measured : int or None
-        Cycles of a run, if they are known.
     """
     config, line, baud = image.config, traffic(image), baud_of(image.config.name)
-    estimated = [cycles(image.program, config, phase.pc) for phase in image.schedule()]
-    count = sum(estimated) if measured is None else measured
-    phases = [round(part * count / max(sum(estimated), 1)) for part in estimated]
-    fixed = count, measured is not None, batch, config.clock_hz, baud
+    phases = [count(image.program, config, phase.pc).cycles for phase in image.schedule()]
+    fixed = sum(phases), batch, config.clock_hz, baud
     try:
         found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
     except FeedError as reason:
@@ -144,5 +137,5 @@ def rates(image: Image, batch: int = 1, measured: int | None = None) -> Rates:
     fed = fed_traffic(image, found, phases, BYTE_BITS * config.clock_hz / baud)
     alone = fed.latency
     if len(phases) > 1:  # one alone does without the feeder
-        alone = (line.sent + line.received) * BYTE_BITS / baud * config.clock_hz + count
+        alone = (line.sent + line.received) * BYTE_BITS / baud * config.clock_hz + sum(phases)
     return Rates(fed.sent, fed.received, fed.requests, *fixed, f"raw: {found.text}", fed.cycles, alone)

@@ -50,9 +50,6 @@ class Trace:
         ``NONE`` if the run reached ``halt``.
     pc : int
         Address of the word that trapped, or of ``halt``.
-    words, jumps : tuple of int
-        Words executed, and jumps to the beginning of a loop, when each chain was dispatched (its own words included),
-        and in the whole run.
     events : tuple of Event
         What the sequencer does, in order.
     """
@@ -60,8 +57,6 @@ class Trace:
     chains: tuple[Chain, ...]
     trap: Trap
     pc: int
-    words: tuple[int, ...] = ()
-    jumps: tuple[int, ...] = ()
     events: tuple[Event, ...] = ()
 
 
@@ -82,26 +77,20 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
     if len(words) > config.program_depth:
         raise ValueError(f"program must have at most {config.program_depth} words, not {len(words)}")
     machine = _Sequencer(words, config, pc)
-    counts: list[int] = []
-    jumps: list[int] = []
     events: list[Event] = []
-    since = 0, 0
+    told = chains = jumps = 0
     for count in range(1, limit + 1):
         waits = machine.waits()
         try:
             ended, trap = machine.step(), Trap.NONE
         except IllegalInstruction as error:
             ended, trap = True, error.trap
-        if len(machine.chains) > len(counts):
-            counts.append(count)
-            jumps.append(machine.jumps)
-        chain = len(machine.chains) > sum(event.chain for event in events)
+        chain = len(machine.chains) > chains
         if ended or chain or waits:
-            events.append(Event(chain, waits, count - since[0], machine.jumps - since[1]))
-            since = count, machine.jumps
+            events.append(Event(chain, waits, count - told, machine.jumps - jumps))
+            told, chains, jumps = count, len(machine.chains), machine.jumps
         if ended:
-            both = (*counts, count), (*jumps, machine.jumps)
-            return Trace(tuple(machine.chains), trap, machine.pc, *both, tuple(events))
+            return Trace(tuple(machine.chains), trap, machine.pc, tuple(events))
     raise ValueError(f"program must end within {limit} instructions")
 
 

@@ -6,11 +6,12 @@ import numpy as np
 
 from concord.emulator import Memories, ReferenceMachine
 from concord.emulator.run import Run
-from concord.host.device import COUNTERS, Counters, Device
+from concord.host.device import Counters, Device
+from concord.host.emulated import counters_of
 from concord.image.words import to_bytes, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
-from concord.spec.memmap import Reg, Region
+from concord.spec.memmap import Region
 
 
 class ReferenceDevice(Device):
@@ -41,8 +42,7 @@ class ReferenceDevice(Device):
             self._run = ReferenceMachine(self._memories).run(pc)
 
     def _counters(self) -> Counters:
-        counted = {Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS}
-        return {reg.name: getattr(self._run, reg.name.lower()) if reg in counted else None for reg in COUNTERS}
+        return counters_of(self._run)
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
         return to_bytes(self._memories.read(region.id, addr, count), region.nbytes).tobytes()

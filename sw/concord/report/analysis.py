@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from concord.compiler.calibration.calibration import Inputs, decisions
 from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
+from concord.cycles import count
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
@@ -35,12 +35,12 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     inputs : mapping of str to array
         ``[samples, *shape of a sample]`` for every input of the network.
     device : Device, optional
-        The RTL or a board of the same configuration: gives cycles, and its results are compared with the emulator.
+        The RTL or a board of the same configuration: its results and its cycles are compared with the emulator's.
 
     Raises
     ------
     ValueError
-        If inputs are missing, unknown, of another shape, or without samples, or if the device does not count cycles.
+        If inputs are missing, unknown, of another shape, or without samples.
     """
     graph, config = compiled.graph, compiled.image.config
     want = execute.run(graph, inputs, keep="all")
@@ -51,8 +51,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     same = None if device is None else _same(compiled, device, inputs, got)
     first = graph.outputs[0]
     best, right = (decisions(graph, part[first]) for part in (got, want))
-    layers = tuple(_layers(compiled, inputs, want, flagged, device))
-    counted = [layer.work.cycles for layer in layers if layer.work.cycles is not None]
+    layers = tuple(_layers(compiled, inputs, want, flagged))
     batch = compiled.package.arrangement.batch
     traffic = total(graph.name, rows(graph, config))
     return Analysis(
@@ -77,7 +76,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         accumulator=_accumulator(compiled),
         row_tiling=compiled.row_tiling.text if compiled.row_tiling is not None else "",
         layers=layers,
-        rates=rates(expecting(compiled, inputs).image, batch, sum(counted) if counted else None),
+        rates=rates(expecting(compiled, inputs).image, batch),
         inexact=compiled.inexact,
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
@@ -104,10 +103,13 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], d
 
 
 def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, FloatArray]) -> bool:
-    """Whether a device gives the bits that are wanted for one run."""
+    """Whether a device gives the bits that are wanted for one run, in as many cycles as it must take."""
     few = compiled.package.arrangement.batch
     device.load(compiled.image)
     got = compiled.run(device, {name: np.asarray(values)[:few] for name, values in inputs.items()})
+    image = compiled.image
+    if device.counters()["CYCLES"] != sum(count(image.program, image.config, p.pc).cycles for p in image.schedule()):
+        return False
     return all(np.array_equal(got[name], values[:few], equal_nan=True) for name, values in want.items())
 
 
@@ -116,7 +118,7 @@ def _shape(graph: Graph, tensor: str) -> tuple[int, ...]:
 
 
 def _layers(
-    compiled: Compiled, inputs: Inputs, want: dict[str, FloatArray], flagged: dict[int, Flagged], device: Device | None
+    compiled: Compiled, inputs: Inputs, want: dict[str, FloatArray], flagged: dict[int, Flagged]
 ) -> list[LayerFacts]:
     """The facts of every layer."""
     graph = compiled.graph
@@ -124,10 +126,8 @@ def _layers(
     own = own_errors(compiled, inputs, [result for result, _ in found])
     before: Counts = dict.fromkeys(found[0][1], 0)
     alone = [{reg: n - last[reg] for reg, n in now.items()} for last, now in pairwise([before, *(c for _, c in found)])]
-    counted: Sequence[int | None] = [None] * len(found)
-    if device is not None:
-        least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
-        counted = without_overlap(cycles(compiled, device, inputs), least)
+    least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
+    counted = without_overlap(cycles(compiled), least)
     layers = []
     for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
         part = result[0]

@@ -77,7 +77,7 @@ class Analysis:
     inexact : tuple of Inexact
         What of an already quantised model the NPU does not hold exactly.
     rates : Rates
-        Bytes and times of a sample on the board; its cycles are measured if those of the layers are.
+        Bytes and times of a sample on the board.
     row_tiling : str
         Which layers are computed in row tiles, if there are any.
     accumulator : tuple of str
@@ -110,10 +110,7 @@ class Analysis:
     def work(self) -> Work:
         """The sum of all layers."""
         works = [layer.work for layer in self.layers]
-        names = [field.name for field in fields(Work) if field.name != "cycles"]
-        cycles = [work.cycles for work in works if work.cycles is not None]
-        totals = {name: sum(getattr(work, name) for work in works) for name in names}
-        return Work(**totals, cycles=sum(cycles) if cycles else None)
+        return Work(**{field.name: sum(getattr(work, field.name) for work in works) for field in fields(Work)})
 
     @property
     def error(self) -> float | None:

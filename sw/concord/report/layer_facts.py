@@ -86,8 +86,8 @@ class Work:
         As the counters of the NPU count them.
     least_cycles : int
         Fewest cycles in which these steps and vectors go through the pipe.
-    cycles : int or None
-        Measured on the RTL.
+    cycles : int
+        Those that it takes.
     """
 
     macs: int
@@ -95,14 +95,10 @@ class Work:
     depthwise_steps: int
     vectors: int
     least_cycles: int
-    cycles: int | None = None
+    cycles: int
 
     def utilisation(self, macs_per_cycle: int) -> float | None:
-        """Greatest share of the multipliers that the steps allow; ``None`` for a layer without products."""
-        return self.macs / (self.least_cycles * macs_per_cycle) if self.macs else None
-
-    def measured(self, macs_per_cycle: int) -> float | None:
-        """Share of the multipliers in the measured cycles."""
+        """Share of the multipliers in the cycles; ``None`` for a layer without products."""
         return self.macs / (self.cycles * macs_per_cycle) if self.macs and self.cycles else None
 
 

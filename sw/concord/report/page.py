@@ -74,9 +74,7 @@ def shape(sizes: tuple[int, ...]) -> str:
 
 
 def _row(analysis: Analysis, index: int, layer: LayerFacts) -> Row:
-    bound = layer.work.utilisation(analysis.macs_per_cycle)
-    measured = layer.work.measured(analysis.macs_per_cycle)
-    use = bound if measured is None else measured
+    use = layer.work.utilisation(analysis.macs_per_cycle)
     return Row(
         index,
         layer,
@@ -104,18 +102,18 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         (str(flagged), "layers with flags", "saturation, overflow, beyond tables"),
     ]
     rates = analysis.rates
-    found = "measured on the RTL" if rates.measured else "estimated"
     sizes = f"{rates.bytes_in:,.0f} bytes in, {rates.bytes_out:,.0f} out"
     times = f"{1e3 * rates.link_seconds:.3g} ms on the link, {1e3 * rates.compute_seconds:.3g} ms to compute"
     alone = f"{1e3 * rates.latency_seconds:.3g} ms for one run alone"
     note = f"{rates.at}, limited by the {rates.limit}: {sizes}, {times}, {alone}; inputs travel {rates.input_route}"
     figures.append((f"{rates.per_second:,.{rates.per_second < 100:d}f}", "samples/s", note))
-    figures.append((f"{'' if rates.measured else '≈ '}{number(rates.cycles)}", "cycles per run", found))
+    figures.append((number(rates.cycles), "cycles per run", "as the hardware counts them"))
     use = work.macs / (max(rates.cycles, 1) * analysis.macs_per_cycle)
-    note = f"{number(work.macs)} MACs per run, {found}"
+    note = f"{number(work.macs)} MACs per run"
     figures.append((percent(use), "of the multipliers", note))
     if analysis.same_on_rtl is not None:
-        where = f"first behind {analysis.differs_behind}" if analysis.differs_behind else "every bit of the first run"
+        agreed = "every bit and cycle of the first run" if analysis.same_on_rtl else "other cycles"
+        where = f"first behind {analysis.differs_behind}" if analysis.differs_behind else agreed
         figures.append(("yes" if analysis.same_on_rtl else "NO", "RTL = emulator", where))
     before, after = saved.conversions_before, saved.conversions_after
     figures.append((f"{before} → {after}", "conversions", "with the data-type pass"))

@@ -109,7 +109,7 @@ def _written(layer: AnyLayer) -> list[Storage]:
     return [layer.target, *([layer.c] if isinstance(layer, Recurrent) and layer.c is not None else [])]
 
 
-def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int | None) -> Work:
+def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int) -> Work:
     """Multiply-accumulates, steps and cycles of a layer for one run; ``counts`` are those of this layer alone."""
     batch = compiled.package.arrangement.batch
     macs = sum(_macs(compiled, layer, node) for node in covered(compiled, layer))

@@ -11,7 +11,6 @@ from concord.host.paced import PacedTransport
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
 from concord.image.feeder_scripts import route
-from concord.program.cycles import cycles
 from support.fed_nets import NETWORKS, batch_of
 from support.rtl_configs import FED
 
@@ -114,6 +113,6 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
                 np.testing.assert_array_equal(results[output], values)
     taken, sent = (two[k] - one[k] for k in (2, 3))
     assert sent * BYTE_CYCLES >= least * taken
-    found = fed_traffic(image, found, [cycles(image.program, FED)], BYTE_CYCLES)
+    found = fed_traffic(image, found, [count(image.program, FED).cycles], BYTE_CYCLES)
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)

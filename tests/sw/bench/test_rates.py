@@ -30,9 +30,7 @@ def test_states_have_two_bytes():
 
 
 def test_a_row():
-    found = Rates(
-        sent=900, received=100, requests=5, cycles=500_000, measured=False, batch=2, clock_hz=50_000_000, baud=1_000_000
-    )
+    found = Rates(sent=900, received=100, requests=5, cycles=500_000, batch=2, clock_hz=50_000_000, baud=1_000_000)
     assert list(bench.row(found, 350, 50).values()) == [
         "350", "50", "450", "50", "1.25", "5.00", "5.000", "20.00", "100", "200", "computation",
     ]  # fmt: skip

@@ -9,9 +9,9 @@ from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import make_plan
+from concord.cycles import count
 from concord.graph.passes.dtypes import Types
 from concord.pipeline.manager import State
-from concord.program.cycles import cycles
 from concord.spec.config import NpuConfig
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.limits import PROGRAM_DEPTH_MAX
@@ -20,7 +20,7 @@ from concord.spec.memmap import RegionId
 
 @dataclass(frozen=True)
 class Cost:
-    """Cycles of a run, estimated from the instructions, and words of every memory that the program takes."""
+    """Cycles of a run, and words of every memory that the program takes."""
 
     cycles: int
     program: int
@@ -34,7 +34,7 @@ def cost_of(program: Emitter) -> Cost:
     words, config = program.builder.words(), program.config.replace(program_depth=PROGRAM_DEPTH_MAX)
     starts = [phase.pc for phase in program.allocator.phases] or [0]
     memories = (program.allocator.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
-    return Cost(sum(cycles(words, config, pc) for pc in starts), len(words), *memories)
+    return Cost(sum(count(words, config, pc).cycles for pc in starts), len(words), *memories)
 
 
 def estimate(layers: State, tiled: bool) -> Cost | None:

@@ -6,9 +6,9 @@ from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
+from concord.cycles import count
 from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
-from concord.program.cycles import cycles
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, TINY
 from support.compiled_nets import ROOMY, normalised, perceptron, residual, scaled_functions
@@ -64,7 +64,7 @@ def test_costs_are_those_of_the_program():
     with instrumented(seen):
         compiled = compile_graph(residual(), ROOMY)
     (cost,) = (one.cost for one in seen.considered if one.outcome is CHOSEN)
-    assert cost.cycles == cycles(compiled.image.program, ROOMY)
+    assert cost.cycles == count(compiled.image.program, ROOMY).cycles
     assert cost.program == len(compiled.image.program)
     used = dict.fromkeys(RegionId, 0)
     for item in compiled.allocations.values():
