@@ -16,7 +16,7 @@ from typing import Any
 import concord
 from concord.bench.networks import NETWORKS
 from concord.bench.results import Results
-from concord.bench.software import DERIVED, EMULATOR, FAST, PLACED, SHARED
+from concord.bench.software import DERIVED, EMULATOR, FAST, PLACED
 from concord.utils.files import write_text
 
 #: Kinds of figures, as tables and pictures call them.
@@ -27,7 +27,6 @@ _CELLS = ("LUT4", "LC")
 _SPEEDS = {
     EMULATOR: "emulator",
     FAST: "emulator, compiled kernels",
-    SHARED: "emulator, compiled kernels",
     DERIVED: "derived NumPy file",
     "Simulation": "simulated RTL",
 }

@@ -19,7 +19,7 @@ from concord.spec.config import NpuConfig
 
 #: Names of groups of figures.
 EMULATOR, DERIVED, PLACED = "Emulator, one core", "Derived NumPy file, one core", "Place and route"
-FAST, SHARED = "Emulator with compiled kernels, one core", "Emulator with compiled kernels, all processors"
+FAST = "Emulator with compiled kernels, one core"
 #: Widths of the perceptron of the demonstration.
 WIDTHS = (64, 64, 32, 10)
 #: Names of the networks that the speed of software is measured with.

@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 
 from concord.bench import tasks
-from concord.bench.software import CNN, DERIVED, EMULATOR, FAST, PERCEPTRON, SHARED, convolutions, perceptron
+from concord.bench.software import CNN, DERIVED, EMULATOR, FAST, PERCEPTRON, convolutions, perceptron
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.model import derive_package
 from concord.derive.modules import module_of
 from concord.emulator.fused import installed
-from concord.emulator.workers import available
 from concord.host.emulated import EmulatedDevice
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
 Speeds = dict[str, dict[str, float]]
+Inputs = dict[str, Any]
 BATCH = 4096
 #: Rounds by size of the batch: what else the machine does disturbs short ones more.
 ROUNDS = {BATCH: 20, 1: 400}
-#: Images of a batch of ResNet-8, and rounds.
-_IMAGES, _IMAGE_ROUNDS = 512, 5
+#: The same for ResNet-8.
+_IMAGES = {512: 5}
 
 
 def speeds(config: NpuConfig) -> Speeds:
@@ -43,28 +43,22 @@ def speeds(config: NpuConfig) -> Speeds:
     for name, graph in ((PERCEPTRON, perceptron()), (CNN, convolutions())):
         compiled = compile_graph(graph, config)
         x = np.random.default_rng(2).random((BATCH, *graph.sample_shape("x")))
-
-        def best(run: Callable[[Any], Any], name: str = name, x: Any = x) -> dict[str, float]:
-            run({"x": x})
-            times = {n: min(_seconds(run, {"x": x[:n]}) for _ in range(rounds)) for n, rounds in ROUNDS.items()}
-            return {f"{name}, batch {n}": n / seconds for n, seconds in times.items()}
-
-        for group, use in {EMULATOR: False, **({FAST: True} if installed() else {})}.items():
-            with EmulatedDevice(config, workers=1, compiled=use) as device:
-                device.load(compiled.image)
-                found.setdefault(group, {}).update(best(_run(compiled, device)))
+        for group, values in _emulator(compiled, name, {"x": x}, ROUNDS).items():
+            found.setdefault(group, {}).update(values)
         if name == PERCEPTRON:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "twin.py"
                 write_numpy(derive_package(compiled.package), file)
-                found[DERIVED] = best(module_of(file).run)
-    return found | _images(config)
+                found[DERIVED] = _best(module_of(file).run, name, {"x": x}, ROUNDS)
+    for group, values in _images(config).items():
+        found[group].update(values)
+    return found
 
 
 def _images(config: NpuConfig) -> Speeds:
-    """Images of ResNet-8 per second of all processors, by the clock, where network and data are there and it fits."""
+    """Images of ResNet-8 per second, where network and data are there and it fits."""
     data = tasks.folder()
-    if data is None or not installed():
+    if data is None:
         return {}
     (task,) = (task for task in tasks.TASKS if task.model == "ic_resnet8")
     graph, x, _ = tasks.load(task, data)
@@ -72,16 +66,29 @@ def _images(config: NpuConfig) -> Speeds:
         compiled = compile_graph(graph, config)
     except (Unsupported, CapacityError):
         return {}
-    with EmulatedDevice(config, compiled=True) as device:
-        device.load(compiled.image)
-        run, batch = _run(compiled, device), {graph.inputs[0]: np.resize(x, (_IMAGES, *x.shape[1:]))}
-        run(batch)
-        times = []
-        for _ in range(_IMAGE_ROUNDS):
-            start = time.perf_counter()
-            run(batch)
-            times.append(time.perf_counter() - start)
-    return {SHARED: {f"ResNet-8, batch {_IMAGES}, {available()} processors": _IMAGES / min(times)}}
+    return _emulator(compiled, "ResNet-8", {graph.inputs[0]: np.resize(x, (max(_IMAGES), *x.shape[1:]))}, _IMAGES)
+
+
+def _emulator(compiled: Compiled, name: str, inputs: Inputs, rounds: dict[int, int]) -> Speeds:
+    """Of the emulator, with the kernels of NumPy and with the compiled ones."""
+    found: Speeds = {}
+    for group, use in {EMULATOR: False, FAST: True}.items():
+        if use and not installed():
+            continue
+        with EmulatedDevice(compiled.image.config, workers=1, compiled=use) as device:
+            device.load(compiled.image)
+            found[group] = _best(_run(compiled, device), name, inputs, rounds)
+    return found
+
+
+def _best(run: Callable[[Any], Any], name: str, inputs: Inputs, rounds: dict[int, int]) -> dict[str, float]:
+    """Inferences per second by name and size of the batch; the first run does not count."""
+    found = {}
+    for batch, count in rounds.items():
+        some = {port: values[:batch] for port, values in inputs.items()}
+        run(some)
+        found[f"{name}, batch {batch}"] = batch / min(_seconds(run, some) for _ in range(count))
+    return found
 
 
 def _run(compiled: Compiled, device: EmulatedDevice) -> Callable[[Any], Any]:
