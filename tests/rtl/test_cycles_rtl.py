@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 from concord.compiler.model import compile_graph
 from concord.cycles import count, counts_of
 from concord.examples import softmax
+from concord.examples.recurrent import gru, lstm
 from concord.host import TrapError, connect
 from concord.program import trace
 from concord.spec import timing
 from concord.spec.isa import Op, encode
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY, UP5K
-from support.compiled_nets import gru, perceptron, recurrent, residual
+from support.compiled_nets import gru as gru_net
+from support.compiled_nets import perceptron, recurrent, residual
 from support.device_runs import COUNTED
 from support.program_gen import random_program
 from support.row_tiled_nets import separable
@@ -110,7 +112,7 @@ def test_every_latency_counts(name, monkeypatch):
 
 NETWORKS = {
     "residual": residual,
-    "gru": gru,
+    "gru": gru_net,
     "perceptron": lambda: perceptron(32, 16, 16, 4),
     "lstm": lambda: recurrent("LSTM", 5, 3, 6),
     "row tiles": lambda: separable(24),
@@ -129,6 +131,17 @@ def test_networks(config):
             counters = device.counters()
             for name in ("CYCLES", "DENSE_STEPS", "DEPTHWISE_STEPS", "VECTORS", "HAZARD_STALLS"):
                 assert counters[name] == sum(getattr(phase, name.lower()) for phase in phases), name
+
+
+@pytest.mark.parametrize("config", [TINY, FOUR_ENGINES, EIGHT, FED], ids=lambda config: config.name)
+def test_cells_whose_weights_do_not_matter(config):
+    """The programs that give cycles of cells which are larger than every device."""
+    with connect("rtl", config) as device:
+        for words in (
+            cell(config, hidden=h, inputs=h, steps=4, seed=None).words() for cell, h in ((gru, 9), (lstm, 5))
+        ):
+            counted, expected = run(device, words)
+            assert counted == expected
 
 
 def test_an_example_program():

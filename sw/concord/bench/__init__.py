@@ -11,6 +11,7 @@ from concord.bench.accumulators import measure_accumulators
 from concord.bench.functions import measure_functions
 from concord.bench.graph_training import measure_graph_training
 from concord.bench.hardware import RTL_MEASURES, Rtl
+from concord.bench.large_cells import measure_large_cells
 from concord.bench.lazy import lazy_by_lanes
 from concord.bench.networks import measure_networks, measure_widths
 from concord.bench.overflow import measure_overflow
@@ -39,6 +40,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "graph_training": measure_graph_training,
     "emulator_speed": lambda config, results, _: emulator_speed(config, results),
     "synthesis": lambda config, results, _: synthesis(config, results),
+    "large_cells": measure_large_cells,
     "lazy": lambda config, results, _: lazy_by_lanes(results),
 }
 #: Names of all parts, in order.

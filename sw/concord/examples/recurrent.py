@@ -21,8 +21,10 @@ LSTM_GATES = "ifgo"
 GRU_GATES = "rzn"
 
 
-def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int = 1) -> Example:
+def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int | None = 1) -> Example:
     """An LSTM cell with peepholes over ``steps`` steps from zero state; gives h of every step.
+
+    Without a ``seed`` all weights are zero and take no memory: for the cycles of large cells.
 
     ::
 
@@ -31,7 +33,7 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
     """
     cell = _Cell(config, LSTM_GATES, hidden, inputs, steps, seed)
     allocator, size, wx, wh, bias = cell.allocator, cell.size, cell.wx, cell.wh, cell.bias
-    peep = {gate: cell.rng.normal(0, 0.3, hidden) for gate in "iof"}
+    peep = {gate: cell.normal(0.3, hidden) for gate in "iof"}
     for gate in "iof":
         allocator.constant(f"wc_{gate}", peep[gate], f"peephole of gate {gate}")
     allocator.sigmoid_tables()
@@ -64,12 +66,12 @@ def lstm(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 
 class _Cell:
     """What cells have in common: random weights and biases of the gates, and their places in the memories."""
 
-    def __init__(self, config: NpuConfig, gates: str, hidden: int, inputs: int, steps: int, seed: int):
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, config: NpuConfig, gates: str, hidden: int, inputs: int, steps: int, seed: int | None):
+        self._rng = None if seed is None else np.random.default_rng(seed)
         self.gates, self.hidden, self.inputs, self.steps = gates, hidden, inputs, steps
-        self.wx = {gate: self.rng.normal(0, 1.0 / np.sqrt(inputs), (hidden, inputs)) for gate in gates}
-        self.wh = {gate: self.rng.normal(0, 1.0 / np.sqrt(hidden), (hidden, hidden)) for gate in gates}
-        self.bias = {gate: self.rng.normal(0, 0.3, hidden) for gate in gates}
+        self.wx = {gate: self.normal(1.0 / np.sqrt(inputs), hidden, inputs) for gate in gates}
+        self.wh = {gate: self.normal(1.0 / np.sqrt(hidden), hidden, hidden) for gate in gates}
+        self.bias = {gate: self.normal(0.3, hidden) for gate in gates}
         self.allocator = Allocator(config)
         #: Native vectors of the state and of an input, and steps.
         self.size = {"H": self.allocator.tiles(hidden), "X": self.allocator.tiles(inputs), "T": steps}
@@ -78,6 +80,10 @@ class _Cell:
             self.allocator.matrix(f"wh_{gate}", self.wh[gate], f"recurrent weights of gate {gate}")
         for gate in gates:
             self.allocator.constant(f"b_{gate}", self.bias[gate], f"bias of gate {gate}")
+
+    def normal(self, deviation: float, *shape: int) -> FloatArray:
+        """Random numbers, or zeros if there is no seed."""
+        return np.broadcast_to(0.0, shape) if self._rng is None else self._rng.normal(0, deviation, shape)
 
     def example(self, kind: str, name: str, text: str, reference: Callable[[FloatArray], FloatArray]) -> Example:
         """The finished example; ``reference`` as in :class:`Example`."""
@@ -181,8 +187,10 @@ def _recurrent(
     )  # fmt: skip
 
 
-def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int = 2) -> Example:
+def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int | None = 2) -> Example:
     """A GRU cell over ``steps`` steps from zero state; gives h of every step.
+
+    Without a ``seed`` all weights are zero and take no memory: for the cycles of large cells.
 
     ::
 
@@ -191,7 +199,7 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
     """
     cell = _Cell(config, GRU_GATES, hidden, inputs, steps, seed)
     allocator, size, wx, wh, bias = cell.allocator, cell.size, cell.wx, cell.wh, cell.bias
-    inner = cell.rng.normal(0, 0.3, hidden)
+    inner = cell.normal(0.3, hidden)
     allocator.constant("b_hn", inner, "bias inside the reset gate")
     allocator.sigmoid_tables()
     allocator.input("x_in", (steps, inputs), "inputs, X vectors a step")
