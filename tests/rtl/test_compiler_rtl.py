@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from concord.bench.tasks import TASKS, calibration, folder, load
 from concord.compiler.ir.table_segments import divided, sample
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
+from concord.networks.calibrated import choose_formats
 from concord.report.prefixes import cycles, prefixes
-from concord.spec.presets import TINY
+from concord.spec.presets import ECP5_85F_256, TINY
 from support.compiled_nets import (
     attention,
     graph_convolution,
@@ -30,6 +32,7 @@ from support.onnx_models import onnxruntime_results
 from support.quantised_nets import network
 from support.row_tiled_nets import separable
 from support.rtl_configs import BY_MANTISSA, FED
+from support.trained import needs_data
 
 
 def check(graph, config, formats=DEFAULT, tolerance=0.1):
@@ -134,3 +137,19 @@ def test_cycles_of_attention():
         layers = zip(compiled.lowered.layers, cycles(compiled), strict=True)
         found = sum(count for layer, count in layers if layer.name.split("/")[0] == part)
         assert abs(found - int(figure)) <= 0.1 * int(figure)
+
+
+@needs_data
+@pytest.mark.slow
+def test_a_trained_network_on_pairs_of_rows():
+    """DS-CNN with its depthwise and pointwise layers, on the preset in which two rows share their multipliers."""
+    task = next(task for task in TASKS if task.model == "kws_dscnn")
+    graph, inputs, _ = load(task, folder())
+    compiled = choose_formats(graph, ECP5_85F_256, calibration(task, graph, folder())).chosen.compiled
+    results = []
+    for back_end in ("emulator", "rtl"):
+        with connect(back_end, ECP5_85F_256) as device:
+            device.load(compiled.image)
+            results.append(compiled.run(device, {graph.inputs[0]: inputs[:2]})[graph.outputs[0]])
+    np.testing.assert_array_equal(*results)
+    assert np.ptp(results[0]) > 0.5
