@@ -57,11 +57,11 @@ def program(steps, source="wide", quant=""):
     return memories
 
 
-def assert_kernels_agree(memories, wide=None, **inputs):
+def assert_kernels_agree(memories, wide=None, lanes=16, **inputs):
     """A batch with either kernels, in chunks; returns what they left."""
     found = []
     for use in (False, True):
-        emulator = Emulator(memories.copy(), lanes=16, compiled=use)
+        emulator = Emulator(memories.copy(), lanes=lanes, compiled=use)
         left, (mant, exp) = emulator.run_batch(wide or {}, SPANS, **inputs).outputs
         found.append((left, mant, exp, emulator.memories.flags))
     for a, b in zip(*found, strict=True):
@@ -79,6 +79,25 @@ def test_corners_of_every_operation(steps, special, quant):
     for _ in range(6):
         wide = {0: corners(rng, (50, 4, 4), special), 8: corners(rng, (50, 4, 4), special)}
         assert_kernels_agree(memories, wide=wide)
+
+
+@compiled
+@pytest.mark.parametrize("quant", ["", "set_quant mode=1 exp=-3"])
+@pytest.mark.parametrize("steps", ["copy", "relu", "table"])
+def test_every_pattern(steps, quant):
+    every = np.arange(1 << 16, dtype=np.uint16).reshape(4096, 4, 4)
+    assert_kernels_agree(program(STEPS[steps], quant=quant), {0: every}, lanes=512)
+
+
+@compiled
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply"])
+def test_sums_and_products_of_many_binades(op):
+    """Every significand with random ones, where rounding twice would show."""
+    rng, memories = np.random.default_rng(8), program(STEPS[op])
+    fine = np.arange(0x3C00, 0x4000, dtype=np.uint16).reshape(64, 4, 4)
+    for shift in range(-14, 15, 2):
+        other = rng.integers(0x3C00, 0x4000, (64, 4, 4)) + (shift << 10) | rng.integers(0, 2, (64, 4, 4)) << 15
+        assert_kernels_agree(memories, {0: fine, 8: other.astype(np.uint16)}, lanes=64)
 
 
 @compiled
