@@ -14,7 +14,7 @@ STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibrat
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
     "utils", "pipeline", "spec", "golden", "functions", "image", "program", "cycles", "transfer", "emulator",
-    "examples", "graph", "frontend", "compiler", "host", "networks", "datasets", "derive", "report", "prove",
+    "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
     "overflow", "train", "api", "demo", "bench", "cli", "__main__",
 )  # fmt: skip
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}

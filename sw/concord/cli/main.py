@@ -31,6 +31,7 @@ from concord.cli.compile import compile_model
 from concord.cli.data import data
 from concord.cli.derive import derive
 from concord.cli.evidence import training_evidence
+from concord.cli.fit import fit
 from concord.cli.gates import gates
 from concord.cli.inspect import inspect
 from concord.cli.overflow import overflow
@@ -62,6 +63,7 @@ def main() -> None:
 main.add_command(compile_model)
 main.add_command(data)
 main.add_command(derive)
+main.add_command(fit)
 main.add_command(inspect)
 main.add_command(gates)
 main.add_command(overflow)
