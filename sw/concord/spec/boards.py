@@ -22,12 +22,15 @@ class BoardSpec:
         Target that place and route of the preset begins with.
     baud : int
         Bits per second of its serial port.
+    others : tuple of str
+        Other presets made for it.
     """
 
     preset: str
     clock_hz: int
     aim_hz: int
     baud: int = BAUD
+    others: tuple[str, ...] = ()
 
 
 #: Boards by name.
@@ -35,7 +38,9 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=96_250_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-85f": BoardSpec(preset="ecp5-85f", clock_hz=73_750_000, aim_hz=76_000_000, baud=3_000_000),
+    "ulx3s-85f": BoardSpec(
+        preset="ecp5-85f-256", clock_hz=65_000_000, aim_hz=60_000_000, baud=3_000_000, others=("ecp5-85f",)
+    ),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=18_000_000, aim_hz=18_000_000),
 }
 
@@ -51,4 +56,4 @@ def preset_of(name: str) -> str:
 def baud_of(preset: str) -> int:
     """Bits per second of the board with a configuration made from the preset with this name; else the default."""
     name = preset_of(preset)
-    return next((board.baud for board in BOARD_SPECS.values() if board.preset == name), BAUD)
+    return next((board.baud for board in BOARD_SPECS.values() if name in (board.preset, *board.others)), BAUD)

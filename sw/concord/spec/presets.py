@@ -24,11 +24,12 @@ ECP5_25F = NpuConfig(
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
-    program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048,
-    clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
+    program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048, clock_hz=73_750_000,
 )  # fmt: skip
 #: Two products per multiplier, and a result vector in two cycles.
-ECP5_85F_256 = ECP5_85F.replace(name="ecp5-85f-256", lanes=16, mfu_lanes=8, matrix_depth=1024, clock_hz=50_000_000)
+ECP5_85F_256 = ECP5_85F.replace(
+    name="ecp5-85f-256", lanes=16, mfu_lanes=8, matrix_depth=1024, clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz
+)
 
 #: The configuration if nothing says which one.
 DEFAULT = ECP5_85F.name

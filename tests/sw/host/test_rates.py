@@ -15,7 +15,7 @@ from concord.host.rates import Rates, rates
 from concord.host.traffic import traffic
 from concord.spec.boards import BOARD_SPECS, baud_of
 from concord.spec.link import BAUD, ESCAPE
-from concord.spec.presets import ECP5_85F, TINY, with_accumulator, with_mantissas
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
 from support.commands import run, two_products
 from support.compiled_nets import perceptron, residual
 from support.link_model import DeviceModel, ModelTransport
@@ -53,13 +53,13 @@ def test_bytes_are_those_of_the_driver(make):
 
 
 def test_rates_of_a_board():
-    image = compile_graph(perceptron(40, 8, 16), ECP5_85F).image
-    image = replace(image, config=ECP5_85F.replace(inbox=0))
+    image = compile_graph(perceptron(40, 8, 16), ECP5_85F_256).image
+    image = replace(image, config=ECP5_85F_256.replace(inbox=0))
     one, two = rates(image), rates(image, 2)
     line, board = traffic(image), BOARD_SPECS["ulx3s-85f"]
-    assert one.input_route == "laid out by the host: ecp5-85f has no inbox"
+    assert one.input_route == "laid out by the host: ecp5-85f-256 has no inbox"
     assert (one.sent, one.received, one.clock_hz, one.baud) == (line.sent, line.received, board.clock_hz, board.baud)
-    assert one.cycles == count(image.program, ECP5_85F).cycles
+    assert one.cycles == count(image.program, ECP5_85F_256).cycles
     assert one.limit == "link" and one.per_second * 2 == pytest.approx(two.per_second)
     slow = rates(replace(image, config=image.config.replace(clock_hz=1000)))
     assert slow.limit == "computation" and slow.per_second < 1000 / one.cycles

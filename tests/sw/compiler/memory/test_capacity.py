@@ -54,7 +54,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
             "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
             "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
         ),
-        "  it fits into ecp5-85f (--board ulx3s-85f), ecp5-85f-256 (--preset ecp5-85f-256)",
+        "  it fits into ecp5-85f (--preset ecp5-85f), ecp5-85f-256 (--board ulx3s-85f)",
         "  in one piece it needs an NPU like ecp5-25f with matrix_depth=15200, 3.34 times the memory",
         "  --mantissa alone does not help: narrower mantissas make words smaller, not more",
     ]
@@ -65,7 +65,7 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("board", "largest"), [("ulx3s-85f", "ecp5-85f"), ("ulx3s-25f", "ecp5-25f"), ("icebreaker", "up5k")]
+    ("board", "largest"), [("ulx3s-85f", "ecp5-85f-256"), ("ulx3s-25f", "ecp5-25f"), ("icebreaker", "up5k")]
 )
 def test_what_is_too_large_for_every_preset(tmp_path, board, largest):
     lines = compiled_by_command(tmp_path, mlp(784, 1024, 1024, 10), "--board", board)
