@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord import cycles
 from concord.bench.hardware import CountingTransport
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
@@ -113,6 +114,6 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
                 np.testing.assert_array_equal(results[output], values)
     taken, sent = (two[k] - one[k] for k in (2, 3))
     assert sent * BYTE_CYCLES >= least * taken
-    found = fed_traffic(image, found, [count(image.program, FED).cycles], BYTE_CYCLES)
+    found = fed_traffic(image, found, [cycles.count(image.program, FED).cycles], BYTE_CYCLES)
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)
