@@ -15,5 +15,5 @@ ICEBREAKER = Board(
     oscillator="clk12",
     oscillator_hz=12_000_000,
     leds=(("led_g", 0), ("led_r", 0)),
-    place=("--up5k", "--package", "sg48"),
+    place=("--up5k", "--package", "sg48", "--placer", "static"),
 )

@@ -12,6 +12,16 @@ from concord.spec import timing
 from concord.spec.multipliers import PAIR_MOST_OTHER, PAIR_MOST_SHARED, pairs_take
 from concord_rtl.families import primitives_of
 
+#: Greatest width of an operand of :class:`Multiplier` and :class:`DualMultiplier`.
+MOST_BITS = 18
+
+
+def check_widths(a_width: int, b_width: int) -> None:
+    """Raise ``ValueError`` if operands cannot have these widths."""
+    for name, width in [("a_width", a_width), ("b_width", b_width)]:
+        if not isinstance(width, int) or not 1 <= width <= MOST_BITS:
+            raise ValueError(f"{name} must be in 1..{MOST_BITS}, not {width!r}")
+
 
 class Multiplier(wiring.Component):
     """Signed product with registered inputs and a registered output.
@@ -23,7 +33,7 @@ class Multiplier(wiring.Component):
     Parameters
     ----------
     a_width, b_width : int
-        Widths of the operands, 1 to ``MOST_BITS``.
+        Widths of the operands, 1 to :data:`MOST_BITS`.
 
     Members
     -------
@@ -40,13 +50,9 @@ class Multiplier(wiring.Component):
     o: Signal
 
     LATENCY = timing.MULTIPLIER
-    #: Greatest width of an operand.
-    MOST_BITS = 18
 
     def __init__(self, a_width: int, b_width: int):
-        for name, width in [("a_width", a_width), ("b_width", b_width)]:
-            if not isinstance(width, int) or not 1 <= width <= self.MOST_BITS:
-                raise ValueError(f"{name} must be in 1..{self.MOST_BITS}, not {width!r}")
+        check_widths(a_width, b_width)
         super().__init__({"a": In(signed(a_width)), "b": In(signed(b_width)), "o": Out(signed(a_width + b_width))})
 
     def elaborate(self, platform: Any) -> Module:
@@ -101,4 +107,82 @@ class PairMultiplier(wiring.Component):
         cells = primitives_of(platform)
         build = cells.pair_in_logic if self.in_logic else cells.pair_multiplier
         build(m, self.a, list(self.b), list(self.o))
+        return m
+
+
+class DualMultiplier(wiring.Component):
+    """Two signed products, as late as one of :class:`Multiplier`.
+
+    Does not stall, and its registers have no reset. One pair of products per cycle, ``LATENCY`` cycles later; operands
+    are registered first, so any logic may stand before them. Exact for all operands. A device whose multipliers can be
+    split makes both products in one of them, if the operands are narrow enough.
+
+    Parameters
+    ----------
+    a_width, b_width : int
+        Widths of the first and of the second operands, 1 to :data:`MOST_BITS`.
+
+    Members
+    -------
+    a, b : In(ArrayLayout(signed(a_width), 2)), In(ArrayLayout(signed(b_width), 2))
+        Operands.
+    o : Out(ArrayLayout(signed(a_width + b_width), 2))
+        Products of each of ``a`` and the one of ``b`` beside it.
+    """
+
+    a: data.View
+    b: data.View
+    o: data.View
+
+    LATENCY = Multiplier.LATENCY
+
+    def __init__(self, a_width: int, b_width: int):
+        check_widths(a_width, b_width)
+        a, b, o = (data.ArrayLayout(signed(width), 2) for width in (a_width, b_width, a_width + b_width))
+        super().__init__({"a": In(a), "b": In(b), "o": Out(o)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        primitives_of(platform).dual_multiplier(m, list(self.a), list(self.b), list(self.o))
+        return m
+
+
+class LeftShifter(wiring.Component):
+    """A signed value, shifted to the left by 0 to 15.
+
+    Does not stall, and its registers have no reset. One value per cycle, ``LATENCY`` cycles later. On small devices
+    with multipliers to spare it is the product with a power of two.
+
+    Parameters
+    ----------
+    width : int
+        Bits of the value.
+
+    Members
+    -------
+    i : In(signed(width))
+        The value.
+    shift : In(4)
+        Places to shift it.
+    o : Out(signed(width + 15))
+        The result.
+    """
+
+    i: Signal
+    shift: Signal
+    o: Signal
+
+    LATENCY = 2
+    #: Bits of ``shift``.
+    SHIFT_BITS = 4
+
+    def __init__(self, width: int):
+        if not isinstance(width, int) or width < 1:
+            raise ValueError(f"width must be an integer of at least 1, not {width!r}")
+        most = (1 << self.SHIFT_BITS) - 1
+        super().__init__({"i": In(signed(width)), "shift": In(self.SHIFT_BITS), "o": Out(signed(width + most))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        primitives_of(platform).left_shift(m, self.i, self.shift, self.o)
         return m

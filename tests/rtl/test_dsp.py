@@ -9,7 +9,7 @@ import pytest
 from amaranth.back import verilog
 
 from concord_rtl import families
-from concord_rtl.dsp import Multiplier, PairMultiplier
+from concord_rtl.dsp import DualMultiplier, LeftShifter, Multiplier, PairMultiplier
 from support.bench import simulate
 from support.netlist import run_netlist
 
@@ -201,3 +201,108 @@ def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path,
 def test_rejects_widths_of_pairs(widths):
     with pytest.raises(ValueError, match=r"widths must be in 2\.\.12 and 2\.\.8, not "):
         PairMultiplier(*widths)
+
+
+#: As ``BENCH`` for units of two inputs with names of their own.
+OTHER_BENCH = """
+module bench(input clk, output reg [15:0] wrong, noticed, moved);
+    initial {{wrong, noticed, moved}} = 0;
+    reg [63:0] noise = 64'h9E3779B97F4A7C15;
+    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
+    reg [{a}-1:0] a = 0;
+    reg [{b}-1:0] b = 0;
+    wire [{o}-1:0] plain, block, broken;
+    twin twin_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(plain));
+    block block_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(block));
+    broken broken_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(broken));
+    reg [{o}-1:0] before = 0;
+    always @(posedge clk) begin
+        noise <= n3;
+        a <= noise[0] ? noise[63:64-{a}] : noise[1] ? 1 << {a}-1 : (1 << {a}-1) - 1;
+        b <= noise[47:48-{b}];
+        before <= plain;
+        if (plain != block) wrong <= wrong + 1;
+        if (plain != broken) noticed <= noticed + 1;
+        if (plain != before) moved <= moved + 1;
+    end
+endmodule
+"""
+
+
+@pytest.mark.parametrize("widths", [(8, 7), (12, 5), (18, 18)])
+def test_both_products_are_exact_and_as_late_as_one(widths):
+    dut, rng = DualMultiplier(*widths), random.Random(3)
+
+    async def bench(ctx):
+        due = []
+        for _ in range(200):
+            a, b = ([rng.choice([low := -(1 << w - 1), ~low, rng.randint(low, ~low)]) for _ in "01"] for w in widths)
+            due.append([x * y for x, y in zip(a, b, strict=True)])
+            ctx.set(dut.a, a)
+            ctx.set(dut.b, b)
+            *_, got = await ctx.tick().sample(dut.o)
+            if len(due) > Multiplier.LATENCY:
+                assert list(got) == due.pop(0)
+
+    simulate(dut, bench)
+
+
+def test_values_are_shifted_to_the_left():
+    dut, rng = LeftShifter(9), random.Random(4)
+
+    async def bench(ctx):
+        due = []
+        for _ in range(200):
+            value, shift = rng.randint(-256, 255), rng.randrange(16)
+            due.append(value << shift)
+            ctx.set(dut.i, value)
+            ctx.set(dut.shift, shift)
+            *_, got = await ctx.tick().sample(dut.o)
+            if len(due) > dut.LATENCY:
+                assert got == due.pop(0)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "bench", "change"),
+    [
+        (
+            lambda: DualMultiplier(8, 8),
+            {"a": 16, "b": 16, "o": 32, "a_name": "a", "b_name": "b"},
+            (".BOT_8x8_MULT_REG(1'h1)", ".BOT_8x8_MULT_REG(1'h0)"),
+        ),
+        (
+            lambda: LeftShifter(16),
+            {"a": 16, "b": 4, "o": 31, "a_name": "i", "b_name": "shift"},
+            (".B_SIGNED(1'h0)", ".B_SIGNED(1'h1)"),
+        ),
+    ],
+    ids=["dual", "shift"],
+)
+def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(tmp_path, make, bench, change):
+    twin = verilog.convert(make(), name="twin", emit_src=False)
+    block = verilog.convert(make(), name="block", platform=UP5K, emit_src=False)
+    old, new = change
+    assert block.count("SB_MAC16 #(") == 1 and old in block
+    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": OTHER_BENCH.format(**bench)}
+    wrong, noticed, moved = run_netlist(
+        tmp_path, sources | {"cell.v": MAC.read_text()}, ["wrong", "noticed", "moved"], CYCLES
+    )
+    assert wrong == 0
+    assert noticed > CYCLES / 32
+    assert moved > CYCLES / 2
+
+
+def test_wide_operands_do_not_share_a_block_on_up5k():
+    assert verilog.convert(DualMultiplier(9, 8), platform=UP5K).count("SB_MAC16 #(") == 2
+    assert "SB_MAC16" not in verilog.convert(LeftShifter(17), platform=UP5K)
+
+
+def test_rejects_widths_of_both():
+    with pytest.raises(ValueError, match=r"b_width must be in 1\.\.18, not 19"):
+        DualMultiplier(8, 19)
+    with pytest.raises(ValueError, match="width must be an integer of at least 1, not 0"):
+        LeftShifter(0)

@@ -70,6 +70,19 @@ def below(count, limit):
     return (Const((1 << min(max(limit, 0), size)) - 1, size) >> count)[0]
 
 
+def at_least(value, limit):
+    """Whether a value is at least a constant, without a carry chain."""
+    value = Value.cast(value)
+    if value.shape().signed:  # the order of two's complement is that of numbers with the sign turned
+        value, limit = Cat(value[:-1], ~value[-1]), limit + (1 << len(value) - 1)
+    if not 0 < limit < 1 << len(value):
+        return Const(limit <= 0, 1)
+    reached: Value = Const(1, 1)
+    for k, bit in enumerate(value):
+        reached = bit & reached if limit >> k & 1 else bit | reached
+    return reached
+
+
 def is_special(x):
     """Whether a binary16 pattern is an infinity or a NaN."""
     return x[FRACTION:MAGNITUDE].all()

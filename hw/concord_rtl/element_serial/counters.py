@@ -95,7 +95,9 @@ class CounterBank(wiring.Component):
             waiting = Signal(range(self.settle), name=f"{name}_waiting")
             with m.If(turn == k):
                 m.d.comb += pending.eq(waiting)
-            m.d.sync += waiting.eq(Mux(mine | self.clear, 0, waiting) + event)
+            m.d.sync += waiting.eq(waiting + event)
+            with m.If(mine | self.clear):
+                m.d.sync += waiting.eq(event)
             with m.If(mine & begins):
                 m.d.sync += fresh[k].eq(0)
         with m.If(self.clear):

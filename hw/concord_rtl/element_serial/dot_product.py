@@ -1,4 +1,4 @@
-"""The matrix row of an element-serial configuration: one element of a product after the other."""
+"""Two matrix rows of an element-serial configuration: two elements of a product at a time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord_rtl.block_float import activations, weights
-from concord_rtl.dsp import Multiplier
-from concord_rtl.mvm.align import Align
+from concord_rtl.dsp import DualMultiplier
+from concord_rtl.element_serial.grid_shift import GridShift
 
 
 class DotProduct(wiring.Component):
-    """L multipliers, sum, alignment, accumulator.
+    """For each of two rows L products, their sum, its place on the grid, an accumulator.
 
-    Never stalls. A step is in ``acc`` ``LATENCY`` cycles later, another term ``TERM_LATENCY`` cycles later.
+    Never stalls. A step is in both accumulators ``LATENCY`` cycles later, another term is in the first one
+    ``TERM_LATENCY`` cycles later.
 
     Parameters
     ----------
@@ -34,12 +35,14 @@ class DotProduct(wiring.Component):
         Whether ``lane`` alone takes ``own``, or every lane its element of part ``half``.
     x : In(narrow_word)
         Vector.
-    w : In(matrix_row)
-        Row of weights.
+    w : In(ArrayLayout(matrix_row, 2))
+        Two rows of weights.
     term_valid, term, shift : In
-        Add ``term << shift``; no step is under way.
-    clear : In(1)
-        Begin a sum; nothing is under way.
+        Add ``term << shift`` to the first accumulator; no step is under way.
+    clear : In(2)
+        Begin a sum, one bit for each row; nothing is under way.
+    second : In(1)
+        The accumulator of the second row is wanted.
     acc : Out(signed(acc_bits))
         Sum.
     """
@@ -55,6 +58,7 @@ class DotProduct(wiring.Component):
     term: Any
     shift: Any
     clear: Signal
+    second: Signal
     acc: Signal
 
     TERM_LATENCY, LATENCY = timing.SERIAL_TERM, timing.SERIAL_SUM
@@ -69,39 +73,61 @@ class DotProduct(wiring.Component):
                 "half": In(clog2(config.steps)),
                 "own": In(activations(config).code),
                 "x": In(activations(config).word),
-                "w": In(weights(config).word),
+                "w": In(data.ArrayLayout(weights(config).word, SERIAL_ROWS)),
                 "term_valid": In(1),
                 "term": In(term),
                 "shift": In(shift),
-                "clear": In(1),
+                "clear": In(SERIAL_ROWS),
+                "second": In(1),
                 "acc": Out(signed(config.acc_bits)),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
+        rows = [
+            self._accumulate(m, row, total, self.x.exp - self.config.act_exp_min + self.w[row].exp)
+            for row, total in enumerate(self._products(m))
+        ]
+        m.d.comb += self.acc.eq(Mux(self.second, rows[1], rows[0]))
+        return m
+
+    def _products(self, m):
+        """Dot products of both rows."""
         config = self.config
-        max_shift = max(config.max_shift, (1 << len(self.shift)) - 1)
-        m.submodules.align = align = Align(max(config.lane_dot_bits, len(self.term)), max_shift)
         mant = self.x.mant.as_value()
         part = mant.word_select(self.half, config.act_mant * config.lanes)
-        total = 0
+        operands = []
         for lane in range(config.lanes):
-            m.submodules[f"mul{lane}"] = mul = Multiplier(config.act_mant, config.wgt_mant)
             taken = Mux(self.depthwise, self.own, part.word_select(lane, config.act_mant))
             counts = self.valid & (~self.depthwise | (self.lane == lane))
-            m.d.comb += [mul.a.eq(Mux(counts, taken, 0)), mul.b.eq(self.w.mant[lane])]
-            total = total + mul.o
-        shift = self.x.exp - config.act_exp_min + self.w.exp
-        for k in range(Multiplier.LATENCY):
-            late = Signal.like(align.shift, name=f"shift{k}", reset_less=True)
+            operands.append(Mux(counts, taken, 0)[: config.act_mant].as_signed())
+        totals = []
+        for row in range(SERIAL_ROWS):
+            total: Any = 0
+            for lane in range(0, config.lanes, 2):
+                m.submodules[f"mul{row}_{lane}"] = mul = DualMultiplier(config.act_mant, config.wgt_mant)
+                for k, operand in enumerate(operands[lane : lane + 2]):
+                    m.d.comb += [mul.a[k].eq(operand), mul.b[k].eq(self.w[row].mant[lane + k])]
+                    total = total + mul.o[k]
+            totals.append(total)
+        return totals
+
+    def _accumulate(self, m, row, total, shift):
+        """The sum of a row, to which the first one can add another term."""
+        config = self.config
+        max_shift = max(config.max_shift, (1 << len(self.shift)) - 1)
+        m.submodules[f"align{row}"] = align = GridShift(max(config.lane_dot_bits, len(self.term)), max_shift)
+        for k in range(DualMultiplier.LATENCY):
+            late = Signal.like(align.shift, name=f"shift{row}_{k}", reset_less=True)
             m.d.sync += late.eq(shift)
             shift = late
-        m.d.comb += [
-            align.i.eq(Mux(self.term_valid, self.term, total)),
-            align.shift.eq(Mux(self.term_valid, self.shift, shift)),
-        ]
-        m.d.sync += self.acc.eq(self.acc + align.o)
-        with m.If(self.clear):
-            m.d.sync += self.acc.eq(0)
-        return m
+        m.d.comb += [align.i.eq(total), align.shift.eq(shift)]
+        if row == 0:
+            with m.If(self.term_valid):
+                m.d.comb += [align.i.eq(self.term), align.shift.eq(self.shift)]
+        acc = Signal.like(self.acc, name=f"acc{row}")
+        m.d.sync += acc.eq(acc + align.o)
+        with m.If(self.clear[row]):
+            m.d.sync += acc.eq(0)
+        return acc

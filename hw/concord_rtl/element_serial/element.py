@@ -8,7 +8,6 @@ from amaranth import *
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN, BINARY16_WIDTH
 from concord_rtl.arith.binary16_mul import Binary16Mul
@@ -38,7 +37,7 @@ class Take(enum.Enum, shape=3):
 class ElementUnit(wiring.Component):
     """One element in a register, and all operations that it can go through.
 
-    All inputs are held for ``LATENCY`` cycles before the cycle of ``en``, the element is held too.
+    All inputs are held for as many cycles before the cycle of ``en`` as the operation takes, the element is held too.
 
     Parameters
     ----------
@@ -89,8 +88,6 @@ class ElementUnit(wiring.Component):
     table_clamped: Signal
     tables: Any
 
-    LATENCY = timing.SERIAL_ELEMENT
-
     def __init__(self, config: NpuConfig, *, table_init=(), slot_init=()):
         self.config = config
         self.bank = TableBank(config, table_init, slot_init, held=True)
@@ -125,7 +122,8 @@ class ElementUnit(wiring.Component):
         m.submodules.adder = add = self.adder
         m.submodules.tables = tables = self.bank
         wiring.connect(m, wiring.flipped(self.tables), tables.tables)
-        other = Signal(BINARY16_WIDTH)
+        other = Signal(BINARY16_WIDTH, reset_less=True)
+        m.d.sync += other.eq(Mux(self.narrow, narrow.o, self.other))
         m.d.comb += [
             add.acc.eq(self.acc),
             add.second.eq(self.second),
@@ -133,9 +131,8 @@ class ElementUnit(wiring.Component):
             self.shift.eq(add.shift),
             narrow.mant.eq(self.mant),
             narrow.exp.eq(self.exp),
-            other.eq(Mux(self.narrow, narrow.o, self.other)),
             mul.a.eq(self.o),
-            mul.b.eq(self.other),
+            mul.b.eq(other),
             add.a.eq(self.o),
             add.b.eq(other),
             add.op.eq(self.add),

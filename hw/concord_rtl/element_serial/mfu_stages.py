@@ -19,7 +19,7 @@ MFU_STAGES = (("mul", 0), ("add", 0), ("act", 0), ("mul", 1), ("add", 1), ("act"
 
 
 class MfuStages(wiring.Component):
-    """What a chain does at one stage. Combinational.
+    """What a chain does at one stage after the other. The outputs are registers.
 
     Parameters
     ----------
@@ -29,10 +29,10 @@ class MfuStages(wiring.Component):
     -------
     chain : In(chain_layout)
         The chain.
-    number : In(range(len(MFU_STAGES)))
-        The stage.
+    step : In(1)
+        Go to the next stage; to the first one after the last one, and in the beginning.
     last : Out(1)
-        It is the last one.
+        The stage is the last one.
     wanted : Out(1)
         The chain uses it.
     port : Out
@@ -42,7 +42,7 @@ class MfuStages(wiring.Component):
     """
 
     chain: data.View
-    number: Signal
+    step: Signal
     last: Signal
     wanted: Signal
     port: Signal
@@ -54,7 +54,7 @@ class MfuStages(wiring.Component):
         super().__init__(
             {
                 "chain": In(chain_layout(config)),
-                "number": In(range(len(MFU_STAGES))),
+                "step": In(1),
                 "last": Out(1),
                 "wanted": Out(1),
                 "port": Out(range(len(ADDRESSED))),
@@ -66,16 +66,23 @@ class MfuStages(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.d.comb += self.last.eq(self.number == len(MFU_STAGES) - 1)
-        with m.Switch(self.number):
-            for k, (kind, unit) in enumerate(MFU_STAGES):
-                with m.Case(k):
-                    controls = self.chain[f"unit{unit}"]
-                    m.d.comb += [self.wanted.eq(Value.cast(controls[kind]).any())]
-                    if kind == "act":
-                        take = Mux(controls.act == Act.RELU, Take.RELU, Take.TABLE)
-                    else:
-                        take = Take[kind.upper()]
-                        m.d.comb += self.port.eq(ADDRESSED.index(f"{kind}{unit}"))
-                    m.d.comb += [self.take.eq(take), self.add.eq(controls.add), self.slot.eq(controls.slot)]
+        following = Signal(range(len(MFU_STAGES)))
+        last = following == len(MFU_STAGES) - 1
+        with m.If(self.step):
+            m.d.sync += [following.eq(Mux(last, 0, following + 1)), self.last.eq(last)]
+            with m.Switch(following):
+                for k, (kind, unit) in enumerate(MFU_STAGES):
+                    with m.Case(k):
+                        self._choose(m, kind, unit)
         return m
+
+    def _choose(self, m, kind, unit):
+        """The next stage is this one."""
+        controls = self.chain[f"unit{unit}"]
+        m.d.sync += self.wanted.eq(Value.cast(controls[kind]).any())
+        if kind == "act":
+            take = Mux(controls.act == Act.RELU, Take.RELU, Take.TABLE)
+        else:
+            take = Take[kind.upper()]
+            m.d.sync += self.port.eq(ADDRESSED.index(f"{kind}{unit}"))
+        m.d.sync += [self.take.eq(take), self.add.eq(controls.add), self.slot.eq(controls.slot)]

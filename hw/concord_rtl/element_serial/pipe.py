@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
+from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord.spec.formats import Flag
 from concord.spec.operations import ADDRESSED
 from concord_rtl.block_float import activations, weights
@@ -17,6 +17,7 @@ from concord_rtl.control import AddOp
 from concord_rtl.element_serial.address_book import AddressBook, book_port
 from concord_rtl.element_serial.dot_product import DotProduct
 from concord_rtl.element_serial.element import ElementUnit, Take
+from concord_rtl.element_serial.grid_adder import GridAdder
 from concord_rtl.element_serial.loops import VectorLoops
 from concord_rtl.element_serial.mfu_stages import MfuStages
 from concord_rtl.element_serial.taps import TapLoops
@@ -24,6 +25,14 @@ from concord_rtl.element_serial.vector_end import VectorEnd
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.ports import VectorPort, pipe_ports
 from concord_rtl.shapes import shape_of
+
+#: Cycles from the beginning of a stage of the multifunction units to the one in which the element changes.
+STATION_CYCLES = {
+    Take.MUL: timing.SERIAL_MUL,
+    Take.ADD: timing.SERIAL_ADD,
+    Take.RELU: timing.SERIAL_RELU,
+    Take.TABLE: timing.SERIAL_TABLE,
+}
 
 
 class _Parts:
@@ -39,12 +48,18 @@ class _Parts:
         Number of the element of the result.
     member : Signal
         Element of the source in a maximum over all elements.
-    across : Signal
-        That element is read, not the one with the number of the result.
+    reading : Signal
+        The element comes from a source that is no product, since one cycle.
+    outside : Signal
+        The tap lies outside the image, since one cycle.
+    term : Signal
+        A term of a sum is there: in the second cycle of a stage the element, later the operand.
     port : Signal
         Operand whose address is wanted.
     following : Signal
         Operand that goes to the next vector.
+    summed : Signal
+        The sum of the element is there already: it was made together with the one before.
     flags : Signal
         Flags of the vector.
     """
@@ -60,9 +75,12 @@ class _Parts:
         self.count = Signal(range(16))
         self.element = Signal(range(config.native))
         self.member = Signal(range(config.native))
-        self.across = Signal()
+        self.reading = Signal()
+        self.outside = Signal()
+        self.term = Signal()
         self.port = Signal(range(len(ADDRESSED)))
         self.following = Signal(range(len(ADDRESSED)))
+        self.summed = Signal()
         self.flags = Signal(len(Flag))
 
     def go(self, m, state):
@@ -81,8 +99,9 @@ class ElementSerialPipe(wiring.Component):
     """Everything between chain descriptors and memories: one element after the other, from read to write.
 
     For each element of each vector the taps are walked, at one tile step per cycle in products; then follow the
-    stages of the multifunction units, the same unit serving as both. When all elements of a vector are known they
-    are converted and written. There is nothing to wait for, as nothing overlaps.
+    stages of the multifunction units, the same unit serving as both. A walk of a dense product makes two elements: the
+    sum of the second waits in an accumulator of its own. When all elements of a vector are known they are converted
+    and written. There is nothing to wait for, as nothing overlaps.
 
     Parameters
     ----------
@@ -99,7 +118,7 @@ class ElementSerialPipe(wiring.Component):
     narrow, wide : Out(VectorPort)
         Vector memories; ``write.en`` has a bit per column.
     matrix_addr, matrix_data : Out, In
-        Row address and row of the matrix memory.
+        Address of two rows of the matrix memory, and these.
     drained, retired, events, tables
         As in :class:`concord_rtl.pipe.pipe.ChainPipe`; nothing ever stalls.
     """
@@ -127,8 +146,8 @@ class ElementSerialPipe(wiring.Component):
                 "enter": In(book_port(config)),
                 "narrow": Out(VectorPort(addr, narrow, columns=config.native + 1)),
                 "wide": Out(VectorPort(addr, wide, columns=config.native)),
-                "matrix_addr": Out(matrix_addr_bits(config) + len(Signal(range(config.rows)))),
-                "matrix_data": In(weights(config).word),
+                "matrix_addr": Out(matrix_addr_bits(config) + clog2(config.rows // SERIAL_ROWS)),
+                "matrix_data": In(data.ArrayLayout(weights(config).word, SERIAL_ROWS)),
             }
         )
 
@@ -136,7 +155,12 @@ class ElementSerialPipe(wiring.Component):
         m = Module()
         parts = _Parts(m, self.config, self.dot, self.unit)
         self._connect(m, parts)
-        m.d.sync += parts.count.eq(parts.count + 1)
+        m.d.sync += [
+            parts.count.eq(parts.count + 1),
+            parts.reading.eq(0),
+            parts.term.eq(0),
+            self.unit.second.eq(parts.count != 0),
+        ]
         with m.FSM():
             self._start(m, parts)
             self._source(m, parts)
@@ -166,8 +190,9 @@ class ElementSerialPipe(wiring.Component):
             taps.source.eq(book.addr),
             taps.y.eq(loops.y),
             taps.x.eq(loops.x),
-            self.matrix_addr.eq(Cat(parts.element, taps.matrix)),
-            member.eq(Mux(parts.across, parts.member, parts.element)),
+            self.matrix_addr.eq(Cat(parts.element[clog2(SERIAL_ROWS) :], taps.matrix)),
+            parts.summed.eq(parts.element[0] & ~chain.depthwise),
+            member.eq(Mux(parts.reading & (chain.reduction == Reduction.MAX_ALL), parts.member, parts.element)),
             unit.other.eq(self.wide.read.data.elem[member]),
             dot.depthwise.eq(chain.depthwise),
             dot.own.eq(narrow.mant[member]),
@@ -176,6 +201,9 @@ class ElementSerialPipe(wiring.Component):
             unit.acc.eq(dot.acc),
             dot.term.eq(unit.term),
             dot.shift.eq(unit.shift),
+            dot.term_valid.eq(parts.term),
+            unit.narrow.eq(parts.reading & ~chain.wide_source),
+            unit.add.eq(Mux(parts.reading, AddOp.MAX, parts.stations.add)),
             unit.mant.eq(narrow.mant[member]),
             unit.exp.eq(narrow.exp),
             self.narrow.read.addr.eq(taps.addr),
@@ -206,7 +234,7 @@ class ElementSerialPipe(wiring.Component):
         with m.State("BEGIN"):
             m.d.comb += [
                 taps.start.eq(1),
-                parts.dot.clear.eq(1),
+                parts.dot.clear.eq((1 << SERIAL_ROWS) - 1),
                 unit.take.eq(Take.LOWEST),
                 unit.en.eq(parts.member == 0),
             ]
@@ -229,11 +257,15 @@ class ElementSerialPipe(wiring.Component):
             with m.If(taps.last):
                 parts.go(m, "SUM")
         with m.State("SUM"):
-            m.d.comb += [self.narrow.read.en.eq(1), unit.take.eq(Take.SUM)]
+            m.d.comb += [
+                self.narrow.read.en.eq(1),
+                unit.take.eq(Take.SUM),
+                parts.dot.second.eq(parts.element[0]),
+            ]
             m.d.sync += parts.dot.valid.eq(0)
-            with m.If(parts.count == DotProduct.LATENCY + unit.LATENCY):
+            with m.If(parts.count == Mux(parts.summed, 0, DotProduct.LATENCY) + GridAdder.LATENCY):
                 self._take(m, parts)
-                m.d.sync += parts.stations.number.eq(0)
+                m.d.comb += parts.stations.step.eq(1)
                 parts.go(m, "STATION")
         with m.State("READ"):
             plain = chain.reduction == Reduction.NONE
@@ -241,19 +273,20 @@ class ElementSerialPipe(wiring.Component):
                 self.narrow.read.en.eq(~chain.wide_source),
                 self.wide.read.en.eq(chain.wide_source),
                 self.wide.read.addr.eq(taps.addr),
-                parts.across.eq(chain.reduction == Reduction.MAX_ALL),
-                unit.narrow.eq(~chain.wide_source),
                 unit.take.eq(Mux(plain, Take.SOURCE, Take.ADD)),
-                unit.add.eq(AddOp.MAX),
             ]
-            with m.If(taps.outside | (parts.count == timing.SERIAL_MEMORY + unit.LATENCY)):
-                m.d.comb += [unit.en.eq(~taps.outside), taps.step.eq(1)]
+            m.d.sync += parts.reading.eq(1)
+            m.d.sync += parts.outside.eq(taps.outside)
+            skipped = parts.outside & (parts.count == timing.SERIAL_OUTSIDE)
+            with m.If(skipped | (parts.count == timing.SERIAL_READ)):
+                m.d.comb += [unit.en.eq(~skipped), taps.step.eq(1)]
                 parts.go(m, "READ")
                 with m.If(taps.last):
-                    m.d.sync += [parts.stations.number.eq(0), parts.member.eq(parts.member + 1)]
+                    m.d.sync += parts.member.eq(parts.member + 1)
                     parts.go(m, "SELECT")
                     with m.If((chain.reduction != Reduction.MAX_ALL) | parts.member.all()):
                         m.d.sync += parts.member.eq(0)
+                        m.d.comb += parts.stations.step.eq(1)
                         parts.go(m, "STATION")
 
     def _take(self, m, parts):
@@ -268,21 +301,25 @@ class ElementSerialPipe(wiring.Component):
             m.d.comb += [
                 parts.port.eq(stage.port),
                 unit.take.eq(stage.take),
-                unit.add.eq(stage.add),
                 unit.slot.eq(stage.slot),
                 self.wide.read.en.eq(1),
                 self.wide.read.addr.eq(parts.book.addr),
             ]
             # A sum: clear the accumulator, add the element, add the operand, which is there by then.
             m.d.comb += [
-                parts.dot.clear.eq(parts.count == 0),
-                unit.second.eq(parts.count != 1),
-                parts.dot.term_valid.eq((parts.count == 1) | (parts.count == timing.SERIAL_OPERAND)),
+                parts.dot.clear.eq(parts.count == 0),  # of the first row
             ]
-            with m.If(~stage.wanted | (parts.count == timing.SERIAL_OPERAND + DotProduct.TERM_LATENCY + unit.LATENCY)):
+            adds = stage.wanted & (stage.take == Take.ADD)
+            m.d.sync += parts.term.eq(adds & ((parts.count == 0) | (parts.count == timing.SERIAL_OPERAND - 1)))
+            last = Signal(range(max(STATION_CYCLES.values()) + 1))
+            with m.Switch(stage.take):
+                for take, cycles in STATION_CYCLES.items():
+                    with m.Case(take):
+                        m.d.comb += last.eq(cycles)
+            with m.If(~stage.wanted | (parts.count == last)):
                 with m.If(stage.wanted):
                     self._take(m, parts)
-                m.d.sync += stage.number.eq(stage.number + 1)
+                m.d.comb += stage.step.eq(~stage.last)
                 parts.go(m, "STATION")
                 with m.If(stage.last):
                     parts.go(m, "STORE")
@@ -295,6 +332,8 @@ class ElementSerialPipe(wiring.Component):
             m.d.comb += end.en.eq(1)
             m.d.sync += parts.element.eq(parts.element + 1)
             parts.go(m, "SELECT")
+            with m.If((chain.reduction == Reduction.PRODUCT) & ~chain.depthwise & ~parts.element[0]):
+                parts.go(m, "SUM")
             with m.If(last):
                 parts.go(m, "WIDE")
         with m.State("WIDE"):

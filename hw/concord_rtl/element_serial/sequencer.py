@@ -113,7 +113,7 @@ class ElementSerialSequencer(wiring.Component):
         pc, age = Signal(16), Signal(range(FETCH + 1))
         word = decoder.o
         step, stopped = Signal(), Signal()
-        cause = connect_units(m, word, builder, loops, start=self.run.start, step=step)
+        cause = connect_units(m, word, builder, loops, start=self.run.start, step=step, held=True)
         ready = self.run.busy & (age == FETCH) & ~stopped & ~builder.chains.valid
         halted = step & word.halt & (cause == Trap.NONE)
         finish = Mux(stopped, self.drained & ~builder.chains.valid, halted)

@@ -172,7 +172,7 @@ class Family(ABC):
     place_and_route : str
         The tool that does so, one of ``tools``.
     synthesis : str
-        Command of Yosys.
+        Commands of Yosys; options of the last one may follow.
     constraints, placed : FileOption
         Pins that nextpnr reads, and the design it writes.
     bitstream : str

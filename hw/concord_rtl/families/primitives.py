@@ -75,6 +75,19 @@ class Primitives:
         """As :meth:`pair_multiplier`, without a multiplier of the device."""
         Primitives.pair_multiplier(self, m, a, b, o)
 
+    def dual_multiplier(self, m: Module, a: Sequence[Value], b: Sequence[Value], o: Sequence[Value]) -> None:
+        """Each ``o`` is the signed product of its ``a`` and ``b`` two cycles before; the registers have no reset."""
+        for k, (first, second, product) in enumerate(zip(a, b, o, strict=True)):
+            m.submodules[f"product{k}"] = part = Module()
+            self.multiplier(part, first, second, product)
+
+    def left_shift(self, m: Module, i: Value, shift: Value, o: Value) -> None:
+        """``o`` is the signed ``i << shift`` of two cycles before; its registers have no reset."""
+        value, places = Signal.like(i, name="i", reset_less=True), Signal.like(shift, name="shift", reset_less=True)
+        shifted = Signal.like(o, name="o", reset_less=True)
+        m.d.sync += [value.eq(i), places.eq(shift), shifted.eq(value << places)]
+        m.d.comb += o.eq(shifted)
+
     def carry_chain(self, m: Module, name: str, bits: list[CarryBit]) -> Value:
         """Sums of a carry chain without a carry into its first bit; ``name`` is that of the cells in ``m``."""
         return plain_chain(bits)

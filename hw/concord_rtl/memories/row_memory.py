@@ -1,14 +1,14 @@
-"""Matrix memory of element-serial configurations: one row of a word at a time."""
+"""Matrix memory of element-serial configurations: two rows of a word at a time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.spec.config import NpuConfig
+from concord.spec.config import SERIAL_ROWS, NpuConfig, clog2
 from concord_rtl.block_float import weights
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.column_memory import ColumnMemory
@@ -18,9 +18,9 @@ from concord_rtl.memories.spram import Spram
 class RowMemory(wiring.Component):
     """Rows of L mantissas and an exponent, in the order of the matrix region of the memory map.
 
-    Does not arbitrate: while ``host.sel`` is set the address of the host is used. One row per cycle, ``LATENCY``
-    cycle after its address. On a device with single-port memories (SPRAM) all is in them if it fits; they cannot
-    be initialised.
+    Does not arbitrate: while ``host.sel`` is set the address of the host is used. Two neighbouring rows per cycle,
+    ``LATENCY`` cycle after their address. On a device with single-port memories (SPRAM) all is in them if it fits;
+    they cannot be initialised.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ class RowMemory(wiring.Component):
 
     Members
     -------
-    read.addr : In(range(matrix_depth * rows))
-        Address of a row.
-    read.data : Out(matrix_row)
-        The row.
+    read.addr : In(range(matrix_depth * rows // 2))
+        Address of a pair of rows.
+    read.data : Out(ArrayLayout(matrix_row, 2))
+        The rows.
     host : In
         As in :class:`concord_rtl.memories.matrix_memory.MatrixMemory`.
     """
@@ -47,9 +47,10 @@ class RowMemory(wiring.Component):
 
     def __init__(self, config: NpuConfig, init=()):
         self.config = config
-        self.depth = config.matrix_depth * config.rows
+        self.depth = config.matrix_depth * config.rows // SERIAL_ROWS
         self.init = [int(row) for row in init]
         width = config.matrix_row.width
+        pair = data.ArrayLayout(weights(config).word, SERIAL_ROWS)
         host = {
             "sel": Out(1),
             "addr": Out(range(config.matrix_depth)),
@@ -60,7 +61,7 @@ class RowMemory(wiring.Component):
         }
         super().__init__(
             {
-                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(weights(config).word)})),
+                "read": In(wiring.Signature({"addr": Out(range(self.depth)), "data": In(pair)})),
                 "host": In(wiring.Signature(host)),
             }
         )
@@ -68,33 +69,42 @@ class RowMemory(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         width = self.config.matrix_row.width
         blocks = -(-width // Spram.WIDTH)
-        in_spram = blocks <= primitives_of(platform).single_port_rams and self.depth <= Spram.DEPTH
+        in_spram = SERIAL_ROWS * blocks <= primitives_of(platform).single_port_rams and self.depth <= Spram.DEPTH
         if in_spram and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
         addr = Signal(range(self.depth))
-        enable = self.host.sel & self.host.en
+        chosen = self.host.row[: clog2(SERIAL_ROWS)]
         m.d.comb += [
-            addr.eq(Mux(self.host.sel, Cat(self.host.row, self.host.addr), self.read.addr)),
-            self.host.data.eq(self.read.data),
+            addr.eq(Mux(self.host.sel, Cat(self.host.row[len(chosen) :], self.host.addr), self.read.addr)),
+            self.host.data.eq(self.read.data.as_value().word_select(chosen, width)),
         ]
-        if in_spram:
-            for k in range(blocks):
-                m.submodules[f"spram{k}"] = ram = Spram(registered=False)
-                part = slice(k * Spram.WIDTH, min(width, (k + 1) * Spram.WIDTH))
+        for k in range(SERIAL_ROWS):
+            enable = self.host.sel & self.host.en & (chosen == k)
+            row = self.read.data[k].as_value()
+            if in_spram:
+                self._in_spram(m, k, addr, enable, row)
+            else:
+                init = self.init[k::SERIAL_ROWS]
+                m.submodules[f"rows{k}"] = rows = ColumnMemory([width], self.depth, init)
                 m.d.comb += [
-                    ram.addr.eq(addr),
-                    ram.w_en.eq(enable),
-                    ram.w_data.eq(self.host.w_data[part]),
-                    self.read.data.as_value()[part].eq(ram.data),
+                    rows.read.addr.eq(addr),
+                    rows.write.addr.eq(addr),
+                    rows.write.en.eq(enable),
+                    rows.write.data.eq(self.host.w_data),
+                    row.eq(rows.read.data),
                 ]
-            return m
-        m.submodules.rows = rows = ColumnMemory([width], self.depth, self.init)
-        m.d.comb += [
-            rows.read.addr.eq(addr),
-            rows.write.addr.eq(addr),
-            rows.write.en.eq(enable),
-            rows.write.data.eq(self.host.w_data),
-            self.read.data.as_value().eq(rows.read.data),
-        ]
         return m
+
+    def _in_spram(self, m, k, addr, enable, row):
+        """Rows whose number is ``k`` more than a multiple of those read at a time."""
+        width = len(row)
+        for block, start in enumerate(range(0, width, Spram.WIDTH)):
+            part = slice(start, min(width, start + Spram.WIDTH))
+            m.submodules[f"spram{k}_{block}"] = ram = Spram(registered=False)
+            m.d.comb += [
+                ram.addr.eq(addr),
+                ram.w_en.eq(enable),
+                ram.w_data.eq(self.host.w_data[part]),
+                row[part].eq(ram.data),
+            ]

@@ -12,7 +12,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord_rtl.arith.helpers import register
+from concord_rtl.arith.helpers import at_least, register
 from concord_rtl.shapes import shape_of
 
 #: Groups of operations that get a bit of their own, so that nothing behind the decoder has to compare an opcode first.
@@ -138,10 +138,20 @@ class Decoder(wiring.Component):
         """Whether reserved bits are set, and whether a field is out of range, if the word has this form."""
         fields = view(form.op, self.word)
         least, most = self._limits(form)
-        bad = [fields[name] < low for name, low in least.items()]
-        bad += [fields[name] > high for name, high in most.items() if high < form.fields[name].high]
+        bad = [self._less(fields[name], low) for name, low in least.items()]
+        bad += [self._more(fields[name], high) for name, high in most.items() if high < form.fields[name].high]
         reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)
         return reserved, Cat(bad).any()
+
+    def _less(self, value, limit):
+        """Whether a field is less than a constant; next to a memory, which is slow, without a carry chain."""
+        if self.registered:
+            return value < limit
+        return ~at_least(value, limit)
+
+    def _more(self, value, limit):
+        """Whether a field is greater than a constant, likewise."""
+        return value > limit if self.registered else at_least(value, limit + 1)
 
     def _stage(self, m, form: isa.Instruction, fields) -> None:
         """What the builder needs to know of this form."""

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import WORD_BITS, Op, Trap
+from concord_rtl.arith.helpers import register
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
 from concord_rtl.ports import RunPort
 from concord_rtl.sequencer.decode import view
@@ -23,9 +24,19 @@ def sequencer_ports(config: NpuConfig) -> dict[str, wiring.Member]:
     }
 
 
-def connect_units(m, word, builder, loops, *, start, step) -> Signal:
-    """Offer ``word`` to chain builder and loop stack, which act on it if ``step``; return why it cannot be executed."""
+def connect_units(m, word, builder, loops, *, start, step, held=False) -> Signal:
+    """Offer ``word`` to chain builder and loop stack, which act on it if ``step``; return why it cannot be executed.
+
+    If ``word`` and what it meets are ``held`` from the cycle before ``step`` on, reasons are found in that cycle.
+    """
     cause = Signal(range(max(Trap) + 1), name="cause")
+    trap, misplaced = word.trap, builder.misplaced
+    unbalanced = (word.loop & loops.full) | (word.end & loops.empty)
+    if held:
+        trap, misplaced, unbalanced = (
+            register(m, value, name)
+            for name, value in (("trap", trap), ("misplaced", misplaced), ("unbalanced", unbalanced))
+        )
     m.d.comb += [
         loops.clear.eq(start),
         loops.open.eq(step & word.loop),
@@ -37,10 +48,10 @@ def connect_units(m, word, builder, loops, *, start, step) -> Signal:
         builder.legal.eq(cause == Trap.NONE),
         builder.word.eq(word),
     ]
-    with m.If(word.trap != Trap.NONE):
-        m.d.comb += cause.eq(word.trap)
-    with m.Elif(builder.misplaced):
+    with m.If(trap != Trap.NONE):
+        m.d.comb += cause.eq(trap)
+    with m.Elif(misplaced):
         m.d.comb += cause.eq(Trap.CHAIN_ORDER)
-    with m.Elif((word.loop & loops.full) | (word.end & loops.empty)):
+    with m.Elif(unbalanced):
         m.d.comb += cause.eq(Trap.LOOP_STACK)
     return cause

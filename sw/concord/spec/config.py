@@ -30,6 +30,9 @@ from concord.spec.link import TARGET
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 3
 
+#: Matrix rows that an element-serial configuration multiplies at a time.
+SERIAL_ROWS = 2
+
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz")
 #: Parameters that came later; without them, at 0, everything means what it did before.
@@ -81,9 +84,9 @@ class NpuConfig:
     stochastic : bool
         Whether the converters offer stochastic rounding.
     serial : bool
-        One element after the other goes all the way from read to write: for small devices. The same results with L
-        multiply-accumulates per cycle, without overlap, hazards or queues. Needs ``engines`` 1, ``mfu_lanes`` 1 and
-        ``stochastic`` False; ``inflight`` then means nothing.
+        One element after the other goes all the way from read to write, but two are multiplied at a time: for small
+        devices. The same results with 2 * L multiply-accumulates per cycle, without overlap, hazards or queues. Needs
+        ``engines`` 1, ``mfu_lanes`` 1 and ``stochastic`` False; ``inflight`` then means nothing.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -193,8 +196,8 @@ class NpuConfig:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates per cycle: T * N * L, or L in an element-serial configuration."""
-        return self.lanes if self.serial else self.rows * self.lanes
+        """Multiply-accumulates per cycle: T * N * L, or 2 * L in an element-serial configuration."""
+        return (SERIAL_ROWS if self.serial else self.rows) * self.lanes
 
     @property
     def act_exp_width(self) -> int:

@@ -12,9 +12,9 @@ TINY = NpuConfig(
     program_depth=128, table_depth=256, table_slots=4, max_terms=64, max_payload=128,
 )  # fmt: skip
 UP5K = NpuConfig(
-    name="up5k", native=4, lanes=4, mfu_lanes=1, matrix_depth=4096, narrow_depth=256, wide_depth=256,
+    name="up5k", native=4, lanes=4, mfu_lanes=1, wgt_mant=7, matrix_depth=8192, narrow_depth=256, wide_depth=256,
     program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
-    act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-3, acc_width=42, loop_levels=1,
+    act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-2, acc_width=42, loop_levels=1,
     stochastic=False, serial=True, clock_hz=BOARD_SPECS["icebreaker"].clock_hz,
 )  # fmt: skip
 ECP5_25F = NpuConfig(

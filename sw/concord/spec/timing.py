@@ -111,13 +111,22 @@ def quantizer_latency(config: NpuConfig) -> int:
 COLUMN_MEMORY = 1
 #: From a word to the next one: its address, the program memory, the address registers.
 SERIAL_WORD = 3
-#: From an address at a vector memory to its data, and to an operand, whose address has to be looked up.
+#: From an address at a vector memory to its data, and from the address of an operand, which has to be looked up, to the
+#: register in front of the operations.
 SERIAL_MEMORY = 1
-SERIAL_OPERAND = COLUMN_MEMORY + SERIAL_MEMORY
+SERIAL_OPERAND = COLUMN_MEMORY + SERIAL_MEMORY + 1
+#: Of the placement on the grid.
+GRID_SHIFT = MULTIPLIER + 1
 #: From a term to the sum that includes it, and from the last operands of a product.
-SERIAL_TERM = ALIGN + 1
+SERIAL_TERM = GRID_SHIFT + 1
 SERIAL_SUM = MULTIPLIER + SERIAL_TERM
-#: Of the slowest operation on an element.
-SERIAL_ELEMENT = max(ACC_TO_BINARY16, BINARY16_MUL, NARROW_TO_BINARY16, TABLE_SLOT_LEAD + TABLE + 1)
+#: From the address of an element of a source to the one in which the result changes.
+SERIAL_READ = SERIAL_MEMORY + NARROW_TO_BINARY16 + 1
+#: From the address of one outside the image to the cycle in which it is left out.
+SERIAL_OUTSIDE = 1
+#: From the beginning of a stage of the multifunction units to the cycle in which the result changes.
+SERIAL_MUL = SERIAL_OPERAND + BINARY16_MUL
+SERIAL_ADD = SERIAL_OPERAND + SERIAL_TERM + ACC_TO_BINARY16
+SERIAL_RELU, SERIAL_TABLE = 0, TABLE_SLOT_LEAD + TABLE + 1
 #: From the number of an element to its narrow code.
 SERIAL_VECTOR_END = COLUMN_MEMORY + CONVERT

@@ -7,6 +7,7 @@ import pytest
 from amaranth.hdl import signed
 
 from concord.golden import binary16
+from concord.spec.config import SERIAL_ROWS
 from concord.spec.presets import UP5K
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.control import AddOp
@@ -118,36 +119,51 @@ def test_columns_are_written_alone():
 
 @pytest.mark.parametrize("lanes", [2, 4])
 def test_products_of_either_kind(lanes):
-    """Steps of dense and depthwise products in random order, some that do not count, and sums begun anew."""
+    """Steps of dense and depthwise products in random order, some that do not count, and sums begun anew or not."""
     config, rng = UP5K.replace(lanes=lanes), random.Random(6)
     dut = DotProduct(config, term=signed(12), shift=range(8))
     act, wgt = config.act, config.wgt
 
     async def bench(ctx):
+        want = [0] * SERIAL_ROWS
         for _ in range(40):
-            ctx.set(dut.clear, 1)
+            clear = rng.randrange(1 << SERIAL_ROWS)
+            ctx.set(dut.clear, clear)
             await ctx.tick()
             ctx.set(dut.clear, 0)
-            want = 0
+            want = [0 if clear >> row & 1 else total for row, total in enumerate(want)]
             for _ in range(rng.randint(1, 5)):
                 mant = [rng.randint(-act.q_max, act.q_max) for _ in range(config.native)]
-                weight = [rng.randint(-wgt.q_max, wgt.q_max) for _ in range(lanes)]
-                exp, stored = rng.randint(act.exp_min, act.exp_max), rng.randint(0, wgt.exp_max - wgt.exp_min)
+                rows = [[rng.randint(-wgt.q_max, wgt.q_max) for _ in range(lanes)] for _ in range(SERIAL_ROWS)]
+                exp = rng.randint(act.exp_min, act.exp_max)
+                stored = [rng.randint(0, wgt.exp_max - wgt.exp_min) for _ in rows]
                 depthwise, valid = rng.random() < 0.5, rng.random() < 0.8
                 lane, part, own = rng.randrange(lanes), rng.randrange(config.steps), rng.choice(mant)
                 ctx.set(dut.x, {"mant": mant, "exp": exp})
-                ctx.set(dut.w, {"mant": weight, "exp": stored})
+                ctx.set(dut.w, [{"mant": weight, "exp": e} for weight, e in zip(rows, stored, strict=True)])
                 fields = {"depthwise": depthwise, "lane": lane, "half": part, "own": own, "valid": valid}
                 for name, value in fields.items():
                     ctx.set(getattr(dut, name), int(value))
                 await ctx.tick()
                 mine = mant[part * lanes : (part + 1) * lanes]
-                dot = weight[lane] * own if depthwise else sum(a * b for a, b in zip(weight, mine, strict=True))
-                want += valid * dot << exp - act.exp_min + stored
+                for row, weight in enumerate(rows):
+                    dot = weight[lane] * own if depthwise else sum(a * b for a, b in zip(weight, mine, strict=True))
+                    want[row] += valid * dot << exp - act.exp_min + stored[row]
             ctx.set(dut.valid, 0)
             for _ in range(dut.LATENCY):
                 await ctx.tick()
-            assert ctx.get(dut.acc) == want
+            value, shift = rng.randrange(-2048, 2048), rng.randrange(8)
+            for name, term in (("term", value), ("shift", shift), ("term_valid", 1)):
+                ctx.set(getattr(dut, name), term)
+            await ctx.tick()
+            ctx.set(dut.term_valid, 0)
+            want[0] += value << shift
+            for _ in range(dut.TERM_LATENCY - 1):
+                await ctx.tick()
+            for row, total in enumerate(want):
+                ctx.set(dut.second, row)
+                await ctx.delay(0)
+                assert ctx.get(dut.acc) == total
 
     simulate(dut, bench)
 

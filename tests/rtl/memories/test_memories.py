@@ -9,6 +9,7 @@ from amaranth import unsigned
 from amaranth.back import verilog
 from amaranth.lib import data
 
+from concord.spec.config import SERIAL_ROWS
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY
 from concord.spec.presets import UP5K as UP5K_CONFIG
 from concord_rtl import families
@@ -259,12 +260,43 @@ def test_block_rams_used_on_ecp5(monkeypatch, width, depth, count):
 def test_spram_is_used_on_up5k_only(monkeypatch):
     monkeypatch.setenv("AMARANTH_USE_YOSYS", "builtin")
     row = RowMemory(UP5K_CONFIG)
-    assert verilog.convert(row, platform=UP5K).count("SB_SPRAM256KA") == -(-row.host.data.shape().width // Spram.WIDTH)
+    used = SERIAL_ROWS * -(-row.host.data.shape().width // Spram.WIDTH)
+    assert verilog.convert(row, platform=UP5K).count("SB_SPRAM256KA") == used == 4
+    wide = UP5K_CONFIG.replace(wgt_mant=8, wgt_exp_max=-3)
+    assert "SPRAM" not in verilog.convert(RowMemory(wide), platform=UP5K), "two rows do not fit"
     assert "SPRAM" not in verilog.convert(RowMemory(UP5K_CONFIG, [1]), platform=ECP5)
     small = UP5K_CONFIG.replace(matrix_depth=16)
     rams = families.primitives_of(UP5K).single_port_rams
     assert verilog.convert(MatrixMemory(small), platform=UP5K).count("SB_SPRAM256KA") == rams
     assert "SB_SPRAM256KA" not in verilog.convert(MatrixMemory(small))
+
+
+def test_rows_are_read_in_pairs():
+    config, rng = UP5K_CONFIG.replace(matrix_depth=16), random.Random(9)
+    width = config.matrix_row.width
+    rows = [rng.getrandbits(width) for _ in range(config.matrix_depth * config.rows)]
+    dut = RowMemory(config, rows)
+
+    async def bench(ctx):
+        for _ in range(200):
+            number = rng.randrange(len(rows))
+            for port, value in (("addr", number // config.rows), ("row", number % config.rows), ("sel", 1)):
+                ctx.set(getattr(dut.host, port), value)
+            await ctx.tick()
+            assert ctx.get(dut.host.data) == rows[number]
+            rows[number] = rng.getrandbits(width)
+            ctx.set(dut.host.w_data, rows[number])
+            ctx.set(dut.host.en, 1)
+            await ctx.tick()
+            ctx.set(dut.host.en, 0)
+            ctx.set(dut.host.sel, 0)
+            pair = rng.choice([number, rng.randrange(len(rows))]) // SERIAL_ROWS
+            ctx.set(dut.read.addr, pair)
+            await ctx.tick()
+            found = [ctx.get(dut.read.data[k]).as_bits() for k in range(SERIAL_ROWS)]
+            assert found == rows[pair * SERIAL_ROWS : (pair + 1) * SERIAL_ROWS]
+
+    simulate(dut, bench)
 
 
 def test_spram_cannot_be_initialised():

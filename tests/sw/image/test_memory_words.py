@@ -15,7 +15,7 @@ from support.link_model import DeviceModel
 from support.noisy_line import Line
 
 #: Exponents of activations from -11 to 9 in 8 bits, of weights from -13 to -3 in 4 bits.
-CONFIG = UP5K
+CONFIG = UP5K.replace(wgt_mant=8, wgt_exp_max=-3)
 REGIONS = regions(CONFIG)
 
 

@@ -176,11 +176,15 @@ def _large_ram(part: CellLowering) -> None:
 
 
 def _multiplier(part: CellLowering) -> None:
-    """The product of 16 by 16 bits, with its registers."""
+    """The product of 16 by 16 bits, or two of 8 by 8, with their registers."""
     circuit = part.circuit
-    if part.number("TOPOUTPUT_SELECT") != 3 or part.number("BOTOUTPUT_SELECT") != 3:
+    halves = part.number("MODE_8x8")
+    output = 2 if halves else 3
+    if part.number("TOPOUTPUT_SELECT") != output or part.number("BOTOUTPUT_SELECT") != output:
         raise part.refuse("outputs must be those of the product")
-    for name in ("C_REG", "D_REG", "TOP_8x8_MULT_REG", "BOT_8x8_MULT_REG", "PIPELINE_16x16_MULT_REG1", "MODE_8x8"):
+    unused = ["C_REG", "D_REG", "PIPELINE_16x16_MULT_REG1"]
+    unused += ["PIPELINE_16x16_MULT_REG2"] if halves else ["TOP_8x8_MULT_REG", "BOT_8x8_MULT_REG"]
+    for name in unused:
         if part.number(name):
             raise part.refuse(f"{name} must be 0")
     for half in ("TOP", "BOT"):
@@ -200,19 +204,29 @@ def _multiplier(part: CellLowering) -> None:
             circuit.register(clock, q, net, enable=enable)
         return outs
 
-    factors = []
+    def product(first: int, count: int, out: list[int], registered: bool) -> None:
+        """Of bits of both operands."""
+        factors = []
+        for nets, signed in operands:
+            nets = nets[first : first + count]
+            factors.append([*nets, nets[-1] if signed else ZERO])
+        exact = [circuit.net() for _ in out] if registered else out
+        circuit.product(factors[0], factors[1], exact)
+        if registered:
+            late(exact, out)
+
+    operands = []
     for port in "AB":
         nets = _ins(part, port, 16)
         if part.number(f"{port}_REG"):
             nets = late(nets, [circuit.net() for _ in nets])
-        factors.append([*nets, nets[-1] if part.number(f"{port}_SIGNED") else ZERO])
+        operands.append((nets, part.number(f"{port}_SIGNED")))
     out = _outs(part, "O", 32)
-    if part.number("PIPELINE_16x16_MULT_REG2"):
-        exact = [circuit.net() for _ in out]
-        circuit.product(factors[0], factors[1], exact)
-        late(exact, out)
+    if halves:
+        product(0, 8, out[:16], bool(part.number("BOT_8x8_MULT_REG")))
+        product(8, 8, out[16:], bool(part.number("TOP_8x8_MULT_REG")))
     else:
-        circuit.product(factors[0], factors[1], out)
+        product(0, 16, out, bool(part.number("PIPELINE_16x16_MULT_REG2")))
 
 
 # Pads and clocks ----------------------------------------------------------------------------------------------
