@@ -78,9 +78,10 @@ def test_every_start_begins_with_the_same_noise(device):
 
 def test_bits_above_a_word_are_ignored(device):
     """The driver never sends any."""
-    for region in (RegionId.MATRIX, RegionId.FLAGS):
+    partial = [id for id in (RegionId.MATRIX, RegionId.FLAGS) if device.regions[id].word.width % 8]
+    assert RegionId.FLAGS in partial
+    for region in partial:
         found = device.regions[region]
-        assert found.word.width % 8
         before = device.read(region, 0)
         device.link.write(found, 0, b"\xff" * found.nbytes)
         assert device.read(region, 0) == [(1 << found.word.width) - 1]

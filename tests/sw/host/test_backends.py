@@ -114,7 +114,7 @@ def test_a_run_that_lasts(target, library):
 
 
 def test_the_fingerprint_decides(library):
-    with pytest.raises(MismatchError, match=r"it is a tiny; expected / device: .*matrix_depth: 4096 / 256"):
+    with pytest.raises(MismatchError, match=r"it is a tiny; expected / device: .*matrix_depth: 8192 / 256"):
         connect("rtl", UP5K, library=library)
     transport = RtlTransport(library)
     with bridged(transport) as port, connect(port) as device:
