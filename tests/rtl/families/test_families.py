@@ -16,6 +16,7 @@ import concord_rtl
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from concord_boards import BOARDS, Board
+from concord_boards.board import Placement
 from concord_rtl.dsp import Multiplier
 from concord_rtl.families import ECP5, FAMILIES, ICE40, family_named, primitives_of
 from concord_rtl.families.family import Family, FileOption, Pll, Target, Tuning, nearest
@@ -163,7 +164,7 @@ def test_the_flow_of_a_made_up_family(board, made_up, tmp_path, monkeypatch):
     assert (jobs[-1].tool, jobs[-1].args) == ("madeuppack", ["npu.mup", "packed"])
     assert flow.bitstream.name == "npu.mub" and flow.bitstream.exists()
     with pytest.raises(tools.ToolError, match="blocked_rows must be 0 on madeup, not 4"):
-        bitstream.Flow(board, tmp_path, Console(quiet=True), blocked_rows=4)._prepare()
+        bitstream.Flow(board, tmp_path, Console(quiet=True), Placement(blocked_rows=4))._prepare()
 
 
 def test_reports_and_contents_of_a_made_up_family(made_up):

@@ -103,6 +103,7 @@ class Routed:
                 (self.folder / f"seed{seed}.{part}").write_text(str(seed))
             report = {"fmax": {"clk": {"achieved": self.reached[seed]}}}
             (self.folder / f"seed{seed}.json").write_text(json.dumps(report))
+            (self.folder / f"seed{seed}.sdf").touch()
 
 
 @pytest.mark.parametrize(

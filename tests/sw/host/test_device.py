@@ -213,7 +213,7 @@ def test_a_trap_behind_the_end(device):
 
 
 def test_an_image_for_another_configuration(device):
-    with pytest.raises(ImageError, match=r"another configuration: fingerprint .*matrix_depth: 4096 / 256"):
+    with pytest.raises(ImageError, match=r"another configuration: fingerprint .*matrix_depth: 8192 / 256"):
         device.load(layer_image(UP5K))
     with pytest.raises(DeviceError, match="an image must be loaded first"):
         device.run(samples(1))

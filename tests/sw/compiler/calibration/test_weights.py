@@ -32,9 +32,10 @@ from support.product_nets import PRODUCTS
 def test_multiples_of_units_are_held_exactly(seed, preset, mant, shape):
     """In any mixture: none of them needs a block with another unit to be rounded."""
     rng, config = np.random.default_rng(seed), PRESETS[preset]
+    mant = min(mant, config.wgt_mant)
     in_units, hold = (depthwise_units, rounded_depthwise) if len(shape) == 3 else (matrix_units, rounded_matrix)
     # Near the greatest and below the least of what there are exponents for, and blocks without any.
-    exponents = rng.integers(config.wgt_exp_min - 4, config.wgt_exp_max + 7, shape)
+    exponents = rng.integers(config.wgt_exp_min - 4, config.wgt_exp_max + config.wgt_mant - 1, shape)
     weight = rng.choice([-1, 1], shape) * rng.uniform(0.5, 1, shape) * 2.0**exponents
     weight[rng.random(shape[0]) < 0.3] = 0
     unit, largest = in_units(weight, config, mant), (1 << mant - 1) - 1
@@ -46,7 +47,7 @@ def test_multiples_of_units_are_held_exactly(seed, preset, mant, shape):
         np.testing.assert_array_equal(hold(other, config), other)
     # The next multiple is too much: units are not finer than they have to be.
     beyond = (largest + 1) * unit
-    assert largest == 127 or not (hold(beyond + unit, config, mant) == beyond + unit).any()
+    assert mant == config.wgt_mant or not (hold(beyond + unit, config, mant) == beyond + unit).any()
 
 
 WINDOWS = {
