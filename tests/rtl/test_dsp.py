@@ -16,23 +16,21 @@ from support.netlist import run_netlist
 ECP5, UP5K = families.ECP5.target, families.ICE40.target
 CELLS = Path(__file__).parents[2] / "sim" / "cells"
 
-#: Operands from a shift register generator, every other one a corner; counts mismatches and products that change.
+#: Counts mismatches between a twin, the instance and the instance with a mistake, and results that change.
 BENCH = """
 module bench(input clk, output reg [15:0] wrong, noticed, moved);
     initial {{wrong, noticed, moved}} = 0;
     reg [63:0] noise = 64'h9E3779B97F4A7C15;
     wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
-    reg [{a}-1:0] a = 0;
-    reg [{b}-1:0] b = 0;
-    wire [{a}+{b}-1:0] plain, block, broken;
-    twin twin_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(plain));
-    block block_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(block));
-    broken broken_i (.clk(clk), .rst(1'b0), .a(a), .b(b), .o(broken));
-    reg [{a}+{b}-1:0] before = 0;
+    {registers}
+    wire [{width}-1:0] plain, block, broken;
+    twin twin_i (.clk(clk), .rst(1'b0), {pins}, .o(plain));
+    block block_i (.clk(clk), .rst(1'b0), {pins}, .o(block));
+    broken broken_i (.clk(clk), .rst(1'b0), {pins}, .o(broken));
+    reg [{width}-1:0] before = 0;
     always @(posedge clk) begin
         noise <= n3;
-        a <= noise[0] ? noise[63:64-{a}] : noise[1] ? 1 << {a}-1 : (1 << {a}-1) - 1;
-        b <= noise[2] ? noise[31:32-{b}] : noise[3] ? 1 << {b}-1 : (1 << {b}-1) - 1;
+        {steps}
         before <= plain;
         if (plain != block) wrong <= wrong + 1;
         if (plain != broken) noticed <= noticed + 1;
@@ -43,42 +41,78 @@ endmodule
 CYCLES = 1000
 
 
-@pytest.mark.parametrize("widths", [(8, 8), (3, 12), (18, 18), (1, 1)])
-def test_product_appears_after_the_latency(widths):
-    dut = Multiplier(*widths)
-    rng = random.Random(1)
-
-    def operand(width):
-        low, high = -(1 << width - 1), (1 << width - 1) - 1
-        return rng.choice([low, high, rng.randint(low, high)])
+def follows(dut, draw, latency):
+    """Check the results of 200 operands that ``draw`` gives by port, each with its result, ``latency`` cycles later."""
 
     async def bench(ctx):
         due = []
         for _ in range(200):
-            a, b = operand(widths[0]), operand(widths[1])
-            due.append(a * b)
-            ctx.set(dut.a, a)
-            ctx.set(dut.b, b)
+            operands, result = draw()
+            due.append(result)
+            for name, value in operands.items():
+                ctx.set(getattr(dut, name), value)
             *_, got = await ctx.tick().sample(dut.o)
-            if len(due) > dut.LATENCY:
-                assert got == due.pop(0)
+            if len(due) > latency:
+                assert (list(got) if isinstance(result, list) else got) == due.pop(0)
 
     simulate(dut, bench)
 
 
-def compare(folder, widths, platform, model, change):
+def corner(rng, width, low=None):
+    """A signed number of so many bits, often the least, ``low`` if given, or the greatest."""
+    high = (1 << width - 1) - 1
+    low = -high - 1 if low is None else low
+    return rng.choice([low, high, rng.randint(low, high)])
+
+
+@pytest.mark.parametrize("widths", [(8, 8), (3, 12), (18, 18), (1, 1)])
+def test_product_appears_after_the_latency(widths):
+    dut, rng = Multiplier(*widths), random.Random(1)
+
+    def draw():
+        a, b = (corner(rng, width) for width in widths)
+        return {"a": a, "b": b}, a * b
+
+    follows(dut, draw, dut.LATENCY)
+
+
+def operand(name, width, value):
+    """Name, width and next value of an operand, an expression of ``noise``."""
+    return name, width, value
+
+
+def signed(name, width, at, top):
+    """An operand that is a corner every other time: ``at`` is a bit of the noise, ``top`` where its other bits end."""
+    corners = f"noise[{at + 1}] ? 1 << {width}-1 : (1 << {width}-1) - 1"
+    return operand(name, width, f"noise[{at}] ? noise[{top}:{top + 1}-{width}] : {corners}")
+
+
+def symmetric(name, width, at, top, first, second):
+    """The same for symmetric codes, with two corners of its own; zero instead of the least number."""
+    value = f"noise[{at}] ? noise[{top}:{top + 1}-{width}] : noise[{at + 1}] ? {first} : {second}"
+    return operand(name, width, f"({value}) == (1 << {width}-1) ? 0 : ({value})")
+
+
+def compare(folder, make, platform, cells, operands, output, change, pins=None):
     """Clock the twin, the instance and the instance after ``change`` with the same operands.
 
-    Returns the mismatches of the instance, those of the changed instance, and how often the product changed.
+    Returns the mismatches of the instance, those of the changed instance, how often the result changed, and the Verilog
+    of the instance. ``make`` takes whether it is for the twin; ``pins`` are left out if operands have their names.
     """
-    twin = verilog.convert(Multiplier(*widths), name="twin", emit_src=False)
-    block = verilog.convert(Multiplier(*widths), name="block", platform=platform, emit_src=False)
+    twin = verilog.convert(make(True), name="twin", emit_src=False)
+    block = verilog.convert(make(False), name="block", platform=platform, emit_src=False)
     old, new = change
     assert old in block
-    broken = block.replace("module block(", "module broken(").replace(old, new)
-    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": BENCH.format(a=widths[0], b=widths[1])}
-    sources["cell.v"] = model.read_text()
-    return run_netlist(folder, sources, ["wrong", "noticed", "moved"], CYCLES)
+    bench = BENCH.format(
+        registers="\n    ".join(f"reg [{width}-1:0] {name} = 0;" for name, width, _ in operands),
+        steps="\n        ".join(f"{name} <= {value};" for name, _, value in operands),
+        pins=pins or ", ".join(f".{name}({name})" for name, *_ in operands),
+        width=output,
+    )
+    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
+    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": bench}
+    sources["cells.v"] = "".join(cell.read_text() for cell in cells)
+    return *run_netlist(folder, sources, ["wrong", "noticed", "moved"], CYCLES), block
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +135,9 @@ MAC = CELLS / "sb_mac16.v"
     ids=["ecp5-8x8", "ecp5-18x18", "up5k-8x12"],
 )
 def test_the_block_equals_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, platform, widths, model, change):
-    wrong, noticed, moved = compare(tmp_path, widths, platform, model, change)
+    a, b = widths
+    operands = signed("a", a, 0, 63), signed("b", b, 2, 31)
+    wrong, noticed, moved, _ = compare(tmp_path, lambda _: Multiplier(a, b), platform, [model], operands, a + b, change)
     assert wrong == 0
     assert noticed > CYCLES / 8
     assert moved > CYCLES / 2
@@ -117,59 +153,18 @@ def test_rejects_widths(widths):
         Multiplier(*widths)
 
 
-#: As ``BENCH`` for two products of symmetric codes with one shared operand.
-PAIR_BENCH = """
-module bench(input clk, output reg [15:0] wrong, noticed, moved);
-    initial {{wrong, noticed, moved}} = 0;
-    reg [63:0] noise = 64'h9E3779B97F4A7C15;
-    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
-    reg [{a}-1:0] a = 0;
-    reg [{b}-1:0] b0 = 0, b1 = 0;
-    wire [{a}-1:0] next_a = noise[0] ? noise[63:64-{a}] : noise[1] ? 1 : (1 << {a}-1) - 1;
-    wire [{b}-1:0] next_0 = noise[2] ? noise[31:32-{b}] : noise[3] ? -1 : (1 << {b}-1) - 1;
-    wire [{b}-1:0] next_1 = noise[4] ? noise[47:48-{b}] : noise[5] ? -1 : 1 - (1 << {b}-1);
-    wire [2*({a}+{b}-1)-1:0] plain, block, broken;
-    twin twin_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(plain));
-    block block_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(block));
-    broken broken_i (.clk(clk), .rst(1'b0), .a(a), .b({{b1, b0}}), .o(broken));
-    reg [2*({a}+{b}-1)-1:0] before = 0;
-    always @(posedge clk) begin
-        noise <= n3;
-        a <= next_a == 1 << {a}-1 ? 0 : next_a;
-        b0 <= next_0 == 1 << {b}-1 ? 0 : next_0;
-        b1 <= next_1 == 1 << {b}-1 ? 0 : next_1;
-        before <= plain;
-        if (plain != block) wrong <= wrong + 1;
-        if (plain != broken) noticed <= noticed + 1;
-        if (plain != before) moved <= moved + 1;
-    end
-endmodule
-"""
-
-
 @pytest.mark.parametrize("widths", [(8, 8), (12, 5), (2, 2)])
 def test_both_products_appear_after_the_latency(widths):
-    dut = PairMultiplier(*widths)
-    rng = random.Random(2)
+    dut, rng = PairMultiplier(*widths), random.Random(2)
 
-    def operand(width):
-        most = (1 << width - 1) - 1
-        return rng.choice([-most, 0, most, rng.randint(-most, most)])
+    def draw():
+        a, *b = (rng.choice([0, corner(rng, width, 1 - (1 << width - 1))]) for width in (widths[0], *[widths[1]] * 2))
+        return {"a": a, "b": b}, [a * factor for factor in b]
 
-    async def bench(ctx):
-        due = []
-        for _ in range(200):
-            a, b = operand(widths[0]), [operand(widths[1]) for _ in range(2)]
-            due.append([a * factor for factor in b])
-            ctx.set(dut.a, a)
-            ctx.set(dut.b, b)
-            *_, got = await ctx.tick().sample(dut.o)
-            if len(due) > dut.LATENCY:
-                assert list(got) == due.pop(0)
-
-    simulate(dut, bench)
+    follows(dut, draw, dut.LATENCY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("widths", "in_logic", "change"),
     [
@@ -181,17 +176,18 @@ def test_both_products_appear_after_the_latency(widths):
     ids=["shared-8x8", "shared-8x6", "logic-8x8", "logic-8x5"],
 )
 def test_pairs_of_ecp5_equal_the_twin_and_a_wrong_parameter_is_noticed(tmp_path, widths, in_logic, change):
-    twin = verilog.convert(PairMultiplier(*widths), name="twin", emit_src=False)
-    made = PairMultiplier(*widths, in_logic=in_logic)
-    block = verilog.convert(made, name="block", platform=ECP5, emit_src=False)
+    a, b = widths
+    operands = (
+        symmetric("a", a, 0, 63, "1", f"(1 << {a}-1) - 1"),
+        symmetric("b0", b, 2, 31, "-1", f"(1 << {b}-1) - 1"),
+        symmetric("b1", b, 4, 47, "-1", f"1 - (1 << {b}-1)"),
+    )
+    cells = CELLS / "mult18x18d.v", CELLS / "ccu2c.v"
+    wrong, noticed, moved, block = compare(
+        tmp_path, lambda twin: PairMultiplier(a, b, in_logic=in_logic and not twin), ECP5, cells, operands,
+        2 * (a + b - 1), change, ".a(a), .b({b1, b0})",
+    )  # fmt: skip
     assert ("MULT18X18D" in block) is not in_logic and "CCU2C" in block
-    old, new = change
-    assert old in block
-    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
-    cells = "".join((CELLS / f"{name}.v").read_text() for name in ("mult18x18d", "ccu2c"))
-    bench = PAIR_BENCH.format(a=widths[0], b=widths[1])
-    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": bench, "cells.v": cells}
-    wrong, noticed, moved = run_netlist(tmp_path, sources, ["wrong", "noticed", "moved"], CYCLES)
     assert wrong == 0
     assert noticed > CYCLES / 32
     assert moved > CYCLES / 2
@@ -203,94 +199,46 @@ def test_rejects_widths_of_pairs(widths):
         PairMultiplier(*widths)
 
 
-#: As ``BENCH`` for units of two inputs with names of their own.
-OTHER_BENCH = """
-module bench(input clk, output reg [15:0] wrong, noticed, moved);
-    initial {{wrong, noticed, moved}} = 0;
-    reg [63:0] noise = 64'h9E3779B97F4A7C15;
-    wire [63:0] n1 = noise ^ (noise << 13), n2 = n1 ^ (n1 >> 7), n3 = n2 ^ (n2 << 17);
-    reg [{a}-1:0] a = 0;
-    reg [{b}-1:0] b = 0;
-    wire [{o}-1:0] plain, block, broken;
-    twin twin_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(plain));
-    block block_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(block));
-    broken broken_i (.clk(clk), .rst(1'b0), .{a_name}(a), .{b_name}(b), .o(broken));
-    reg [{o}-1:0] before = 0;
-    always @(posedge clk) begin
-        noise <= n3;
-        a <= noise[0] ? noise[63:64-{a}] : noise[1] ? 1 << {a}-1 : (1 << {a}-1) - 1;
-        b <= noise[47:48-{b}];
-        before <= plain;
-        if (plain != block) wrong <= wrong + 1;
-        if (plain != broken) noticed <= noticed + 1;
-        if (plain != before) moved <= moved + 1;
-    end
-endmodule
-"""
-
-
 @pytest.mark.parametrize("widths", [(8, 7), (12, 5), (18, 18)])
 def test_both_products_are_exact_and_as_late_as_one(widths):
     dut, rng = DualMultiplier(*widths), random.Random(3)
 
-    async def bench(ctx):
-        due = []
-        for _ in range(200):
-            a, b = ([rng.choice([low := -(1 << w - 1), ~low, rng.randint(low, ~low)]) for _ in "01"] for w in widths)
-            due.append([x * y for x, y in zip(a, b, strict=True)])
-            ctx.set(dut.a, a)
-            ctx.set(dut.b, b)
-            *_, got = await ctx.tick().sample(dut.o)
-            if len(due) > Multiplier.LATENCY:
-                assert list(got) == due.pop(0)
+    def draw():
+        a, b = ([corner(rng, width) for _ in "01"] for width in widths)
+        return {"a": a, "b": b}, [x * y for x, y in zip(a, b, strict=True)]
 
-    simulate(dut, bench)
+    follows(dut, draw, Multiplier.LATENCY)
 
 
 def test_values_are_shifted_to_the_left():
     dut, rng = LeftShifter(9), random.Random(4)
 
-    async def bench(ctx):
-        due = []
-        for _ in range(200):
-            value, shift = rng.randint(-256, 255), rng.randrange(16)
-            due.append(value << shift)
-            ctx.set(dut.i, value)
-            ctx.set(dut.shift, shift)
-            *_, got = await ctx.tick().sample(dut.o)
-            if len(due) > dut.LATENCY:
-                assert got == due.pop(0)
+    def draw():
+        value, shift = rng.randint(-256, 255), rng.randrange(16)
+        return {"i": value, "shift": shift}, value << shift
 
-    simulate(dut, bench)
+    follows(dut, draw, dut.LATENCY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "bench", "change"),
+    ("make", "names", "widths", "change"),
     [
         (
-            lambda: DualMultiplier(8, 8),
-            {"a": 16, "b": 16, "o": 32, "a_name": "a", "b_name": "b"},
+            lambda _: DualMultiplier(8, 8),
+            "ab",
+            (16, 16, 32),
             (".BOT_8x8_MULT_REG(1'h1)", ".BOT_8x8_MULT_REG(1'h0)"),
         ),
-        (
-            lambda: LeftShifter(16),
-            {"a": 16, "b": 4, "o": 31, "a_name": "i", "b_name": "shift"},
-            (".B_SIGNED(1'h0)", ".B_SIGNED(1'h1)"),
-        ),
+        (lambda _: LeftShifter(16), ("i", "shift"), (16, 4, 31), (".B_SIGNED(1'h0)", ".B_SIGNED(1'h1)")),
     ],
     ids=["dual", "shift"],
 )
-def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(tmp_path, make, bench, change):
-    twin = verilog.convert(make(), name="twin", emit_src=False)
-    block = verilog.convert(make(), name="block", platform=UP5K, emit_src=False)
-    old, new = change
-    assert block.count("SB_MAC16 #(") == 1 and old in block
-    broken = re.sub(r"\bblock\b", "broken", block).replace(old, new)
-    sources = {"twin.v": twin, "block.v": block, "broken.v": broken, "bench.v": OTHER_BENCH.format(**bench)}
-    wrong, noticed, moved = run_netlist(
-        tmp_path, sources | {"cell.v": MAC.read_text()}, ["wrong", "noticed", "moved"], CYCLES
-    )
+def test_units_of_up5k_equal_their_twins_and_a_wrong_parameter_is_noticed(tmp_path, make, names, widths, change):
+    *inputs, output = widths
+    operands = signed(names[0], inputs[0], 0, 63), operand(names[1], inputs[1], f"noise[47:48-{inputs[1]}]")
+    wrong, noticed, moved, block = compare(tmp_path, make, UP5K, [MAC], operands, output, change)
+    assert block.count("SB_MAC16 #(") == 1
     assert wrong == 0
     assert noticed > CYCLES / 32
     assert moved > CYCLES / 2
