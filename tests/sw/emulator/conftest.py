@@ -3,8 +3,7 @@
 import pytest
 
 from concord.emulator import fused
-
-needs_numba = pytest.mark.skipif(not fused.installed(), reason="Numba is not installed")
+from support.compiled_kernels import needs_numba
 
 
 @pytest.fixture(params=["numpy", pytest.param("compiled", marks=needs_numba)])

@@ -16,9 +16,8 @@ from concord.spec.formats import Flag
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from support.compiled_kernels import needs_numba
 from support.program_gen import random_halves, random_memories, random_program
-
-compiled = pytest.mark.skipif(not fused.installed(), reason="Numba is not installed")
 
 #: Programs of one chain from wide 0..3, or narrow 0..3, to wide 16 and narrow 16; operands are in wide 8..11.
 STEPS = {
@@ -69,7 +68,7 @@ def assert_kernels_agree(memories, wide=None, lanes=16, **inputs):
     return found[0]
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("quant", ["", "set_quant mode=1 exp=-3", "set_quant mode=1 exp=2"])
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 @pytest.mark.parametrize("steps", STEPS)
@@ -81,7 +80,7 @@ def test_corners_of_every_operation(steps, special, quant):
         assert_kernels_agree(memories, wide=wide)
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("quant", ["", "set_quant mode=1 exp=-3"])
 @pytest.mark.parametrize("steps", ["copy", "relu", "table"])
 def test_every_pattern(steps, quant):
@@ -89,7 +88,7 @@ def test_every_pattern(steps, quant):
     assert_kernels_agree(program(STEPS[steps], quant=quant), {0: every}, lanes=512)
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply"])
 def test_sums_and_products_of_many_binades(op):
     """Every significand with random ones, where rounding twice would show."""
@@ -100,7 +99,7 @@ def test_sums_and_products_of_many_binades(op):
         assert_kernels_agree(memories, {0: fine, 8: other.astype(np.uint16)}, lanes=64)
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs(seed):
     rng = np.random.default_rng(seed)
@@ -110,7 +109,7 @@ def test_random_programs(seed):
     assert_kernels_agree(memories, numbers=numbers, narrow=narrow)
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("mem", Mem, ids=lambda mem: mem.name.lower())
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 def test_numbers(mem, special):
@@ -131,7 +130,7 @@ def test_numbers(mem, special):
         assert_kernels_agree(memories, numbers={(mem, 0): np.choose(kind, kinds)})
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("mode", ["dense", "depthwise"])
 def test_products(mode):
     """Sums of either sign of zero, and sums that overflow."""
@@ -150,7 +149,7 @@ def test_products(mode):
     assert flags.any()
 
 
-@compiled
+@needs_numba
 def test_scales_that_decide_on_the_precision():
     rng = np.random.default_rng(6)
     scale = np.exp2(rng.integers(-15, 10, (40, 7))).astype(np.float32)
@@ -163,7 +162,7 @@ def test_scales_that_decide_on_the_precision():
         assert np.array_equal(found, scale[windows].max(axis=1) > grain[windows].min(axis=1) * ratio)
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("reduce", ["v_max", "v_redmax"])
 @pytest.mark.parametrize("special", [False, True], ids=["finite", "special"])
 def test_maxima(reduce, special):
@@ -178,7 +177,7 @@ def test_maxima(reduce, special):
         assert_kernels_agree(memories, wide={0: corners(rng, (50, 4, 4), special)})
 
 
-@compiled
+@needs_numba
 @pytest.mark.parametrize("sign", [1, -1])
 def test_one_lane_decides_on_the_flags(sign):
     """Of many lanes and elements one alone is beyond the greatest mantissa, overflows, or is beyond the table."""
@@ -200,7 +199,7 @@ def test_one_lane_decides_on_the_flags(sign):
             assert (flags & 1 << flag).any() == flags.any() == bool(value)
 
 
-@compiled
+@needs_numba
 def test_finite_vectors_never_reach_numpy(monkeypatch):
     """Otherwise the tests above would compare NumPy with itself."""
     memories, wide = program(STEPS["several"]), {at: np.full((40, 4, 4), 0x3C00) for at in (0, 8)}
@@ -213,7 +212,7 @@ def test_finite_vectors_never_reach_numpy(monkeypatch):
         Emulator(memories, compiled=True).run_batch(wide, SPANS)
 
 
-@compiled
+@needs_numba
 def test_a_table_beyond_the_memory_is_refused():
     memories = program("v_tbl 2")
     memories.slot = lambda k: {"low": 0, "high": 1, "offset": -1, "scale": 0, "settled_low": 0, "settled_high": 0}

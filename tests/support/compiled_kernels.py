@@ -1,0 +1,9 @@
+"""Tests of the compiled kernels of the emulator."""
+
+import pytest
+
+from concord.emulator import fused
+
+needs_numba = pytest.mark.skipif(
+    not fused.installed(), reason="needs Numba, an optional package: pip install 'concord-npu[fast]'"
+)
