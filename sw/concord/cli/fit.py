@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from concord.cli.common import EXISTING, POSITIVE, readable, wide_console
-from concord.fit.resources import DEVICES
+from concord.fit.resources import BUILDS, CLOCK_ERROR, LUT_ERROR
+from concord.spec.devices import ECP5_DEVICES
 
 
 @click.command()
 @click.argument("model", type=EXISTING)
-@click.option("--board", required=True, type=click.Choice(list(DEVICES)), help="Board with an ECP5.")
+@click.option("--board", required=True, type=click.Choice(list(ECP5_DEVICES)), help="Board with an ECP5.")
 @click.option(
     "--mantissa", "mantissas", multiple=True, type=click.IntRange(3, 12),
     help="Width of mantissas to try, the best first. The option can be repeated. Default: 8, 7, 6, 5.",
@@ -34,7 +35,11 @@ def fit(model: Path, board: str, mantissas: tuple[int, ...], show: int) -> None:
         found = search(graph, board, mantissas or (8, 7, 6, 5), lambda name: status.update(f"trying {name}"))
     if not found:
         raise ValueError(f"model must fit into some configuration for {board}, and {model} fits into none")
-    table = Table(title=f"Fastest configurations for {model.name} on {board}", caption="LUT, MHz: estimates")
+    caption = (
+        f"LUT and MHz are estimates, within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that "
+        "they were fitted to. Other shapes may be further from them."
+    )
+    table = Table(title=f"Fastest configurations for {model.name} on {board}", caption=caption)
     for name in ("N", "L", "P", "mantissa", "matrix", "LUT", "DSP", "EBR", "cycles", "MHz", "runs/s"):
         table.add_column(name, justify="right")
     for one in found[:show]:

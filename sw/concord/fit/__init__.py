@@ -2,7 +2,5 @@
 
 from concord.fit.candidates import Candidate as Candidate
 from concord.fit.candidates import search as search
-from concord.fit.resources import DEVICES as DEVICES
-from concord.fit.resources import Device as Device
 from concord.fit.resources import Use as Use
 from concord.fit.resources import use_of as use_of

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.cycles import count
-from concord.fit.resources import DEVICES, Device, Use, use_of
+from concord.fit.resources import Use, use_of
 from concord.graph.ir import Graph
 from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
+from concord.spec.devices import ECP5_DEVICES, Device
 from concord.spec.presets import preset, with_mantissas
 
 #: Native dimensions, lanes per row, lanes of the multifunction units.
@@ -58,7 +59,7 @@ def search(
     graph : Graph
         The network.
     board : str
-        Name in :data:`concord.fit.resources.DEVICES`.
+        Name in :data:`concord.spec.devices.ECP5_DEVICES`.
     mantissas : sequence of int
         Widths to try, the best first.
     say : callable
@@ -69,8 +70,8 @@ def search(
     ValueError
         If there is nothing known of the board.
     """
-    if board not in DEVICES:
-        raise ValueError(f"board must be one of {', '.join(DEVICES)}, not {board!r}")
+    if board not in ECP5_DEVICES:
+        raise ValueError(f"board must be one of {', '.join(ECP5_DEVICES)}, not {board!r}")
     found = []
     for shape in SHAPES:
         for config in _configs(board, shape, mantissas):
@@ -87,7 +88,7 @@ def search(
 
 def _configs(board: str, shape: tuple[int, int, int], mantissas: Sequence[int]) -> Iterator[NpuConfig]:
     """Configurations of one shape that fit, with the largest matrix memory."""
-    base, device = preset(BOARD_SPECS[board].preset), DEVICES[board]
+    base, device = preset(BOARD_SPECS[board].preset), ECP5_DEVICES[board]
     native, lanes, mfu_lanes = shape
     for mantissa in mantissas:
         config = with_mantissas(

@@ -1,48 +1,32 @@
 """What a configuration takes of an ECP5: block RAMs and multipliers exactly, logic and clock as fitted to builds.
 
-Three builds: those of ``docs/bench.md`` and one of ``ecp5-85f-256`` (65,402 LUTs, 52.0 MHz with one seed). Estimates of
-LUTs are within 4 % of them. That is no error of other shapes, for more numbers were fitted than there are builds. The
-clock is a line through the first two; the third is 2 % below it.
+The builds are the three with an ECP5 in ``docs/bench.md``. Estimates of LUTs are within :data:`LUT_ERROR` of them. That
+is no error of other shapes, for more numbers were fitted than there are builds. The clock is the line with the least
+squares of errors over the three, which are within :data:`CLOCK_ERROR`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import linear_regression
 
 from concord.spec.config import NpuConfig
+from concord.spec.devices import ECP5_RAM_SHAPES, Device
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord.spec.isa import WORD_BITS
 from concord.spec.multipliers import lanes_in_logic, paired
 
-#: Shapes of a block RAM of ECP5: words, and bits of a word.
-SHAPES = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
 #: Block RAMs of the link, beside those of the NPU.
 LINK_RAMS = 2
 #: LUTs of a row and of each of its lanes; of two rows' lane whose products share a multiplier; of a lane of the
 #: multifunction units; of a write under way, in trackers and gates; of a bit of a wide word, in queues; of the rest.
 ROW, LANE, PAIR, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 83, 2320, 134, 16.2, 8800
-#: LUTs and MHz of two builds.
-CLOCKS = ((21_941, 96.8), (41_274, 77.3))
+#: LUTs and MHz of builds, by preset.
+BUILDS = {"ecp5-25f": (21_941, 96.82), "ecp5-85f": (41_274, 77.27), "ecp5-85f-256": (63_965, 65.27)}
+#: Greatest errors of the estimates at these builds.
+LUT_ERROR, CLOCK_ERROR = 0.04, 0.06
 #: Share of the LUTs that a design can take and still be routed.
 FULL = 0.95
-
-
-@dataclass(frozen=True)
-class Device:
-    """LUTs, multipliers and block RAMs of a device."""
-
-    luts: int
-    multipliers: int
-    rams: int
-
-
-#: Devices of boards.
-DEVICES = {
-    "ulx3s-12f": Device(24288, 28, 56),
-    "ulx3s-25f": Device(24288, 28, 56),
-    "ulx3s-45f": Device(43848, 72, 108),
-    "ulx3s-85f": Device(83640, 156, 208),
-}
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,7 @@ class Use:
 
 def rams_of(width: int, depth: int) -> int:
     """Block RAMs of a memory, all of one shape."""
-    return min(-(-depth // words) * -(-width // bits) for words, bits in SHAPES)
+    return min(-(-depth // words) * -(-width // bits) for words, bits in ECP5_RAM_SHAPES)
 
 
 def use_of(config: NpuConfig) -> Use:
@@ -98,6 +82,10 @@ def use_of(config: NpuConfig) -> Use:
         config.rows * (ROW + LANE * config.lanes) + PAIR * shared + MFU_LANE * config.mfu_lanes
         + WRITE * config.inflight + WIDE_BIT * config.wide_word.width + REST
     )  # fmt: skip
-    (few, fast), (many, slow) = CLOCKS
-    clock = fast - (fast - slow) * (luts - few) / (many - few)
-    return Use(luts, multipliers + units, sum(rams_of(*one) for one in memories) + LINK_RAMS, clock)
+    return Use(luts, multipliers + units, sum(rams_of(*one) for one in memories) + LINK_RAMS, _clock_of(luts))
+
+
+def _clock_of(luts: float) -> float:
+    """MHz of a design with so many LUTs."""
+    slope, offset = linear_regression(*zip(*BUILDS.values(), strict=True))
+    return offset + slope * luts

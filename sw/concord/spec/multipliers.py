@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from concord.spec.config import NpuConfig
+from concord.spec.devices import ECP5_DEVICES
 
 #: Multipliers of the largest device of all families.
-MOST_MULTIPLIERS = 156
+MOST_MULTIPLIERS = max(device.multipliers for device in ECP5_DEVICES.values())
 #: Greatest widths of the shared operand and of the others, where two products share a multiplier.
 PAIR_MOST_SHARED, PAIR_MOST_OTHER = 12, 8
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from amaranth import *
 
+from concord.spec.devices import ECP5_RAM_SHAPES
 from concord_rtl.families.carry import CarryBit
 from concord_rtl.families.logic_product import logic_product
 from concord_rtl.families.primitives import Primitives, RamPorts
@@ -17,8 +18,6 @@ MULTIPLIER_BITS = 18
 LEAST_WORDS = 128
 #: Bits of an address in a DP16KD, counted in bits of data.
 ADDR_BITS = 14
-#: Shapes of a DP16KD: greatest depth and its width.
-SHAPES = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
 #: Bits of a port, of which wide words take both.
 PORT_BITS = 18
 
@@ -106,7 +105,7 @@ class Ecp5Primitives(Primitives):
         if ports.depth < LEAST_WORDS:
             super().block_ram(m, ports)
             return
-        size = next(width for depth, width in SHAPES if depth >= ports.depth)
+        size = next(width for depth, width in ECP5_RAM_SHAPES if depth >= ports.depth)
         for k, start in enumerate(range(0, len(ports.data), size)):
             m.submodules[f"column{k}"] = _column(m, ports, size, start)
 
