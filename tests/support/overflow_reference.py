@@ -36,18 +36,18 @@ class CountingMachine(ReferenceMachine):
             self._sum(steps)
         return super()._dense(index, inside, matrix, row)
 
-    def _depthwise(self, index, inside, matrix, row):
+    def _depthwise(self, index, inside, words, word_of, lane_of):
         config = self.config
         mant, exp = self._blocks(index, inside)
         for n in range(config.native):
             steps = []
             for tap in range(mant.shape[0]):
-                word, lane = int(matrix[row, tap // config.lanes]), tap % config.lanes
+                word, lane = int(words[word_of[tap]]), lane_of[tap]
                 weight = int(self.memories.matrix_mant[word, n, lane])
                 shift = int(exp[tap, 0]) + int(self.memories.matrix_exp[word, n]) + config.acc_frac
                 steps.append(([int(mant[tap, 0, n]) * weight], shift))
             self._sum(steps)
-        return super()._depthwise(index, inside, matrix, row)
+        return super()._depthwise(index, inside, words, word_of, lane_of)
 
     def _sum(self, steps):
         total = 0

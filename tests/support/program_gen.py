@@ -13,6 +13,7 @@ import numpy as np
 from concord.emulator import Memories
 from concord.program import Address, Chain, Destination, Pad, Quant, Window
 from concord.program.builder import ProgramBuilder
+from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 from concord.spec.memmap import RegionId
@@ -211,34 +212,77 @@ class _Generator:
         reduce = rng.choice([None, Op.MV_MUL, Op.MV_MUL, Op.V_MAX, Op.V_REDMAX])
         mode = rng.choice([MvMode.DENSE, MvMode.DENSE, MvMode.DEPTHWISE]) if reduce is Op.MV_MUL else MvMode.DENSE
         mem = Mem.NARROW if reduce is Op.MV_MUL else rng.choice(list(Mem))
-        if rng.random() < 0.8:
+        sliding = False
+        if self.config.window_taps and reduce is Op.MV_MUL and rng.random() < 0.5:
+            mode, sliding = MvMode.DEPTHWISE, True
+            self._slide()
+        elif rng.random() < 0.8:
             self._shape(reduce is Op.MV_MUL and mode is MvMode.DENSE)
-        if reduce is not None and rng.random() < 0.7:
+        if not sliding and reduce is not None and rng.random() < 0.7:
             self._window()
         if rng.random() < 0.5:
             self._quant()
-        probe = self._probe(reduce, mode, mem)
+        probe = self._probe(reduce, mode, mem, sliding)
         source = self._source(probe)
         matrix = self._matrix(probe)
         if source is None or matrix is None:
             self._set(Op.SET_SHAPE, rows=1, cols=1)
             self._set(Op.SET_WINDOW, **INITIAL[Op.SET_WINDOW])
             self._set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
-            probe = self._probe(reduce, mode, mem)
+            probe = self._probe(reduce, mode, mem, sliding)
             source, matrix = self._source(probe), self._matrix(probe)
         self.wide = source if mem is Mem.WIDE else None  # a wide address that the chain reads
         builder.v_rd(mem, **source)
         if reduce is Op.MV_MUL:
-            builder.mv_mul(mode=mode, **matrix)
+            builder.mv_mul(mode=mode, sliding=int(sliding), **matrix)
         elif reduce is not None:
             builder.emit(reduce)
         for unit in range(2):
             self._unit(probe, unit)
         targets = rng.choice([[Mem.WIDE], [Mem.NARROW], [Mem.WIDE, Mem.NARROW], [Mem.NARROW, Mem.WIDE]])
+        if probe.sliding:
+            self._sliding_targets(probe, source, targets)
+            return
         for target in targets:
             near = self.wide if target is Mem.WIDE else source if mem is Mem.NARROW else None
             often = 0.8 if probe.dense and self.config.engines > 1 else 0.4
             builder.v_wr(target, **self._operand(probe, target, near if rng.random() < often else None))
+
+    def _slide(self) -> None:
+        """Shape and window of a sliding product."""
+        rng = self.rng
+        shapes = [(1, 1), (1, 2), (2, 2), (1, 3), (3, 1), (1, 4), (2, 3), (3, 2), (3, 3), (4, 4), (5, 3)]
+        kh, kw = rng.choice([shape for shape in shapes if shape[0] * shape[1] <= self.config.window_taps])
+        inner, outer = rng.choice([(1, 1), (1, 4), (3, 2), (7, 3), (12, 2), (24, 1)])
+        fresh, dil_x = rng.choice([1, rng.randint(1, kw)]), rng.randint(1, 2)
+        self._set(Op.SET_SHAPE, rows=1, cols=fresh)
+        self._set(Op.SET_ITERS, inner=inner, outer=outer)
+        steps = [-2, -1, 0, 1, 1, 2, 3]
+        self._set(
+            Op.SET_WINDOW, kh=kh, kw=kw, stride_y=rng.choice(steps), stride_x=rng.choice(steps),
+            dil_y=rng.randint(1, 2), dil_x=dil_x,
+        )  # fmt: skip
+        self._set(
+            Op.SET_PAD, y0=rng.randint(-2, 1), x0=rng.randint(-2, 1), step_y=rng.randint(0, 2),
+            step_x=fresh * dil_x, height=rng.choice([0, rng.randint(1, 6)]), width=rng.randint(1, 9),
+        )  # fmt: skip
+
+    def _sliding_targets(self, probe: Chain, source: dict[str, int], targets: list[Mem]) -> None:
+        """Destinations, a narrow one only where the windows do not read it."""
+        narrow = None
+        for _ in range(6 if Mem.NARROW in targets else 0):
+            place = self._operand(probe, Mem.NARROW)
+            address = Address(place["addr"], place["row"], place["inner"], place["outer"])
+            chain = replace(
+                probe,
+                source=Address(source["addr"], source["row"], source["inner"], source["outer"]),
+                destinations=(Destination(Mem.NARROW, address),),
+            )
+            if place["reg"] == source["reg"] and not broken_rules(chain, self.config):
+                narrow = place
+        for target in targets if narrow is not None else [Mem.WIDE]:
+            place = narrow if target is Mem.NARROW else self._operand(probe, target)
+            self.builder.v_wr(target, **place)
 
     def _unit(self, probe: Chain, unit: int) -> None:
         rng = self.rng
@@ -253,7 +297,7 @@ class _Generator:
                     self.wide = self._operand(probe, Mem.WIDE)
                     self.builder.emit(op, unit=unit, **self.wide)
 
-    def _probe(self, reduce: Op | None, mode: MvMode, mem: Mem) -> Chain:
+    def _probe(self, reduce: Op | None, mode: MvMode, mem: Mem, sliding: bool) -> Chain:
         """A chain with the present state, to measure addresses with."""
         dense = reduce is Op.MV_MUL and mode is MvMode.DENSE
         shape = self.state[Op.SET_SHAPE]
@@ -263,10 +307,11 @@ class _Generator:
             window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
             pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
             reduce=reduce, mode=mode, matrix=0, mfu_ops=(), destinations=(Destination(mem, Address(0)),), quant=Quant(),
+            fresh=shape["cols"] if sliding else 0,
         )  # fmt: skip
         if reduce in (Op.V_MAX, Op.V_REDMAX) and not probe.inside().any(axis=2).all():
             self._set(Op.SET_PAD, **(self.state[Op.SET_PAD] | {"height": 0}))
-            return self._probe(reduce, mode, mem)
+            return self._probe(reduce, mode, mem, sliding)
         return probe
 
     def _strides(self, probe: Chain) -> Address:
@@ -307,6 +352,8 @@ class _Generator:
             address = self._strides(probe) if attempt < 3 else Address(_MIDDLE)
             if probe.dense and self.rng.random() < 0.7:
                 address = replace(address, row=0)
+            if probe.sliding:
+                address = replace(address, inner=probe.fresh * probe.window.stride_x)
             offsets = replace(probe, source=address).sources(self.config) - _MIDDLE
             inside = np.broadcast_to(probe.inside()[:, :, None, :, None], offsets.shape)
             offsets = offsets[inside] if inside.any() else np.zeros(1, dtype=np.int64)

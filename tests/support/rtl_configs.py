@@ -19,6 +19,11 @@ EIGHT = TINY.replace(
     name="tiny-eight", native=8, lanes=2, mfu_lanes=4, engines=2, inflight=4, matrix_depth=128, act_mant=5, wgt_mant=9
 )
 
+#: With windows that slide.
+SLIDING = TINY.replace(
+    name="tiny-sliding", lanes=4, window_taps=4, narrow_depth=512, wide_depth=512, program_depth=512, max_payload=512
+)
+
 #: By bits of a mantissa, from the fewest to the most.
 BY_MANTISSA = {
     config.act_mant: config for config in (with_mantissas(TINY, 3), FOUR_ENGINES, FED, with_mantissas(TINY, 12))

@@ -17,8 +17,9 @@ from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
 from concord_rtl.kept_register import KeptRegister
 from concord_rtl.mvm.results import ResultQueue
-from concord_rtl.mvm.row import Row, clear_delay, exp_delay
+from concord_rtl.mvm.row import Row, clear_delay, exp_delay, exponent_shape, window_ports
 from concord_rtl.mvm.row_pair import RowPair
+from concord_rtl.mvm.window import pass_layout
 
 
 def control_layout(config: NpuConfig) -> data.StructLayout:
@@ -34,6 +35,14 @@ def control_layout(config: NpuConfig) -> data.StructLayout:
             "half": clog2(config.steps),  # which L elements of the vector, in dense mode
             "vectors": clog2(config.engines),  # vectors of the job minus 1
         }
+    )
+
+
+def window_layout(config: NpuConfig) -> data.StructLayout:
+    """What sliding products do in a cycle, as :class:`concord_rtl.mvm.window.WindowUnit` says it."""
+    code = activations(config).code
+    return data.StructLayout(
+        {"push": 1, "copy": 1, "mant": data.ArrayLayout(code, config.native), "step": pass_layout(config)}
     )
 
 
@@ -58,8 +67,10 @@ class Mvm(wiring.Component):
         Control of a step.
     x : In(narrow_word)
         Its vector.
+    window : In(window_layout)
+        Steps of sliding products, never in the cycle of another step, and what they work on. Only with ``window_taps``.
     w : In(ArrayLayout(matrix_row, T*N))
-        Its matrix word, ``W_DELAY`` cycles later. In depthwise mode the rows of engine 0 count.
+        The matrix word of a step, ``W_DELAY`` cycles later. In depthwise modes the rows of engine 0 count.
     ready : Out(1)
         A result vector waits.
     launch : In(1)
@@ -76,6 +87,7 @@ class Mvm(wiring.Component):
 
     step: data.View
     x: data.View
+    window: data.View
     w: data.View
     ready: Signal
     launch: Signal
@@ -104,6 +116,7 @@ class Mvm(wiring.Component):
                 "acc_overflow": Out(1),
                 "half_overflow": Out(1),
                 "free": Out(1),
+                **({"window": In(window_layout(config))} if config.window_taps else {}),
             }
         )
 
@@ -128,13 +141,17 @@ class Mvm(wiring.Component):
         pairs = paired(self.config)
         selected = self._select_pairs(m) if pairs else self._select(m)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
-        clear = delay(m, self.step.valid & self.step.first, 1 + clear_delay(self.config), "clear")
+        begins, ends, vectors = self.step.valid & self.step.first, self.step.valid & self.step.last, self.step.vectors
+        if self.config.window_taps:
+            step = self.window.step
+            begins, ends, vectors = begins | step.first, ends | step.last, Mux(step.valid, 0, vectors)
+        clear = delay(m, begins, 1 + clear_delay(self.config), "clear")
         sums = self.W_DELAY + timing.sum_latency(self.config)
-        push = delay(m, self.step.valid & self.step.last, sums, "push", reset_less=False)
+        push = delay(m, ends, sums, "push", reset_less=False)
         (self._row_pairs if pairs else self._rows)(m, results, selected, exp, clear)
         m.d.comb += [
             results.push.eq(push),
-            results.vectors.eq(delay(m, self.step.vectors, sums, "vectors")),
+            results.vectors.eq(delay(m, vectors, sums, "vectors")),
             results.launch.eq(self.launch),
             self.ready.eq(results.ready),
             self.free.eq(results.free),
@@ -143,26 +160,29 @@ class Mvm(wiring.Component):
         return m
 
     def _rows(self, m, results, selected, exp, clear):
-        dense, own, pick = selected
+        dense, own, pick, *window = selected
         for k in range(self.config.rows):
             m.submodules[f"row{k}"] = row = Row(self.config)
-            inputs = Cat(row.dense, row.own, row.pick, row.exp, row.clear)
+            ports = [getattr(row, name) for name in window_ports(self.config)]
+            inputs = Cat(row.dense, row.own, row.pick, *ports, row.exp, row.clear)
             m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
-                kept.i.eq(Cat(dense, own[k % self.config.native], pick, exp, clear)),
+                kept.i.eq(Cat(dense, own[k % self.config.native], pick, *window, exp, clear)),
                 inputs.eq(kept.o),
                 row.w.eq(self.w[k]),
                 results.acc[k].eq(row.acc),
             ]
 
     def _row_pairs(self, m, results, selected, exp, clear):
-        dense, own, pick, depthwise, odd = selected
+        dense, own, pick, depthwise, odd, *window = selected
+        half = self.config.native // 2
         for k in range(self.config.rows // 2):
             m.submodules[f"pair{k}"] = pair = RowPair(self.config)
-            inputs = Cat(pair.dense, pair.own, pair.pick, pair.depthwise, pair.odd, pair.exp, pair.clear)
+            ports = [getattr(pair, name) for name in window_ports(self.config)]
+            inputs = Cat(pair.dense, pair.own, pair.pick, pair.depthwise, pair.odd, *ports, pair.exp, pair.clear)
             m.submodules[f"inputs{k}"] = kept = KeptRegister(len(inputs))
             m.d.comb += [
-                kept.i.eq(Cat(dense, own[k % (self.config.native // 2)], pick, depthwise, odd, exp, clear)),
+                kept.i.eq(Cat(dense, own[k % half], pick, depthwise, odd, *window, exp, clear)),
                 inputs.eq(kept.o),
             ]
             for n in range(2):
@@ -178,10 +198,10 @@ class Mvm(wiring.Component):
         part = self.x.mant.as_value().word_select(step.half, len(dense.as_value()))
         m.d.sync += [
             dense.as_value().eq(Mux(counts & ~step.depthwise, part, 0)),
-            own.eq(self.x.mant),
+            own.eq(Mux(self.window.push, self.window.mant, self.x.mant) if config.window_taps else self.x.mant),
             pick.eq(Mux(counts & step.depthwise, 1 << step.lane, 0)),
         ]
-        return dense, own, pick
+        return dense, own, pick, *self._select_window(m)
 
     def _select_pairs(self, m):
         """As :meth:`_select` for pairs of rows, whose own elements have the order of the lanes that take them."""
@@ -200,13 +220,29 @@ class Mvm(wiring.Component):
             depthwise.eq(step.depthwise),
             odd.eq(exchanged),
         ]
+        if config.window_taps:
+            m.d.sync += [depthwise.eq(step.depthwise | self.window.step.valid), odd.eq(exchanged & step.valid)]
         for k in range(config.native):
-            m.d.sync += own[k // 2][k % 2].eq(Mux(exchanged, self.x.mant[k ^ 1], self.x.mant[k]))
-        return dense, own, pick, depthwise, odd
+            element = Mux(exchanged, self.x.mant[k ^ 1], self.x.mant[k])
+            if config.window_taps:
+                element = Mux(self.window.push, self.window.mant[k], element)
+            m.d.sync += own[k // 2][k % 2].eq(element)
+        return dense, own, pick, depthwise, odd, *self._select_window(m)
+
+    def _select_window(self, m):
+        """Register what the rows must know of windows, in the order of :func:`window_ports`."""
+        for name in window_ports(self.config):
+            value = self.window.step.take if name == "take" else self.window[name]
+            register = Signal(len(value), name=f"window_{name}", reset_less=name == "take")
+            m.d.sync += register.eq(value)
+            yield register
 
     def _exponent(self, m) -> Value:
-        exp = Signal(range(self.config.act.exp_max - self.config.act_exp_min + 1), reset_less=True)
-        m.d.sync += exp.eq(self.x.exp - self.config.act_exp_min)
+        exp = Signal(exponent_shape(self.config), reset_less=True)
+        own = self.x.exp - self.config.act_exp_min
+        if self.config.window_taps:
+            own = Mux(self.window.step.valid, self.window.step.exp, own)
+        m.d.sync += exp.eq(own)
         return exp
 
     def _convert(self, m, results):

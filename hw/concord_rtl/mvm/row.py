@@ -10,10 +10,26 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
+from concord.spec.windows import lane_of
 from concord_rtl.arith.helpers import delay
 from concord_rtl.block_float import activations, weights
 from concord_rtl.dsp import Multiplier
 from concord_rtl.mvm.align import Align
+from concord_rtl.mvm.window_registers import WindowRegisters
+
+
+def exponent_shape(config: NpuConfig):
+    """An exponent of activations minus ``act_exp_min``."""
+    return range(config.act.exp_max - config.act_exp_min + 1)
+
+
+def window_ports(config: NpuConfig) -> dict[str, Any]:
+    """Ports of rows that have registers of windows: the element comes in by ``own``.
+
+    ``push`` and ``copy`` as in :class:`WindowRegisters`; ``take``: places whose copied elements are multiplied.
+    """
+    taps = config.window_taps
+    return {"push": In(1), "copy": In(1), "take": In(taps)} if taps else {}
 
 
 def exp_delay(config: NpuConfig) -> int:
@@ -114,6 +130,8 @@ class Row(RowSum):
         The element with the number of this row.
     pick : In(L)
         The lane that takes ``own`` in depthwise mode; zero in dense mode.
+    push, copy, take : In
+        As in :func:`window_ports`; only with ``window_taps``.
     w : In(matrix_row)
         Weights and their exponent.
     exp : In(range)
@@ -127,6 +145,9 @@ class Row(RowSum):
     dense: data.View
     own: Signal
     pick: Any
+    push: Signal
+    copy: Signal
+    take: Any
     w: data.View
 
     def __init__(self, config: NpuConfig):
@@ -137,9 +158,10 @@ class Row(RowSum):
                 "own": In(activations(config).code),
                 "pick": In(config.lanes),
                 "w": In(weights(config).word),
-                "exp": In(range(config.act.exp_max - config.act_exp_min + 1)),
+                "exp": In(exponent_shape(config)),
                 "clear": In(1),
                 "acc": Out(signed(config.acc_bits)),
+                **window_ports(config),
             }
         )
 
@@ -148,11 +170,22 @@ class Row(RowSum):
 
     def _products(self, m) -> list[Signal]:
         products = []
+        kept = self._window(m) if self.config.window_taps else {}
         for lane in range(self.config.lanes):
             a = Signal(activations(self.config).code, name=f"a{lane}", reset_less=True)
             b = Signal(weights(self.config).code, name=f"b{lane}", reset_less=True)
-            m.d.sync += [a.eq(self.dense[lane] | Mux(self.pick[lane], self.own, 0)), b.eq(self.w.mant[lane])]
+            taken = self.dense[lane] | Mux(self.pick[lane], self.own, 0)
+            if lane in kept:
+                taken = taken | kept[lane]
+            m.d.sync += [a.eq(taken), b.eq(self.w.mant[lane])]
             m.submodules[f"mul{lane}"] = mul = Multiplier(self.config.act_mant, self.config.wgt_mant)
             m.d.comb += [mul.a.eq(a), mul.b.eq(b)]
             products.append(mul.o)
         return products
+
+    def _window(self, m) -> dict[int, Value]:
+        """By lane the element of the window that it takes, or zero."""
+        m.submodules.window = window = WindowRegisters(self.config)
+        m.d.comb += [window.i.eq(self.own), window.push.eq(self.push), window.copy.eq(self.copy)]
+        lanes = self.config.lanes
+        return {lane_of(k, lanes): Mux(self.take[k], window.o[k], 0) for k in range(self.config.window_taps)}

@@ -12,7 +12,8 @@ from concord.spec.config import NpuConfig
 from concord.spec.multipliers import lanes_in_logic
 from concord_rtl.block_float import activations, weights
 from concord_rtl.dsp import PairMultiplier
-from concord_rtl.mvm.row import RowSum
+from concord_rtl.mvm.row import RowSum, exponent_shape, window_ports
+from concord_rtl.mvm.window_registers import WindowRegisters
 
 
 class ProductRow(RowSum):
@@ -42,7 +43,7 @@ class ProductRow(RowSum):
             {
                 "products": In(data.ArrayLayout(signed(config.act_mant + config.wgt_mant - 1), config.lanes)),
                 "wgt_exp": In(weights(config).exp),
-                "exp": In(range(config.act.exp_max - config.act_exp_min + 1)),
+                "exp": In(exponent_shape(config)),
                 "clear": In(1),
                 "acc": Out(signed(config.acc_bits)),
             }
@@ -78,6 +79,9 @@ class RowPair(wiring.Component):
         The two lanes that take ``own``; zero in dense mode.
     depthwise, odd : In(1)
         The mode, and, in depthwise mode only, that the weights of the tap are in an odd lane.
+    push, copy, take : In
+        As in :func:`concord_rtl.mvm.row.window_ports`; only with ``window_taps``. Of the places of two neighbouring
+        lanes only one is taken at a time, with ``depthwise`` and without ``odd``.
     w : In(ArrayLayout(matrix_row, 2))
         Weights and exponents of both rows.
     exp, clear
@@ -91,6 +95,9 @@ class RowPair(wiring.Component):
     pick: Any
     depthwise: Signal
     odd: Signal
+    push: Signal
+    copy: Signal
+    take: Any
     w: data.View
     exp: Signal
     clear: Signal
@@ -107,9 +114,10 @@ class RowPair(wiring.Component):
                 "depthwise": In(1),
                 "odd": In(1),
                 "w": In(data.ArrayLayout(weights(config).word, 2)),
-                "exp": In(range(config.act.exp_max - config.act_exp_min + 1)),
+                "exp": In(exponent_shape(config)),
                 "clear": In(1),
                 "acc": Out(data.ArrayLayout(signed(config.acc_bits), 2)),
+                **window_ports(config),
             }
         )
 
@@ -125,10 +133,14 @@ class RowPair(wiring.Component):
             ]
         widths = self.config.act_mant, self.config.wgt_mant
         logic = lanes_in_logic(self.config)
+        kept = self._windows(m) if self.config.window_taps else []
         for lane in range(self.config.lanes):
             m.submodules[f"mul{lane}"] = mul = PairMultiplier(*widths, in_logic=lane < logic)
+            taken = self.dense[lane] | Mux(self.pick[lane // 2], self.own[lane % 2], 0)
+            if kept:
+                taken = taken | kept[lane]
             m.d.comb += [
-                mul.a.eq(self.dense[lane] | Mux(self.pick[lane // 2], self.own[lane % 2], 0)),
+                mul.a.eq(taken),
                 Cat(mul.b).eq(Cat(*self._weights(lane))),
                 *(row.products[lane].eq(product) for row, product in zip(rows, mul.o, strict=True)),
             ]
@@ -137,7 +149,28 @@ class RowPair(wiring.Component):
     def _weights(self, lane) -> tuple[Value, Value]:
         """Weights of both rows in a lane; in depthwise mode that of one row, the other one zero."""
         first, second = (self.w[k].mant for k in range(2))
-        here = self.odd if lane % 2 else ~self.odd  # the tap is in this lane, and not in its neighbour
+        odd, place = self.odd, lane // 2 + self.config.lanes // 2
+        if place < self.config.window_taps:
+            odd = odd | self.take[place]
+        here = odd if lane % 2 else ~odd  # the tap is in this lane, and not in its neighbour
         kept = Mux(self.depthwise & ~here, 0, first[lane])
         moved = Mux(here, 0, second[lane ^ 1])
         return kept, Mux(self.depthwise, moved, second[lane])
+
+    def _windows(self, m) -> list[Value]:
+        """By lane the element of a window that it takes, or zero: two lanes take a place, one for each row."""
+        taps, lanes = self.config.window_taps, self.config.lanes
+        windows = [WindowRegisters(self.config) for _ in range(2)]
+        for k, window in enumerate(windows):
+            m.submodules[f"window{k}"] = window
+            m.d.comb += [window.i.eq(self.own[k]), window.push.eq(self.push), window.copy.eq(self.copy)]
+        taken: list[Value] = []
+        for lane in range(lanes):
+            # The even lane has the weights of a place of the first half, the odd lane those of one of the second.
+            element: Value = Const(0, 1)
+            for place in (lane // 2, lane // 2 + lanes // 2):
+                if place < taps:
+                    row = lane % 2 ^ (place >= lanes // 2)
+                    element = element | Mux(self.take[place], windows[row].o[place], 0)
+            taken.append(element)
+        return taken

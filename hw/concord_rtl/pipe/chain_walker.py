@@ -33,6 +33,8 @@ class _State(NamedTuple):
     y: Signal
     x: Signal
     first_row: Signal
+    starts: Signal | None
+    begins: Signal | None
     last: Value
 
 
@@ -146,6 +148,7 @@ class ChainWalker(wiring.Component):
             outer.step.eq(step & rows.last & inner.last),
         ]
         first_row = Signal()
+        starts, begins = self._places(m, load, step, rows, inner) if self.config.window_taps else (None, None)
         for name in ADDRESSED:
             self._address(m, chain[name], p[name], addr[name], load, step, rows.last, inner.last)
         with m.If(load):
@@ -159,7 +162,16 @@ class ChainWalker(wiring.Component):
                 m.d.sync += x.eq(Mux(inner.last, chain.x0, x + chain.step_x))
                 with m.If(inner.last):
                     m.d.sync += y.eq(y + chain.step_y)
-        return _State(rows.left, y, x, first_row, rows.last & inner.last & outer.last)
+        return _State(rows.left, y, x, first_row, starts, begins, rows.last & inner.last & outer.last)
+
+    def _places(self, m, load, step, rows, inner):
+        """Whether the current vector is the first one of its chain, and of an inner loop."""
+        starts, begins = Signal(), Signal()
+        with m.If(load):
+            m.d.sync += [starts.eq(1), begins.eq(1)]
+        with m.Elif(step):
+            m.d.sync += [starts.eq(0), begins.eq(rows.last & inner.last)]
+        return starts, begins
 
     def _address(self, m, steps, start, addr, load, step, last_row, last_inner):
         """One address: its value at the start of the outer, of the inner iteration, and now."""
@@ -224,3 +236,5 @@ class ChainWalker(wiring.Component):
             self.wide_addr.eq(addr["wide"]),
             self.narrow_addr.eq(addr["narrow"]),
         ]
+        if self.config.window_taps:
+            m.d.comb += [job.sliding.eq(chain.sliding), job.starts.eq(state.starts), job.begins.eq(state.begins)]

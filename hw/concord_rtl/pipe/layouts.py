@@ -33,6 +33,11 @@ def program_addr_bits(config: NpuConfig) -> int:
     return clog2(config.program_depth)
 
 
+def _with_windows(config: NpuConfig, *names: str) -> dict[str, int]:
+    """Bits that are there only for sliding products."""
+    return dict.fromkeys(names, 1) if config.window_taps else {}
+
+
 def address_layout(config: NpuConfig) -> data.StructLayout:
     """Start address of a vector operand and its steps per loop level."""
     bits = vector_addr_bits(config)
@@ -74,6 +79,7 @@ def chain_layout(config: NpuConfig) -> data.StructLayout:
             "source": address,
             "reduction": Reduction,
             "depthwise": 1,
+            **_with_windows(config, "sliding"),
             "matrix": matrix_addr_bits(config),
             "unit0": MFU_CTRL,
             "unit1": MFU_CTRL,
@@ -97,13 +103,17 @@ def count_shape(config: NpuConfig) -> Shape:
 
 
 def job_layout(config: NpuConfig) -> data.StructLayout:
-    """One walk over the window: the source of one vector (of up to T vectors for a dense product)."""
+    """One walk over the window: the source of one vector (of up to T vectors for a dense product).
+
+    ``starts``: the first one of its chain; ``begins``: of an inner loop.
+    """
     return data.StructLayout(
         {
             "wide_source": 1,
             "addr": vector_addr_bits(config),
             "reduction": Reduction,
             "depthwise": 1,
+            **_with_windows(config, "sliding", "starts", "begins"),
             "matrix": matrix_addr_bits(config),
             "first_row": 1,
             "vectors": clog2(config.engines),

@@ -16,6 +16,7 @@ from concord_rtl.block_float import activations, weights
 from concord_rtl.control import MFU_CTRL
 from concord_rtl.mfu import Mfu
 from concord_rtl.mvm.mvm import Mvm
+from concord_rtl.mvm.window import WindowUnit
 from concord_rtl.pipe.chain_walker import ChainWalker
 from concord_rtl.pipe.hazard import HazardGate, HazardTracker
 from concord_rtl.pipe.launch import Launcher
@@ -117,7 +118,9 @@ class ChainPipe(wiring.Component):
         config = self.config
         m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
         m.submodules.taps = taps = TapWalker(config, gate.request)
-        m.submodules.source = source = SourceReader(config, slots=mvm.RESULT_SLOTS, request=gate.o.p.shape())
+        m.submodules.source = source = SourceReader(
+            config, slots=mvm.RESULT_SLOTS, places=WindowUnit.DEPTH, request=gate.o.p.shape()
+        )
         m.submodules.job_queue = jobs = SyncFIFOBuffered(width=walker.job.shape().size, depth=timing.JOBS)
         m.d.comb += [jobs.w_en.eq(walker.issued & walker.with_job), jobs.w_data.eq(walker.job)]
         _drain(m, jobs, taps.jobs)
@@ -150,7 +153,26 @@ class ChainPipe(wiring.Component):
             mvm.x.eq(self.narrow.read.data),
             mvm.w.eq(self.matrix_data),
         ]
+        if config.window_taps:
+            self._window(m, source, mvm)
         return source, gate, jobs.w_level <= timing.JOBS - 2
+
+    def _window(self, m, source, mvm):
+        """Vectors of sliding products on their way to the tile engines."""
+        m.submodules.window = window = WindowUnit(self.config)
+        vector, word = window.i, self.narrow.read.data
+        m.d.comb += [
+            window.valid.eq(source.push),
+            *(vector[name].eq(source.step[name]) for name in ("begins", "first", "last", "outside")),
+            vector.exp.eq(word.exp - self.config.act_exp_min),
+            vector.mant.eq(word.mant),
+            source.taken.eq(window.taken),
+            source.done.eq(window.o.last),
+            mvm.window.push.eq(window.push),
+            mvm.window.copy.eq(window.copy),
+            mvm.window.mant.eq(window.mant),
+            mvm.window.step.eq(window.o),
+        ]
 
     def _tokens(self, m, walker, launcher, writeback, operands, room):
         """Queues of tokens. A vector is issued when all receivers had room for two in the cycle before."""

@@ -37,14 +37,17 @@ class SourceReader(wiring.Component):
     """Issues one source read per cycle when the receiver of its data has room.
 
     Products need a free job slot behind the tile engines at their first step; other reads need a place in the source
-    queue. The read takes place a cycle after its request has been taken; data arrive ``VECTOR_READ`` cycles later and
-    are never held back.
+    queue. Those of sliding products need a place in the queue of the window unit, too, at every step, and the first
+    step of a chain waits until that unit has made all of its steps. The read takes place a cycle after its request has
+    been taken; data arrive ``VECTOR_READ`` cycles later and are never held back.
 
     Parameters
     ----------
     config : NpuConfig
     slots : int
         Jobs that the tile engines hold.
+    places : int
+        Vectors that the window unit holds; only with ``window_taps``.
     request : shape
         Payload of the hazard gate in front.
 
@@ -62,6 +65,10 @@ class SourceReader(wiring.Component):
         Data of the read ``VECTOR_READ`` cycles ago.
     step_valid, step : Out
         Control of the tile step whose data arrive in this cycle; ``outside`` is its zero flag.
+    push : Out(1)
+        The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:
+    taken, done : In(1)
+        A vector has left the queue of the window unit; it has made the last step of a window.
     queue : Out(stream)
         Vectors that skip the tile engines.
     dense_step, depthwise_step : Out(1)
@@ -78,13 +85,17 @@ class SourceReader(wiring.Component):
     wide_data: data.View
     step_valid: Signal
     step: data.View
+    push: Signal
+    taken: Signal
+    done: Signal
     queue: stream.Interface
     dense_step: Signal
     depthwise_step: Signal
 
-    def __init__(self, config: NpuConfig, *, slots: int, request):
+    def __init__(self, config: NpuConfig, *, slots: int, request, places: int = 0):
         self.config = config
         self.slots = slots
+        self.places = places
         super().__init__(
             {
                 "i": In(stream_of(request)),
@@ -100,6 +111,7 @@ class SourceReader(wiring.Component):
                 "queue": Out(stream_of(source_layout(config))),
                 "dense_step": Out(1),
                 "depthwise_step": Out(1),
+                **({"push": Out(1), "taken": In(1), "done": In(1)} if config.window_taps else {}),
             }
         )
 
@@ -108,16 +120,22 @@ class SourceReader(wiring.Component):
         request = self.i.p
         product, go = Signal(), Signal()
         job_room, queue_room = self._credits(m, product, go)
+        engines_room = job_room | ~request.payload.first
+        if self.config.window_taps:
+            engines_room = engines_room & self._window_room(m, product, go)
         m.d.comb += [
             product.eq(request.payload.reduction == Reduction.PRODUCT),
-            self.i.ready.eq(Mux(product, job_room | ~request.payload.first, queue_room)),
+            self.i.ready.eq(Mux(product, engines_room, queue_room)),
             go.eq(self.i.valid & self.i.ready),
             self.dense_step.eq(go & product & ~request.payload.depthwise),
             self.depthwise_step.eq(go & product & request.payload.depthwise),
         ]
+        matrix = request.payload.matrix
+        if self.config.window_taps:  # the word of a sliding product stays until its last step
+            matrix = Mux(go & product, matrix, self.matrix_addr)
         m.d.sync += [
             self.vector_addr.eq(request.addr),
-            self.matrix_addr.eq(request.payload.matrix),
+            self.matrix_addr.eq(matrix),
             self.wide_read.eq(go & request.memory),
             self.narrow_read.eq(go & ~request.memory),
         ]
@@ -126,6 +144,8 @@ class SourceReader(wiring.Component):
         to_queue = delay(m, go & ~product, 1 + timing.VECTOR_READ, "to_queue", reset_less=False)
         to_engines = delay(m, go & product, 1 + timing.VECTOR_READ, "to_engines", reset_less=False)
         m.d.comb += [self.step_valid.eq(to_engines), self.step.eq(payload)]
+        if self.config.window_taps:
+            m.d.comb += [self.step_valid.eq(to_engines & ~payload.sliding), self.push.eq(to_engines & payload.sliding)]
         self._queue(m, to_queue, wide, payload)
         return m
 
@@ -140,6 +160,20 @@ class SourceReader(wiring.Component):
             places.give.eq(self.queue.valid & self.queue.ready),
         ]
         return jobs.room, places.room
+
+    def _window_room(self, m, product, go):
+        """Whether the window unit has a place, and whether it is empty where it must be."""
+        payload = self.i.p.payload
+        m.submodules.window_places = places = Credits(self.places)
+        sliding = go & product & payload.sliding
+        m.d.comb += [places.take.eq(sliding), places.give.eq(self.taken)]
+        windows, empty = Signal(range(self.slots + 1)), Signal(init=1)
+        begun = sliding & payload.first
+        with m.If(begun & ~self.done):
+            m.d.sync += [windows.eq(windows + 1), empty.eq(0)]
+        with m.Elif(self.done & ~begun):
+            m.d.sync += [windows.eq(windows - 1), empty.eq(windows == 1)]
+        return (places.room | ~payload.sliding) & (empty | ~(payload.starts & payload.first))
 
     def _queue(self, m, push, wide, payload):
         layout = source_layout(self.config)

@@ -27,6 +27,7 @@ def step_layout(config: NpuConfig) -> data.StructLayout:
             "lane": clog2(config.lanes),
             "matrix": matrix_addr_bits(config),
             "vectors": clog2(config.engines),
+            **({"sliding": 1, "starts": 1, "begins": 1} if config.window_taps else {}),
         }
     )
 
@@ -35,7 +36,8 @@ class TapWalker(wiring.Component):
     """Walks the taps of each job: one step per cycle, jobs following one another without a gap.
 
     A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read
-    one.
+    one. A sliding product makes ``kh * kw`` steps for the first vector of an inner loop, column by column, and
+    ``kh * cols`` for all others, whose columns follow those of the vector before.
 
     Parameters
     ----------
@@ -79,8 +81,11 @@ class TapWalker(wiring.Component):
             m.d.sync += first.eq(1)
         with m.Elif(step):
             m.d.sync += first.eq(0)
-        addr = self._addresses(m, job, load, step, half.last, cols.last, kx.last)
-        outside = self._bounds(m, job, load, step, half.last & cols.last, kx.last)
+        enter = load
+        if self.config.window_taps:  # all other jobs go on where the one before ends
+            enter = load & ~(self.jobs.p.sliding & ~self.jobs.p.begins)
+        addr = self._addresses(m, job, enter, step, half.last, cols.last, kx.last)
+        outside = self._bounds(m, job, enter, step, half.last & cols.last, kx.last)
         lane, matrix = self._weights(m, job, load, step, last)
         m.d.comb += last.eq(half.last & cols.last & kx.last & ky.last)
 
@@ -100,18 +105,29 @@ class TapWalker(wiring.Component):
             payload.matrix.eq(matrix),
             payload.vectors.eq(job.vectors),
         ]
+        if self.config.window_taps:
+            m.d.comb += [payload[name].eq(job[name]) for name in ("sliding", "starts", "begins")]
         return m
+
+    def _order(self, sliding, inner, outer):
+        """What belongs to the inner and to the outer loop of a window: a sliding one is walked column by column."""
+        if not self.config.window_taps:
+            return inner, outer
+        return Mux(sliding, outer, inner), Mux(sliding, inner, outer)
 
     def _loops(self, m, load, step):
         """Parts of a tile, column tiles, window columns and window rows, from the inside out."""
         job, steps = self.jobs.p, self.config.steps
         windowed = job.reduction != Reduction.NONE
+        kx, ky = job.window.kw, job.window.kh
+        if self.config.window_taps:
+            kx, ky = self._order(job.sliding, Mux(job.sliding & ~job.begins, job.window.cols, kx), ky)
         dense = (job.reduction == Reduction.PRODUCT) & ~job.depthwise
         levels = {
             "half": (Const(steps, steps.bit_length()), dense),
             "cols": (job.window.cols, dense),
-            "kx": (job.window.kw, windowed),
-            "ky": (job.window.kh, windowed),
+            "kx": (kx, windowed),
+            "ky": (ky, windowed),
         }
         loops: list[Any] = []
         for name, (turns, there) in levels.items():
@@ -129,12 +145,14 @@ class TapWalker(wiring.Component):
         """Vector address: now, at the start of the tap, at the start of the window row."""
         addr, tap, row = (Signal(vector_addr_bits(self.config), name=name) for name in ("addr", "tap_addr", "row_addr"))
         following = Signal.like(addr)
+        sliding = job.sliding if self.config.window_taps else None
+        inner, outer = self._order(sliding, job.window.stride_x, job.window.stride_y)
         with m.If(~last_col):
             m.d.comb += following.eq(addr + 1)
         with m.Elif(~last_kx):
-            m.d.comb += following.eq(tap + job.window.stride_x)
+            m.d.comb += following.eq(tap + inner)
         with m.Else():
-            m.d.comb += following.eq(row + job.window.stride_y)
+            m.d.comb += following.eq(row + outer)
         with m.If(load):
             m.d.sync += [signal.eq(self.jobs.p.addr) for signal in (addr, tap, row)]
         with m.Elif(step & last_half):
@@ -154,9 +172,21 @@ class TapWalker(wiring.Component):
             m.d.sync += [y.eq(p.y), x.eq(p.x)]
             m.d.sync += checked.eq((p.reduction != Reduction.NONE) & (p.window.height != 0))
         with m.Elif(step & last_tap):
-            m.d.sync += x.eq(Mux(last_kx, job.x, x + window.dil_x))
-            with m.If(last_kx):
-                m.d.sync += y.eq(y + window.dil_y)
+            across = [x.eq(Mux(last_kx, job.x, x + window.dil_x))]
+            down = [y.eq(y + window.dil_y)]
+            if self.config.window_taps:
+                with m.If(job.sliding):
+                    m.d.sync += y.eq(Mux(last_kx, job.y, y + window.dil_y))
+                    with m.If(last_kx):
+                        m.d.sync += x.eq(x + window.dil_x)
+                with m.Else():
+                    m.d.sync += across
+                    with m.If(last_kx):
+                        m.d.sync += down
+            else:
+                m.d.sync += across
+                with m.If(last_kx):
+                    m.d.sync += down
         outside = Signal()
         m.d.comb += outside.eq(checked & ((y < 0) | (y >= window.height) | (x < 0) | (x >= window.width)))
         return outside
@@ -167,7 +197,10 @@ class TapWalker(wiring.Component):
         lane = Signal(range(max(2, lanes)))
         matrix = Signal(matrix_addr_bits(self.config))
         last_lane = Signal()
-        m.d.comb += last_lane.eq(~job.depthwise | (lane == lanes - 1) | last)
+        ends = ~job.depthwise | (lane == lanes - 1) | last
+        if self.config.window_taps:  # all weights of a window are in one word
+            ends = ends & ~job.sliding
+        m.d.comb += last_lane.eq(ends)
         with m.If(load):
             m.d.sync += lane.eq(0)
             with m.If(self.jobs.p.first_row):

@@ -163,6 +163,7 @@ class ChainBuilder(wiring.Component):
                     chain.wide_source.eq(self._view(Op.V_RD)["mem"]),
                     chain.reduction.eq(Reduction.NONE),
                     chain.depthwise.eq(0),
+                    *([chain.sliding.eq(0)] if self.config.window_taps else []),
                     chain.to_wide.eq(0),
                     chain.to_narrow.eq(0),
                     *(Value.cast(unit).eq(0) for unit in units),
@@ -174,6 +175,8 @@ class ChainBuilder(wiring.Component):
                     if op == Op.MV_MUL:
                         fields = self._view(op)
                         m.d.sync += chain.depthwise.eq(fields["mode"])
+                        if self.config.window_taps:
+                            m.d.sync += chain.sliding.eq(fields["sliding"] & fields["mode"])
                         m.d.sync += chain.matrix.eq(fields["matrix"] + register)
             with m.Case(Op.VV_MUL):
                 self._operand(m, chain, Op.VV_MUL, "mul", 1, register)

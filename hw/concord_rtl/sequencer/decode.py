@@ -140,6 +140,8 @@ class Decoder(wiring.Component):
         least, most = self._limits(form)
         bad = [self._less(fields[name], low) for name, low in least.items()]
         bad += [self._more(fields[name], high) for name, high in most.items() if high < form.fields[name].high]
+        if form.op == Op.MV_MUL and not self.config.window_taps:
+            return self.word[fields.shape()["sliding"].offset :].any(), Cat(bad).any()
         reserved = fields["reserved"].any() if "reserved" in form.layout else Const(0, 1)
         return reserved, Cat(bad).any()
 

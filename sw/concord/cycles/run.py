@@ -22,12 +22,14 @@ def count(words: Sequence[int], config: NpuConfig, pc: int = 0) -> Counts:
         What executes it.
     pc : int
         First instruction.
+
+    Where windows slide, ``cycles`` and ``hazard_stalls`` are estimates: exponents decide how many steps a window needs.
     """
     return counts_of(trace(words, config, pc), config)
 
 
 def counts_of(found: Trace, config: NpuConfig) -> Counts:
-    """Counters after a run that executes this trace."""
+    """Counters after a run that executes this trace, as :func:`count` gives them."""
     cycles, stalls = (serial_cycles(found, config), 0) if config.serial else pipe_cycles(found, config)
     return Counts(
         cycles=cycles,

@@ -19,6 +19,11 @@ from concord.spec.operations import OPERANDS
 
 Addresses = NDArray[np.int64]
 
+#: Steps of a window that slides, about as many as its elements have exponents; not exact.
+WINDOW_STEPS = 3
+#: Windows that are read before the first of them has been worked on, about.
+WINDOWS = 4
+
 
 @dataclass(frozen=True)
 class Reads:
@@ -68,6 +73,8 @@ class Sources:
         self._receivers = [times.jobs, *times.writes.values(), times.fetches, times.retiring]
         self._issued = self._stepped = self._loaded = 0
         self._products = 0
+        #: When the steps of windows end.
+        self._windows: list[int] = []
         config = times.config
         self._slots, self._queue = timing.result_places(config), timing.source_places(config)
         #: From a read to the result of the product that it ends.
@@ -156,6 +163,9 @@ class Sources:
         addresses = chain.sources(config)[:, :, :: chain.group(config)]
         inside = chain.inside()[:, :, None, :, None]
         addresses = np.where(inside, addresses, -1).reshape(-1, chain.window.taps * chain.cols)
+        if chain.sliding:  # column by column
+            kh, kw = chain.window.kh, chain.window.kw
+            addresses = addresses.reshape(-1, kh, kw).swapaxes(1, 2).reshape(-1, kh * kw)
         own = chain.destination(chain.mem)
         apart = own is None or not np.isin(chain.addresses(own), addresses).any()
         writes = self._writes(chain, addresses) if apart else None
@@ -169,6 +179,11 @@ class Sources:
         """All steps of a job."""
         times, product = self.times, reads.chain.reduce is Op.MV_MUL
         writes = self._writes(reads.chain, reads.addresses[job]) if reads.writes is None else reads.writes[job]
+        if reads.chain.sliding and job % reads.chain.inner:
+            writes = writes[-reads.chain.fresh * reads.chain.window.kh :]
+        windows = self._windows[-WINDOWS:][0] if self._windows and reads.chain.sliding else 0
+        if self._windows and job == 0:
+            windows = self._windows[-1] + 1
         ends = times.writes[reads.chain.mem].left
         # A job is taken in the last step of the one before, or when it is there.
         self._loaded = max(self._issued + timing.BUFFERED_QUEUE, self._loaded + 1, self._stepped)
@@ -189,11 +204,16 @@ class Sources:
             while full >= len(given) and not (product and at):
                 yield
             free = given[full] + 1 if full >= 0 and not (product and at) else 0
+            free = max(free, windows if product and not at else 0)
             steady = self._step(ends[write] if write >= 0 else -1, free) and product and at > 0
             at += 1
             if not product:
                 self._source(reads.chain.mem)
-        if product:
+        if reads.chain.sliding:
+            copied = max([self._gate.out + 1 + timing.VECTOR_READ + timing.QUEUE + 1, *self._windows[-1:]])
+            self._windows.append(copied + min(WINDOW_STEPS, reads.chain.window.taps))
+            times.results.append(self._windows[-1] - 1 - timing.VECTOR_READ + self._to_engines)
+        elif product:
             times.results.append(self._gate.out + self._to_engines)
 
     def _source(self, mem: Mem) -> None:

@@ -388,7 +388,7 @@ class _Run:
 
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
-        key = (chain.matrix, chain.rows, chain.window.taps, chain.cols, chain.mode)
+        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
         if key not in self._weights:
             self._weights[key] = fetch(chain, self.memories).values
         weight = self._weights[key]

@@ -317,7 +317,7 @@ class Emulator:
     def _fetch(self, chain: Chain) -> Weights | None:
         if not (chain.dense or chain.depthwise):
             return None
-        key = (chain.matrix, chain.rows, chain.window.taps, chain.cols, chain.mode)
+        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
         if key not in self._weights:
             self._weights[key] = fetch(chain, self.memories)
         return self._weights[key]

@@ -18,6 +18,7 @@ from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import binary16
 from concord.program import Chain
 from concord.program.chains import Index
+from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 
@@ -58,6 +59,8 @@ class Access:
 
     def __init__(self, chain: Chain, config: NpuConfig):
         self.chain, self.config = chain, config
+        for message in broken_rules(chain, config):
+            raise ValueError(f"a sliding product at pc {chain.pc} {message}")
         self.positions = chain.outer * chain.inner
         outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
         inside = chain.inside()[:, :, None, :, None]

@@ -85,9 +85,8 @@ def fetch(chain: Chain, memories: Memories) -> Weights:
     mant, exp = memories.matrix_mant[words].astype(np.int64), memories.matrix_exp[words].astype(np.int64)
     n, lanes, rows = config.native, config.lanes, chain.rows
     if chain.depthwise:
-        taps = chain.window.taps
-        mant = mant[:, :, :n].swapaxes(1, 2).reshape(rows, n, -1)[..., :taps, None]
-        return Weights(mant, np.repeat(exp[:, :, :n].swapaxes(1, 2), lanes, axis=-1)[..., :taps])
+        word, lane = chain.tap_places(config)
+        return Weights(mant[:, word, :n, lane].transpose(1, 2, 0)[..., None], exp[:, word, :n].swapaxes(1, 2))
     groups = len(words)
     mant = mant.reshape(groups, -1, config.engines, n, lanes).transpose(0, 2, 3, 1, 4)
     exp = exp.reshape(groups, -1, config.engines, n).transpose(0, 2, 3, 1)

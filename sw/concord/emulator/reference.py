@@ -16,6 +16,7 @@ from concord.golden import accumulate, binary16, blocks, table
 from concord.golden.operations import BINARY, UNARY
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
+from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, Flag, Rounding
 from concord.spec.isa import Mem, Op
 
@@ -51,6 +52,8 @@ class ReferenceMachine:
         self.memories.flags[:] = 0
 
     def _chain(self, chain: Chain) -> None:
+        for message in broken_rules(chain, self.config):
+            raise ValueError(f"a sliding product at pc {chain.pc} {message}")
         sources = chain.sources(self.config)
         inside = chain.inside()
         operands = [None if s.operand is None else chain.addresses(s.operand) for s in chain.mfu_ops]
@@ -84,8 +87,10 @@ class ReferenceMachine:
 
     def _source(self, chain: Chain, index: Index, inside: NDArray[np.bool_], matrix: Index | None, row: int) -> Bits:
         if matrix is not None:
-            x = self._depthwise if chain.depthwise else self._dense
-            acc = x(index, inside, matrix, row)
+            if chain.depthwise:
+                acc = self._depthwise(index, inside, matrix[row], *chain.tap_places(self.config))
+            else:
+                acc = self._dense(index, inside, matrix, row)
             bits, acc_over, half_over = accumulate.acc_to_binary16(acc, self.config)
             self._flag(chain, Flag.ACC_OVERFLOW, acc_over)
             self._flag(chain, Flag.HALF_OVERFLOW, half_over)
@@ -139,13 +144,13 @@ class ReferenceMachine:
             config.acc_register,
         )
 
-    def _depthwise(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.GridIntegers:
-        """Row n: the sum over taps of weight[n, tap] * x[n]."""
+    def _depthwise(
+        self, index: Index, inside: NDArray[np.bool_], words: Index, word: Index, lane: Index
+    ) -> accumulate.GridIntegers:
+        """Row n: the sum over taps of weight[n, tap] * x[n], with the weights of each tap in a word and a lane."""
         config = self.config
         mant, exp = self._blocks(index, inside)
-        w_mant, w_exp = self._weights(matrix[row])
-        taps = np.arange(len(inside))
-        word, lane = taps // config.lanes, taps % config.lanes
+        w_mant, w_exp = self._weights(words)
         sums = [
             accumulate.accumulate(
                 mant[:, 0, n, None],

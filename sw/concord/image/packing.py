@@ -12,6 +12,7 @@ from concord.golden.blocks import Quantized, dequantize, quantize_float
 from concord.image.words import pack_words, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, Rounding
+from concord.spec.windows import tap_lanes
 from concord.utils.arrays import FloatArray
 
 
@@ -154,20 +155,31 @@ def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatAr
 
 
 def pack_depthwise(
-    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
+    weights: ArrayLike,
+    config: NpuConfig,
+    rounding: Rounding = Rounding.NEAREST_EVEN,
+    mant: int | None = None,
+    sliding: bool = False,
 ) -> list[int]:
     """Quantise depthwise weights ``[channels, kh, kw]`` and return the words of the matrix region, by address.
 
     Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its native tile; rows of the other engines are zero.
+    For a ``sliding`` product a tile has one word, and :mod:`concord.spec.windows` says which lane has which tap.
     """
     blocks = quantize_depthwise(weights, config, rounding, mant)
     channels, taps = blocks.mant.shape
+    lane = np.arange(taps)
+    if sliding:
+        _, kh, kw = np.shape(weights)
+        if taps > config.window_taps:
+            raise ValueError(f"windows must have at most window_taps={config.window_taps} taps, not {taps}")
+        lane = np.array(tap_lanes((kh, kw), config.lanes))
     tiles, words = _up(channels, config.native), _up(taps, config.lanes)
     mants = np.zeros((tiles, config.rows, words * config.lanes), dtype=np.int64)
     exps = np.full((tiles, config.rows), config.wgt_exp_min)
     for tile in range(tiles):
         part = slice(tile * config.native, min((tile + 1) * config.native, channels))
-        mants[tile, : part.stop - part.start, :taps] = blocks.mant[part]
+        mants[tile, : part.stop - part.start, lane] = blocks.mant[part].T
         exps[tile, : part.stop - part.start] = blocks.exp[part]
     lanes = mants.reshape(tiles, config.rows, words, config.lanes).transpose(0, 2, 1, 3)
     stored = np.broadcast_to(exps[:, None, :] - config.wgt_exp_min, lanes.shape[:-1])

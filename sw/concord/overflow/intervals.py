@@ -213,7 +213,7 @@ class Bounds:
     # Products ----------------------------------------------------------------------------------
 
     def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
-        key = (chain.matrix, chain.rows, chain.window.taps, chain.cols, chain.mode)
+        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
         if key not in self._weights:
             self._weights[key] = fetch(chain, self.memories)
         weights = self._weights[key]

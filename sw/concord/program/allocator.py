@@ -133,12 +133,19 @@ class Allocator:
         self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
 
-    def depthwise(self, name: str, weight: FloatArray, doc: str = "", mant: int | None = None) -> int:
-        """Allocate the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`."""
+    def depthwise(
+        self, name: str, weight: FloatArray, doc: str = "", mant: int | None = None, sliding: bool = False
+    ) -> int:
+        """Allocate the kernels of a depthwise convolution: ``[channel, ky, kx]``; ``mant`` as for :meth:`matrix`.
+
+        ``sliding`` lays them out for sliding products.
+        """
         count = depthwise_words(self.config, weight.shape[0], math.prod(weight.shape[1:]))
         addr = self.allocate(name, RegionId.MATRIX, count, doc)
         start = addr * self.config.rows
-        self._load(name, RegionId.MATRIX, start, lambda: pack_depthwise(weight, self.config, mant=mant))
+        self._load(
+            name, RegionId.MATRIX, start, lambda: pack_depthwise(weight, self.config, mant=mant, sliding=sliding)
+        )
         return addr
 
     def _load(self, name: str, region: RegionId, start: int, words: Callable[[], list[int]]) -> None:

@@ -9,7 +9,7 @@ from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Instruction, Mem, MvMode, Op, PipelineStage
 
 #: Fields of chain instructions that are only given by name.
-NAMED_ONLY = frozenset({"last", "unit", "mode", "reg", "row", "inner", "outer"})
+NAMED_ONLY = frozenset({"last", "unit", "mode", "sliding", "reg", "row", "inner", "outer"})
 
 #: Names of field values, by operation and field.
 _MEMORIES = {mem.name.lower(): int(mem) for mem in Mem}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
+from concord.spec.windows import tap_lanes
 
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -111,6 +112,8 @@ class Chain:
         One or two, of different memories.
     quant : Quant
         Conversion of a narrow destination.
+    fresh : int
+        Window columns of a sliding product that the window before had not; otherwise 0.
     """
 
     pc: int
@@ -128,6 +131,7 @@ class Chain:
     mfu_ops: tuple[MfuOp, ...]
     destinations: tuple[Destination, ...]
     quant: Quant
+    fresh: int = 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -146,8 +150,13 @@ class Chain:
 
     @property
     def depthwise(self) -> bool:
-        """Whether it is a depthwise product."""
+        """Whether it is a depthwise product, sliding or not."""
         return self.reduce is Op.MV_MUL and self.mode is MvMode.DEPTHWISE
+
+    @property
+    def sliding(self) -> bool:
+        """Whether it is a sliding depthwise product."""
+        return self.fresh > 0
 
     def destination(self, mem: Mem) -> Address | None:
         """Address of the destination in one memory, if there is one."""
@@ -199,11 +208,20 @@ class Chain:
     def matrix_words(self, config: NpuConfig) -> Index:
         """Matrix addresses: ``[groups, taps, cols, N/L]`` of a dense, ``[rows, words]`` of a depthwise product."""
         taps = self.window.taps
-        if self.depthwise:
-            shape: tuple[int, ...] = (self.rows, -(-taps // config.lanes))
+        if self.sliding:
+            shape: tuple[int, ...] = (self.rows, 1)
+        elif self.depthwise:
+            shape = (self.rows, -(-taps // config.lanes))
         else:
             shape = (-(-self.rows // config.engines), taps, self.cols, config.steps)
         return np.asarray((self.matrix + np.arange(np.prod(shape)).reshape(shape)) & MATRIX_MASK)
+
+    def tap_places(self, config: NpuConfig) -> tuple[Index, Index]:
+        """For every tap of a depthwise product the number of its word in a row's, and the lane of its weights."""
+        taps = np.arange(self.window.taps)
+        if self.sliding:
+            return np.zeros_like(taps), np.array(tap_lanes((self.window.kh, self.window.kw), config.lanes))
+        return taps // config.lanes, taps % config.lanes
 
     def _linear(self, address: Address) -> Index:
         outer, inner, row = np.ogrid[: self.outer, : self.inner, : self.rows]
@@ -217,5 +235,7 @@ class Chain:
         return self.outer * self.inner * groups * self.window.taps * self.cols * config.steps if self.dense else 0
 
     def depthwise_steps(self) -> int:
-        """Steps of a depthwise product: one per vector and tap."""
+        """Steps of a depthwise product: one per tap that is read."""
+        if self.sliding:
+            return self.outer * self.window.kh * (self.window.kw + (self.inner - 1) * self.fresh)
         return self.vectors * self.window.taps if self.depthwise else 0

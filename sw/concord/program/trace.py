@@ -198,19 +198,20 @@ class _Sequencer:
         middle = [item for item in self.collected if item[2] not in (PipelineStage.READ, PipelineStage.WRITE)]
         head = middle[0] if middle and middle[0][2] is PipelineStage.REDUCE else None
         reduce, product = (head[0].op, head[1]) if head else (None, {})
-        dense = reduce is Op.MV_MUL and product["mode"] == MvMode.DENSE
+        mode = MvMode(product.get("mode", MvMode.DENSE))
         shape, quant = self.state[Op.SET_SHAPE], self.state[Op.SET_QUANT]
         return Chain(
             pc=self.pc - len(self.collected) + 1,
             mem=Mem(first["mem"]),
             source=self._address(first),
             rows=shape["rows"],
-            cols=shape["cols"] if dense else 1,
+            cols=shape["cols"] if reduce is Op.MV_MUL and mode is MvMode.DENSE else 1,
             **self.state[Op.SET_ITERS],
             window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
             pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
             reduce=reduce,
-            mode=MvMode(product.get("mode", MvMode.DENSE)),
+            mode=mode,
+            fresh=shape["cols"] if product.get("sliding") and mode is MvMode.DEPTHWISE else 0,
             matrix=(product["matrix"] + self.aregs[product["reg"]]) & MATRIX_MASK if "matrix" in product else 0,
             mfu_ops=tuple(
                 self._step(form.op, values, stage) for form, values, stage in middle if stage > PipelineStage.REDUCE
@@ -233,11 +234,13 @@ class _Sequencer:
 
 
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
-    """The limits of fields that depend on the configuration: ``IllegalInstruction`` with ``BAD_FIELD``."""
+    """The limits of fields that depend on the configuration: ``IllegalInstruction`` with the trap."""
     if op is Op.SET_QUANT and not config.act.exp_min <= values["exp"] <= config.act.exp_max:
         limits = f"{config.act.exp_min}..{config.act.exp_max}"
         raise IllegalInstruction(Trap.BAD_FIELD, f"exp must be in {limits}, not {values['exp']}")
     if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
+    if op is Op.MV_MUL and values["sliding"] and not config.window_taps:
+        raise IllegalInstruction(Trap.BAD_OPCODE, "sliding must be 0 in a configuration without window_taps, not 1")
     if op is Op.V_TBL and values["table"] >= config.table_slots:
         raise IllegalInstruction(Trap.BAD_FIELD, f"table must be below {config.table_slots}, not {values['table']}")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
+from concord.program.sliding import broken_rules
 from concord.program.trace import trace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op, Trap
@@ -171,6 +172,8 @@ class _Checker:
             self.report(chain.pc, f"adds up {terms} native products; max_terms is {self.config.max_terms}")
         if chain.reduce in (Op.V_MAX, Op.V_REDMAX) and not chain.inside().any(axis=2).all():
             self.report(chain.pc, "takes the maximum of a window that lies outside the image")
+        for message in broken_rules(chain, self.config):
+            self.report(chain.pc, f"as a sliding product {message}")
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
         """For each address the number of the first vector of the chain that writes it."""

@@ -36,7 +36,7 @@ SERIAL_ROWS = 2
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
 FREE = ("name", "clock_hz")
 #: Parameters that came later; without them, at 0, everything means what it did before.
-LATER = ("acc_register",)
+LATER = ("acc_register", "window_taps")
 
 
 def clog2(n: int) -> int:
@@ -87,6 +87,10 @@ class NpuConfig:
         One element after the other goes all the way from read to write, but two are multiplied at a time: for small
         devices. The same results with 2 * L multiply-accumulates per cycle, without overlap, hazards or queues. Needs
         ``engines`` 1, ``mfu_lanes`` 1 and ``stochastic`` False; ``inflight`` then means nothing.
+    window_taps : int
+        Elements that every row of tile engine 0 keeps for sliding depthwise products: the taps of the largest window.
+        0: there are no such products. At most ``lanes``; needs ``serial`` False and ``acc_register`` 0, as terms are
+        added up in the order of their exponents.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
     loop_levels : int
@@ -121,6 +125,7 @@ class NpuConfig:
     table_slots: int = 8
     stochastic: bool = True
     serial: bool = False
+    window_taps: int = 0
     inflight: int = 16
     loop_levels: int = 2
     max_payload: int = 1024
@@ -323,7 +328,12 @@ def _check_shape(config: NpuConfig) -> None:
     _require(config, "engines", "1, 2, 4 or 8", config.engines in (1, 2, 4, 8))
     lanes_ok = 1 <= config.mfu_lanes <= n // 2 and n % config.mfu_lanes == 0
     _require(config, "mfu_lanes", f"a divisor of native={n} and at most {n // 2}", lanes_ok)
+    rule = f"in 0..{config.lanes}, the lanes"
+    _require(config, "window_taps", rule, 0 <= config.window_taps <= config.lanes)
+    if config.window_taps:
+        _require(config, "acc_register", "0 with window_taps", not config.acc_register)
     if config.serial:
+        _require(config, "window_taps", "0 in an element-serial configuration", not config.window_taps)
         for name, value in (("engines", 1), ("mfu_lanes", 1), ("stochastic", False)):
             _require(config, name, f"{value} in an element-serial configuration", getattr(config, name) == value)
 

@@ -30,8 +30,10 @@ Matrix addresses (words of T*N rows by L columns), g = r // T::
 
     dense      matrix + (((g*kh + ky)*kw + kx)*cols + c) * (N/L) + slice
     depthwise  matrix + r*ceil(kh*kw / L) + tap // L, weights of a tap in lane tap % L, rows of engine 0
+    sliding    matrix, weights of a tap in the lane that :mod:`concord.spec.windows` says, rows of engine 0
 
-In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used.
+In depthwise mode row n of the result is the sum over taps of weight[n, tap] * x[n]; ``cols`` is not used, unless
+windows slide: then it is the number of columns of a window that the one before in the inner loop had not.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         Op.SET_SHAPE,
         _lay(
             Field("rows", 10, doc="output vectors per position"),
-            Field("cols", 10, doc="input vectors per tap (column tiles)"),
+            Field("cols", 10, doc="input vectors per tap (column tiles); new columns per window of a sliding product"),
         ),
         "Rows and columns, in native vectors, of the chains that follow.",
         least=(("rows", 1), ("cols", 1)),
@@ -201,6 +203,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("mode", 1, doc="0 dense, 1 depthwise"),
             _REG,
             Field("matrix", MATRIX_ADDR_BITS, doc="first word in the matrix memory"),
+            Field("sliding", 1, doc="windows of a depthwise product slide; not looked at in dense mode"),
         ),
         "Matrix-vector product; the source must be narrow.",
         (PipelineStage.REDUCE,),

@@ -192,7 +192,7 @@ REGISTERS: tuple[Register, ...] = (
     Register(Reg.CYCLES, _VALUE, False, "Clock cycles of the last run, start to done, low half."),
     Register(Reg.CYCLES_HIGH, _VALUE, False, "Clock cycles of the last run, high half."),
     Register(Reg.DENSE_STEPS, _VALUE, False, "Tile steps (T*N*L multiply-accumulates each) of the last run."),
-    Register(Reg.DEPTHWISE_STEPS, _VALUE, False, "Depthwise taps (N multiply-accumulates each) of the last run."),
+    Register(Reg.DEPTHWISE_STEPS, _VALUE, False, "Depthwise taps (N elements each) that the last run has read."),
     Register(Reg.CHAINS, _VALUE, False, "Chains dispatched in the last run."),
     Register(Reg.VECTORS, _VALUE, False, "Native vectors that left the pipe in the last run."),
     Register(Reg.HAZARD_STALLS, _VALUE, False, "Cycles in which a read waited for an earlier write in the last run."),

@@ -76,7 +76,7 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
     """The configuration like ``config`` whose register adds up in ``bits`` bits, with exponents that a network uses.
 
     The grid moves with the least exponents, and the width that is kept with it: the same sums fit, as far as the
-    register holds them.
+    register holds them. It has no registers of windows.
 
     Parameters
     ----------
@@ -107,5 +107,6 @@ def with_accumulator(config: NpuConfig, bits: int, *, weights: tuple[int, int], 
         wgt_exp_max=high,
         acc_width=max(ACC_WIDTH_MIN, min(config.acc_width - coarser, bits)),
         acc_register=0,
+        window_taps=0,
     )
     return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)

@@ -45,6 +45,8 @@ CONVERT = 4
 
 #: Jobs that wait between the walkers, and source reads that wait between tap walker and hazard gate.
 JOBS, TAPS = 4, 4
+#: Vectors that wait for their place in a window.
+WINDOW_PLACES = 16
 #: Registers of a hazard gate.
 HAZARD_GATE = 3
 #: From a read of a vector memory to its data: the pipe registers addresses on their way to the memories.
@@ -71,8 +73,11 @@ def source_places(config: NpuConfig) -> int:
 
 
 def result_places(config: NpuConfig) -> int:
-    """Jobs that the result queue holds; it is made of flip-flops with N = 4."""
-    return 2 if config.native == 4 else 8
+    """Jobs that the result queue holds; it is made of flip-flops with N = 4.
+
+    A job of a sliding product holds its place from the first vector of its window on, long before its first step.
+    """
+    return 2 if config.native == 4 else 16 if config.window_taps else 8
 
 
 def max_tree(count: int) -> int:

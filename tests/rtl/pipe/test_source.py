@@ -12,6 +12,7 @@ from concord_rtl.pipe.tap_walker import step_layout
 from support.bench import simulate
 
 SLOTS = 3
+SLIDING = TINY.replace(lanes=4, window_taps=4)
 
 
 def reader():
@@ -56,5 +57,51 @@ def test_only_the_first_step_of_a_product_needs_a_slot():
         await ctx.tick()
         ctx.set(dut.free, 0)
         assert await accepted(ctx, dut, 10, reduction=Reduction.PRODUCT) == 1
+
+    simulate(dut, bench)
+
+
+async def offered(ctx, dut, cycles, **payload):
+    """How many requests of a product are taken within some cycles, all of them alike."""
+    ctx.set(dut.i.p, {"addr": 1, "memory": 0, "payload": {"reduction": Reduction.PRODUCT, **payload}})
+    ctx.set(dut.i.valid, 1)
+    count = 0
+    for _ in range(cycles):
+        *_, moved = await ctx.tick().sample(dut.i.valid & dut.i.ready)
+        count += moved
+    ctx.set(dut.i.valid, 0)
+    return count
+
+
+def test_vectors_of_windows_need_a_place_each_and_the_next_chain_waits_for_the_last_step():
+    request = HazardGate(SLIDING, memories=2, payload=step_layout(SLIDING)).o.p.shape()
+    dut = SourceReader(SLIDING, slots=SLOTS, places=5, request=request)
+
+    async def bench(ctx):
+        assert await offered(ctx, dut, 1, sliding=1, starts=1, first=1) == 1
+        assert await offered(ctx, dut, 9, sliding=1, starts=1, first=0) == 4
+        ctx.set(dut.taken, 1)
+        await ctx.tick().repeat(3)
+        ctx.set(dut.taken, 0)
+        assert await offered(ctx, dut, 1, sliding=1, starts=0, first=1) == 1
+        assert await offered(ctx, dut, 9, sliding=1, starts=0, first=0) == 2
+        for windows in (2, 1):
+            assert await offered(ctx, dut, 4, sliding=0, starts=1, first=1) == 0, windows
+            ctx.set(dut.done, 1)
+            await ctx.tick()
+            ctx.set(dut.done, 0)
+        assert await offered(ctx, dut, 1, sliding=0, starts=1, first=1) == 1
+
+    simulate(dut, bench)
+
+
+def test_the_matrix_word_of_a_window_stays():
+    request = HazardGate(SLIDING, memories=2, payload=step_layout(SLIDING)).o.p.shape()
+    dut = SourceReader(SLIDING, slots=SLOTS, places=5, request=request)
+
+    async def bench(ctx):
+        assert await offered(ctx, dut, 1, sliding=1, starts=1, first=1, matrix=7) == 1
+        assert await offered(ctx, dut, 3, sliding=0, starts=1, first=1, matrix=9) == 0
+        assert ctx.get(dut.matrix_addr) == 7
 
     simulate(dut, bench)

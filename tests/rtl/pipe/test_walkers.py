@@ -21,6 +21,7 @@ MASK = (1 << 6) - 1
 REDUCTION = {None: 0, Op.MV_MUL: 1, Op.V_MAX: 2, Op.V_REDMAX: 3}
 TWO_ENGINES = TINY.replace(engines=2)
 ONE_LANE = TINY.replace(lanes=1)
+SLIDING = TINY.replace(lanes=4, window_taps=4)
 
 
 class Walkers(wiring.Component):
@@ -71,7 +72,7 @@ def descriptor(chain):
         "inner": chain.inner,
         "outer": chain.outer,
         "window": {
-            "cols": chain.cols,
+            "cols": chain.fresh or chain.cols,
             "kh": chain.window.kh,
             "kw": chain.window.kw,
             "stride_y": chain.window.stride_y & MASK,
@@ -85,6 +86,7 @@ def descriptor(chain):
         "x0": chain.pad.x0,
         "step_y": chain.pad.step_y,
         "step_x": chain.pad.step_x,
+        **({"sliding": 1} if chain.sliding else {}),
     }
 
 
@@ -124,8 +126,36 @@ def random_chain(rng):
     )
 
 
+def sliding_chain(rng):
+    """A random chain as a sliding product."""
+    kh, kw = rng.choice([(1, 1), (2, 2), (1, 4), (4, 1), (1, 3), (2, 1)])
+    fresh, dil_x = rng.randint(1, kw), rng.randint(1, 2)
+    window = Window(kh, kw, rng.randint(-9, 9), rng.randint(-9, 9), rng.randint(1, 2), dil_x)
+    pad = Pad(-1, -2, rng.randint(1, 2), fresh * dil_x, rng.choice([0, 3]), rng.randint(1, 4))
+    chain = replace(
+        random_chain(rng), mem=Mem.NARROW, reduce=Op.MV_MUL, mode=MvMode.DEPTHWISE, rows=1, cols=1, fresh=fresh,
+        window=window, pad=pad, inner=rng.randint(1, 5),
+    )  # fmt: skip
+    return replace(chain, source=replace(chain.source, inner=fresh * window.stride_x))
+
+
+def sliding_steps(chain, config):
+    """The same as :func:`expected_steps` of a sliding product: column by column, the new columns of a window alone."""
+    sources, inside = chain.sources(config) & MASK, chain.inside()
+    kh, kw = chain.window.kh, chain.window.kw
+    for o, i in np.ndindex(chain.outer, chain.inner):
+        columns = range(kw - chain.fresh if i else 0, kw)
+        taps = [ky * kw + kx for kx in columns for ky in range(kh)]
+        for n, tap in enumerate(taps):
+            ends = (n == 0, n == len(taps) - 1)
+            yield 0, sources[o, i, 0, tap, 0], not inside[o, i, tap], chain.matrix, None, 0, ends, 1
+
+
 def expected_steps(chain, config):
     """(memory, address, outside, matrix word, lane, part, (first, last), vectors) of every tile step."""
+    if chain.sliding:
+        yield from sliding_steps(chain, config)
+        return
     sources, inside = chain.sources(config) & MASK, chain.inside()
     words = chain.matrix_words(config)
     group = config.engines if chain.dense else 1
@@ -215,6 +245,25 @@ def test_addresses(config, stall):
     chains = [random_chain(rng) for _ in range(25)]
     steps, vectors, _ = walk(config, chains, stall=stall)
     compare(config, chains, steps, vectors)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_windows_that_slide(stall):
+    """Among other chains: marks of the first window of a row, and of the first one of a chain."""
+    rng = random.Random(11)
+    chains = [sliding_chain(rng) if rng.random() < 0.7 else random_chain(rng) for _ in range(25)]
+    steps, vectors, _ = walk(SLIDING, chains, stall=stall)
+    compare(SLIDING, chains, steps, vectors)
+    found = iter(steps)
+    for chain in chains:
+        for number, _ in enumerate(expected_steps(chain, SLIDING)):
+            payload = next(found).payload
+            assert payload.sliding == chain.sliding
+            assert not (payload.first and payload.starts) or number == 0
+            assert payload.starts or number
+            if chain.sliding:
+                row = chain.window.kh * (chain.window.kw + (chain.inner - 1) * chain.fresh)
+                assert payload.begins == (number % row < chain.window.taps)
 
 
 def test_no_bubbles_between_steps_jobs_and_chains():

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.formats import Rounding
-from concord.spec.isa import Mem, Op, Trap
+from concord.spec.isa import Mem, MvMode, Op, Trap
 from concord.spec.presets import TINY
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.sequencer.sequencer import Sequencer
@@ -88,6 +88,9 @@ def compare(got, want):
     if want.reduce is Op.MV_MUL:
         assert got.depthwise == want.mode
         assert got.matrix == want.matrix & 0xFF
+        if "sliding" in got.shape().members:
+            assert got.sliding == want.sliding
+            assert not want.sliding or got.window.cols == want.fresh
     units = [{"mul": 0, "add": 0, "act": 0}, {"mul": 0, "add": 0, "act": 0}]
     for mfu_op in want.mfu_ops:
         number, stage = int(mfu_op.stage.name[-1]), mfu_op.stage.name[:-1].lower()
@@ -143,6 +146,8 @@ def random_fields(rng, form):
         values["count"] = rng.randint(1, 3)
     if form.op is Op.V_TBL:
         values["table"] = rng.randrange(TINY.table_slots)
+    if form.op is Op.MV_MUL:
+        values["sliding"] = 0
     if form.op is Op.SET_QUANT:
         values["exp"] = min(max(values["exp"], TINY.act.exp_min), TINY.act.exp_max)
     values.pop("last", None)
@@ -270,6 +275,15 @@ def test_rounding_that_is_not_there_traps():
     words = [isa.encode(Op.SET_QUANT, rounding=Rounding.STOCHASTIC), isa.encode(Op.HALT)]
     assert check(words).trap == Trap.NONE
     assert check(words, config=TINY.replace(stochastic=False)).trap == Trap.BAD_FIELD
+
+
+@pytest.mark.parametrize("mode", MvMode)
+def test_windows_that_are_not_there_trap(mode):
+    words = [isa.encode(Op.V_RD), isa.encode(Op.MV_MUL, mode=mode, sliding=1), isa.encode(Op.V_WR, last=1)]
+    words.append(isa.encode(Op.HALT))
+    assert check(words).trap == Trap.BAD_OPCODE
+    (chain,) = check(words, config=TINY.replace(window_taps=2)).chains
+    assert chain.sliding == (mode is MvMode.DEPTHWISE)
 
 
 @pytest.mark.slow

@@ -63,3 +63,17 @@ def test_other_counters(config):
     counts = count(assemble(text), config)
     assert (counts.dense_steps, counts.depthwise_steps) == (5 * 2 * 3 * config.steps, 0)
     assert (counts.chains, counts.vectors) == (1, 10)
+
+
+def test_windows_that_slide_are_estimated():
+    """Three steps per window, or as many as it has new vectors, whichever is more; other counters are exact."""
+    config = ECP5_85F.replace(lanes=16, mfu_lanes=8, matrix_depth=1024, window_taps=9)
+
+    def slide(inner, kh):
+        text = f"set_iters {inner}\nset_window {kh}, 3, 40, 1\nv_rd narrow, 0, inner=1\n"
+        return count(assemble(text + "mv_mul 0, mode=depthwise, sliding=1\nv_wr wide, 0, inner=1\nhalt"), config)
+
+    for kh in (1, 3):
+        few, many = slide(20, kh), slide(40, kh)
+        assert many.cycles - few.cycles == 20 * 3
+        assert many.depthwise_steps == kh * (3 + 39)

@@ -22,6 +22,7 @@ CONFIGS = {
     "tiny": TINY,
     "two engines": TINY.replace(engines=2, matrix_depth=512, acc_width=30, mfu_lanes=1, lanes=4),
     "long mantissas": TINY.replace(act_mant=12, wgt_mant=16, act_exp_min=-24, wgt_exp_min=-31, wgt_exp_max=8, lanes=1),
+    "sliding": TINY.replace(native=8, lanes=8, mfu_lanes=4, window_taps=6, matrix_depth=64),
     "ecp5-25f": ECP5_25F.replace(narrow_depth=64, wide_depth=64, matrix_depth=256, engines=4),
 }
 

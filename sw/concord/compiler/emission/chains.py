@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Layer, MfuOp, Operand, Reduction, Window
@@ -10,7 +11,47 @@ from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
-from concord.spec.isa import INITIAL, VECTOR_ADDR_BITS, Mem, Op
+from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+
+
+@dataclass
+class _Tile:
+    """Which native vector of every position a chain works on, if not on all of them, and in which order.
+
+    Members
+    -------
+    number : int
+        Added to addresses, times the step from one native vector to the next; in a loop registers are added instead.
+    registers : dict or None
+        By step the register of a loop over all of them.
+    down : bool
+        Column by column, not row by row.
+    """
+
+    number: int = 0
+    registers: dict[int, int] | None = None
+    down: bool = False
+
+    def place(self, addr: int, step: int, reg: int = 0, bits: int = VECTOR_ADDR_BITS) -> dict[str, int]:
+        """Fields of an address of ``bits`` bits."""
+        if self.registers is not None:
+            return {"addr": addr, "reg": self.registers.setdefault(step, len(self.registers))}
+        return {"addr": (addr + self.number * step) % (1 << bits), "reg": reg}
+
+
+def _vector(tile: _Tile | None, addr: int, row: int, inner: int, outer: int, reg: int = 0) -> dict[str, int]:
+    """Fields of the address of a vector, with its steps per native vector, position and row of positions."""
+    if tile is None:
+        return {"addr": addr, "row": row, "inner": inner, "outer": outer, "reg": reg}
+    inner, outer = (outer, inner) if tile.down else (inner, outer)
+    return tile.place(addr, row, reg) | {"inner": inner, "outer": outer}
+
+
+def _exchanged(fields: dict[str, int]) -> dict[str, int]:
+    """Fields in pairs, of rows and of columns, with rows and columns exchanged."""
+    names = list(fields)
+    pairs = zip(names[::2], names[1::2], strict=True)
+    return {name: fields[other] for a, b in pairs for name, other in ((a, b), (b, a))}
 
 
 class Chains:
@@ -99,30 +140,60 @@ class Chains:
         below, row_stride = self.oriented(walk.storage, source, row_stride)
         dropped = self.dropped_rows.get(walk.storage, 0)
         start += below + (y * window.stride[0] - dropped) * row_stride
-        self.set(Op.SET_SHAPE, rows=out[2], cols=walk.tiles if dense else 1)
-        self.set(Op.SET_ITERS, inner=out[1], outer=rows)
+        slide = self.data_section.slide(index)
+        down = slide is not None and slide.down
+        cols = walk.tiles if dense else 1
+        self.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
+        self.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
         if layer.reduction is not Reduction.NONE:
-            self._window(window, y, out, stride, row_stride, dropped if walk.storage in self.dropped_rows else None)
+            lost = dropped if walk.storage in self.dropped_rows else None
+            self._window(window, y, out, stride, row_stride, lost, down)
             start -= window.begin[0] * row_stride + window.begin[1] * stride
         self.quant(layer)
         addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
-        builder = self.builder
-        builder.v_rd(
-            int(source),
-            addr,
-            row=0 if dense else walk.row,
-            inner=window.stride[1] * stride,
-            outer=window.stride[0] * row_stride,
-        )
-        if layer.weight is not None:
-            builder.mv_mul(self.allocator[f"weight.{layer.name}"], mode=0 if dense else 1)
-        elif layer.reduction is Reduction.MAX:
-            builder.v_max()
-        elif layer.reduction is Reduction.LANES:
-            builder.v_redmax()
-        for action in layer.mfu_ops:
-            self._mfu_op(action, y, out, buffer)
-        self._write(layer, y)
+        row = 0 if dense else walk.row
+        steps = window.stride[1] * stride, window.stride[0] * row_stride
+
+        def chain(tile: _Tile | None = None) -> None:
+            self.builder.v_rd(int(source), **_vector(tile, addr, row, *steps))
+            if layer.weight is not None:
+                matrix = self.allocator[f"weight.{layer.name}"]
+                if tile is not None:
+                    at = tile.place(matrix, 1, bits=MATRIX_ADDR_BITS)
+                    self.builder.mv_mul(at["addr"], reg=at["reg"], mode=int(MvMode.DEPTHWISE), sliding=1)
+                else:
+                    self.builder.mv_mul(matrix, mode=int(MvMode.DENSE if dense else MvMode.DEPTHWISE))
+            elif layer.reduction is Reduction.MAX:
+                self.builder.v_max()
+            elif layer.reduction is Reduction.LANES:
+                self.builder.v_redmax()
+            for action in layer.mfu_ops:
+                self._mfu_op(action, y, out, buffer, tile)
+            self._write(layer, y, tile)
+
+        if slide:
+            self._tiles(out[2], down, chain)
+        else:
+            chain()
+
+    def _tiles(self, count: int, down: bool, chain: Callable[[_Tile], None]) -> None:
+        """The same chain for every native vector of a position: in a loop, where registers are free for it."""
+        registers = {0: 0}
+        if count > 1 and not self.registers and not self.dropped_rows:
+            mine, self.builder = self.builder, ProgramBuilder()
+            chain(_Tile(0, registers, down))
+            self.builder = mine
+        if not 1 < len(registers) <= ADDR_REGS:
+            for number in range(count):
+                chain(_Tile(number, None, down))
+            return
+        for register in range(1, len(registers)):
+            self.builder.set_addr(register, 0)
+        self.builder.loop(count)
+        chain(_Tile(0, registers, down))
+        for step, register in list(registers.items())[1:]:
+            self.builder.inc_addr(register, step)
+        self.builder.end_loop()
 
     def quant(self, layer: Layer) -> None:
         """The exponent of what a layer writes narrow."""
@@ -151,11 +222,22 @@ class Chains:
         return (copy.vectors - row_stride, -row_stride) if copy is not None and copy.reversed else (0, row_stride)
 
     def _window(
-        self, window: Window, y: int, out: tuple[int, int, int], stride: int, row_stride: int, dropped: int | None
+        self,
+        window: Window,
+        y: int,
+        out: tuple[int, int, int],
+        stride: int,
+        row_stride: int,
+        dropped: int | None,
+        down: bool,
     ) -> None:
-        """Window and padding; in a buffer that has lost ``dropped`` rows, positions count from its first row."""
+        """Window and padding; in a buffer that has lost ``dropped`` rows, positions count from its first row.
+
+        Rows and columns change places if windows move ``down`` in the inner loop.
+        """
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
-        self.set(Op.SET_WINDOW, kh=kh, kw=kw, stride_y=dy * row_stride, stride_x=dx * stride, dil_y=dy, dil_x=dx)
+        kernel = {"kh": kh, "kw": kw, "stride_y": dy * row_stride, "stride_x": dx * stride, "dil_y": dy, "dil_x": dx}
+        self.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
         height, width = window.size[0] - (dropped or 0), window.size[1]
         top -= y * sy - (dropped or 0)
         last = (out[0] - 1) * sy + (kh - 1) * dy - top
@@ -164,11 +246,14 @@ class Chains:
             height = last + 1  # the same in every row tile
         right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
         if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
-            self.set(Op.SET_PAD, y0=-top, x0=-left, step_y=sy, step_x=sx, height=height, width=width)
+            pad = {"y0": -top, "x0": -left, "step_y": sy, "step_x": sx, "height": height, "width": width}
+            self.set(Op.SET_PAD, **(_exchanged(pad) if down else pad))
         else:
             self.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
 
-    def _mfu_op(self, mfu_op: MfuOp, y: int, out: tuple[int, int, int], buffer: Copy | None) -> None:
+    def _mfu_op(
+        self, mfu_op: MfuOp, y: int, out: tuple[int, int, int], buffer: Copy | None, tile: _Tile | None
+    ) -> None:
         operand = mfu_op.operand
         if mfu_op.spec is not None:
             self.activation(mfu_op.spec)
@@ -176,15 +261,15 @@ class Chains:
             self.builder.emit(mfu_op.op)
         elif operand.constant is not None:
             addr = self.data_section.constant(operand.constant) + y * operand.outer
-            self.builder.emit(mfu_op.op, addr=addr, row=operand.row, inner=operand.inner, outer=operand.outer)
+            self.builder.emit(mfu_op.op, **_vector(tile, addr, operand.row, operand.inner, operand.outer))
         elif buffer is not None and operand.storage is not None and self.plan.copy(operand.storage, Mem.WIDE) is None:
-            self.builder.emit(mfu_op.op, addr=buffer.addr, row=1, inner=out[2], outer=out[1] * out[2])
+            self.builder.emit(mfu_op.op, **_vector(tile, buffer.addr, 1, out[2], out[1] * out[2]))
         else:
             addr, row, inner, outer = self._operand(operand)
             if operand.storage is not None:
                 below, outer = self.oriented(operand.storage, Mem.WIDE, outer)
                 addr += below - self.dropped_rows.get(operand.storage, 0) * outer
-            self.builder.emit(mfu_op.op, addr=addr + y * outer, row=row, inner=inner, outer=outer)
+            self.builder.emit(mfu_op.op, **_vector(tile, addr + y * outer, row, inner, outer))
 
     def _operand(self, operand: Operand) -> tuple[int, int, int, int]:
         storage = operand.storage
@@ -198,7 +283,7 @@ class Chains:
         )
         return addr, row, inner, outer
 
-    def _write(self, layer: Layer, y: int) -> None:
+    def _write(self, layer: Layer, y: int, tile: _Tile | None) -> None:
         target = layer.target
         row_stride = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
         stride = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
@@ -208,4 +293,4 @@ class Chains:
             if self.plan.copy(target, mem) is not None:
                 below, outer = self.oriented(target, mem, row_stride)
                 addr = self.plan.addr(target, mem, 0) + below + y * outer
-                self.builder.v_wr(int(mem), addr, reg=reg, row=1, inner=stride, outer=outer)
+                self.builder.v_wr(int(mem), **_vector(tile, addr, 1, stride, outer, reg))

@@ -9,6 +9,7 @@ import numpy as np
 from concord.compiler.ir.activations import activation_table, fixed_entries, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
 from concord.compiler.ir.layers import Recurrent, Reduction
+from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
@@ -46,14 +47,23 @@ class DataSection:
         self._tables = {spec: slots[one] for spec, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
-        for layer in layers:
+        for index, layer in enumerate(layers):
             if isinstance(layer, Recurrent):
                 self._cell(layer)
                 continue
             if layer.weight is not None:
-                store = self.allocator.matrix if layer.reduction is Reduction.DENSE else self.allocator.depthwise
-                mant = self.formats.mantissa(layer, self.config)
-                store(f"weight.{layer.name}", pad_weight(layer), mant=mant)
+                name, weight, mant = (
+                    f"weight.{layer.name}",
+                    pad_weight(layer),
+                    self.formats.mantissa(layer, self.config),
+                )
+                if layer.reduction is Reduction.DENSE:
+                    self.allocator.matrix(name, weight, mant=mant)
+                else:
+                    slide = self.slide(index)
+                    if slide is not None and slide.down:
+                        weight = weight.transpose(0, 2, 1)
+                    self.allocator.depthwise(name, weight, mant=mant, sliding=slide is not None)
             for k, mfu_op in enumerate(layer.mfu_ops):
                 if mfu_op.operand is not None and mfu_op.operand.constant is not None:
                     self._constant(f"constant.{layer.name}.{k}", mfu_op.operand.constant)
@@ -76,6 +86,10 @@ class DataSection:
         if key not in self._constants:
             self._constants[key] = name
             self.allocator.constant(name, values)
+
+    def slide(self, index: int) -> Slide | None:
+        """How the windows of a layer slide, if they do."""
+        return slide_of(self.plan.layer(index), self.config, whole=index >= self.plan.unshared)
 
     def table(self, spec: TableSpec) -> int:
         """Number of the table with a specification."""

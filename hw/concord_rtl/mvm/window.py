@@ -1,0 +1,200 @@
+"""Windows of sliding depthwise products: which elements are there, and which of them are multiplied together."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from concord.spec import timing
+from concord.spec.config import NpuConfig
+from concord.spec.multipliers import paired
+from concord_rtl.block_float import activations
+from concord_rtl.mvm.row import exponent_shape
+
+
+def push_layout(config: NpuConfig) -> data.StructLayout:
+    """A vector that enters the window, and its place there."""
+    return data.StructLayout(
+        {
+            "begins": 1,  # in the first window of an inner loop
+            "first": 1,  # the first one of a window that was not in the window before
+            "last": 1,  # the last one of a window
+            "outside": 1,  # outside the image: counts as zero
+            "exp": exponent_shape(config),  # minus act_exp_min
+            "mant": data.ArrayLayout(activations(config).code, config.native),
+        }
+    )
+
+
+def pass_layout(config: NpuConfig) -> data.StructLayout:
+    """A step of the tile engines: all elements of a window that have an exponent, times their weights."""
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "first": 1,  # first step of a window
+            "last": 1,  # last step of a window
+            "take": config.window_taps,  # places that count
+            "exp": exponent_shape(config),  # of the elements that count, minus act_exp_min
+        }
+    )
+
+
+class WindowUnit(wiring.Component):
+    """Control of the registers in :class:`concord_rtl.mvm.window_registers.WindowRegisters`.
+
+    Vectors wait in a queue of ``DEPTH``. One per cycle goes into place 0 and moves the others one place on; when a
+    window is complete, it is copied, and the next one comes in while the copy is worked on. Elements with the same
+    exponent are one pass; where rows share their multipliers, the second one of a pair of lanes waits for another pass.
+    A window takes as many cycles as it has new vectors or as it needs passes, whichever is more, and one at least.
+
+    ``push``, ``copy`` and ``o`` belong together: a pass sees the places as they were copied before its cycle.
+    The first pass of a window comes ``LATENCY`` cycles after its last vector at least.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Configuration with ``window_taps``.
+
+    Members
+    -------
+    valid : In(1)
+        ``i`` enters the queue; only if there is room.
+    i : In(push_layout)
+        A vector.
+    taken : Out(1)
+        A vector leaves the queue.
+    push : Out(1)
+        ``mant`` goes into place 0, all others move on.
+    mant : Out
+        Mantissas of the vector.
+    copy : Out(1)
+        The places, as they are before this cycle, are copied.
+    o : Out(pass_layout)
+        A step.
+    """
+
+    valid: Signal
+    i: data.View
+    taken: Signal
+    push: Signal
+    mant: data.View
+    copy: Signal
+    o: data.View
+
+    #: Vectors that the queue holds.
+    DEPTH = timing.WINDOW_PLACES
+    LATENCY = 3
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        layout = push_layout(config)
+        super().__init__(
+            {
+                "valid": In(1),
+                "i": In(layout),
+                "taken": Out(1),
+                "push": Out(1),
+                "mant": Out(layout["mant"].shape),
+                "copy": Out(1),
+                "o": Out(pass_layout(config)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        layout = push_layout(self.config)
+        m.submodules.queue = queue = SyncFIFO(width=layout.size, depth=self.DEPTH)
+        head: Any = Signal(layout)
+        complete, busy, final = Signal(), Signal(), Signal()
+        m.d.comb += [
+            queue.w_en.eq(self.valid),
+            queue.w_data.eq(self.i),
+            head.eq(queue.r_data),
+            self.copy.eq(complete & (~busy | final)),
+            self.push.eq(queue.r_rdy & (~complete | self.copy)),
+            queue.r_en.eq(self.push),
+            self.taken.eq(self.push),
+            self.mant.eq(head.mant),
+        ]
+        with m.If(self.push):
+            m.d.sync += complete.eq(head.last)
+        with m.Elif(self.copy):
+            m.d.sync += complete.eq(0)
+        self._passes(m, self._places(m, head), busy, final)
+        return m
+
+    def _places(self, m, head):
+        """What the places hold; of every pair of them, whether their exponents are equal."""
+        size = self.config.window_taps
+        exps: Any = Signal(data.ArrayLayout(exponent_shape(self.config), size))
+        inside, within = Signal(size), Signal(size)
+        equal = [Signal(k, name=f"equal_{k}") for k in range(size)]  # bit j of number k: places j < k
+        leads = Signal(size)  # no later element that counts has the exponent
+        new = Cat(head.exp == exps[j] for j in range(size - 1))
+        counts = ~head.outside
+        with m.If(self.push):
+            m.d.sync += [
+                exps[0].eq(head.exp),
+                *(exps[k].eq(exps[k - 1]) for k in range(1, size)),
+                inside.eq(Cat(counts, inside)),
+                # Places that the present windows reach: as many as the first of them has.
+                within.eq(Mux(head.begins, Mux(head.first, 1, Cat(1, within)), within)),
+                *(equal[k].eq(Cat(new[k - 1], equal[k - 1])) for k in range(1, size)),
+                leads.eq(Cat(counts, leads[: size - 1] & ~(new & counts.replicate(size - 1)))),
+            ]
+        return exps, inside & within, equal, leads & within
+
+    def _passes(self, m, places, busy, final):
+        """Copy a window, and choose one group of its elements after the other, that of the lowest place first."""
+        size, lanes = self.config.window_taps, self.config.lanes
+        exps, inside, equal, leads = places
+        half = lanes // 2 if paired(self.config) else lanes
+        # The second element of a pair of lanes, if the first one has its exponent, waits for another pass.
+        late = Cat(inside[k] & inside[k - half] & equal[k][k - half] if k >= half else Const(0, 1) for k in range(size))
+        begins = [leads[k] | late[k] & ~_any(late[j] & equal[k][j] for j in range(half, k)) for k in range(size)]
+        starts = Signal(size)
+        m.d.comb += starts.eq(Cat(begins))
+
+        kept_exps, kept_inside, kept_late = Signal.like(exps.as_value()), Signal(size), Signal(size)
+        kept_equal = [Signal.like(bits, name=f"kept_equal_{k}") for k, bits in enumerate(equal)]
+        chosen, rest, first = Signal(size), Signal(size), Signal()
+        left = Signal(size)
+        m.d.comb += left.eq(Mux(self.copy, starts, rest))
+        with m.If(self.copy):
+            m.d.sync += [
+                kept_exps.eq(exps),
+                kept_inside.eq(inside),
+                kept_late.eq(late),
+                *(kept.eq(bits) for kept, bits in zip(kept_equal, equal, strict=True)),
+            ]
+        lowest = left & (~left + 1)
+        m.d.sync += [
+            busy.eq(self.copy | (busy & ~final)),
+            first.eq(self.copy),
+            chosen.eq(lowest),
+            rest.eq(left & ~lowest),
+            final.eq(left & ~lowest == 0),
+        ]
+        exps = data.View(exps.shape(), kept_exps)
+        alike = [
+            _any(chosen[j] & (Const(1, 1) if j == k else kept_equal[max(j, k)][min(j, k)]) for j in range(size))
+            for k in range(size)
+        ]
+        same_turn = ~(kept_late ^ (chosen & kept_late).any().replicate(size))
+        m.d.comb += [
+            self.o.valid.eq(busy),
+            self.o.first.eq(busy & first),
+            self.o.last.eq(busy & final),
+            self.o.take.eq(Cat(alike) & kept_inside & same_turn & busy.replicate(size)),
+            self.o.exp.eq(reduce(or_, (exps[k] & chosen[k].replicate(len(exps[k])) for k in range(size)))),
+        ]
+
+
+def _any(bits):
+    return Cat(bits).any()

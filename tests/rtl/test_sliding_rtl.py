@@ -1,0 +1,97 @@
+"""Sliding depthwise products on the RTL: random programs, and compiled networks."""
+
+import random
+
+import numpy as np
+import pytest
+
+from concord.compiler.model import compile_graph
+from concord.emulator import ReferenceMachine
+from concord.graph.ir import Node
+from concord.host import connect
+from concord.host.rtl import find_library
+from concord.program import trace
+from concord.spec import multipliers
+from concord.spec.presets import TINY
+from support.compiled_nets import graph_of
+from support.core_bench import execute
+from support.device_runs import compare, load
+from support.program_gen import random_program
+from support.reference_runs import assert_machines_agree
+from support.row_tiled_nets import conv
+from support.rtl_configs import SLIDING
+
+pytestmark = pytest.mark.slow
+
+#: Pairs of lanes with one place and with two.
+PAIRS = TINY.replace(native=8, lanes=8, mfu_lanes=4, window_taps=6, matrix_depth=64)
+
+
+@pytest.fixture(scope="module")
+def device():
+    with connect("rtl", SLIDING, library=find_library(SLIDING)) as device:
+        yield device
+
+
+def test_random_programs(device):
+    for seed in range(40):
+        memories = random_program(SLIDING, random.Random(seed), 8)[1]
+        load(device, memories)
+        device.start(0)
+        device.wait()
+        try:
+            compare(device, memories)
+            assert_machines_agree(memories)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("seed", [10, 13])
+def test_rows_that_share_their_multipliers(seed, monkeypatch):
+    monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
+    assert multipliers.paired(PAIRS)
+    _, memories = random_program(PAIRS, random.Random(seed), 8)
+    assert any(chain.sliding for chain in trace(memories.program.tolist(), PAIRS).chains)
+    _, after = execute(memories)
+    want = memories.copy()
+    ReferenceMachine(want).run()
+    assert want.differences(after) == []
+
+
+def network(kernel, strides, pads):
+    """A depthwise convolution between two products, of twelve channels: three native vectors."""
+    rng = np.random.default_rng(3)
+    return graph_of(
+        [
+            conv(rng, "first", "x", "a", (12, 3, 1, 1)),
+            Node("Relu", "r1", ("a",), ("b",)),
+            conv(rng, "deep", "b", "c", (12, 1, *kernel), group=12, strides=strides, pads=pads),
+            Node("Relu", "r2", ("c",), ("d",)),
+            conv(rng, "last", "d", "y", (4, 12, 1, 1)),
+        ],
+        x=(1, 3, 6, 8),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads"),
+    [((2, 2), (1, 1), (1, 1, 0, 0)), ((1, 4), (1, 2), (0, 1, 0, 2)), ((1, 3), (2, 1), (0, 1, 0, 1))],
+)
+def test_networks(device, kernel, strides, pads):
+    """The bits of the emulator, and those of a plain depthwise product, in fewer cycles."""
+    graph = network(kernel, strides, pads)
+    compiled = compile_graph(graph, SLIDING)
+    assert sum(chain.sliding for chain in trace(list(compiled.image.program), SLIDING).chains) == 3
+    plain = SLIDING.replace(window_taps=0)
+    x = {"x": np.random.default_rng(5).normal(0, 1, (2, 3, 6, 8))}
+    results = []
+    for back_end, config in (("emulator", plain), ("emulator", SLIDING)):
+        with connect(back_end, config) as emulated:
+            made = compile_graph(graph, config)
+            emulated.load(made.image)
+            results.append(made.run(emulated, x)["y"])
+    device.load(compiled.image)
+    results.append(compiled.run(device, x)["y"])
+    for found in results[1:]:
+        np.testing.assert_array_equal(found, results[0])
