@@ -97,6 +97,7 @@ def _configs(board: str, shape: tuple[int, int, int], mantissas: Sequence[int]) 
                 native=native,
                 lanes=lanes,
                 mfu_lanes=mfu_lanes,
+                window_taps=base.window_taps if base.window_taps <= lanes else 0,
                 matrix_depth=_STEP,
                 narrow_depth=base.narrow_depth * base.native // native,
                 wide_depth=base.wide_depth * base.native // native,
