@@ -11,7 +11,9 @@ from amaranth.lib.wiring import In, Out
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import CORE_REGIONS, RegionId
 from concord_rtl.bus import HostBus
+from concord_rtl.bus_register import BusRegister
 from concord_rtl.flags import FlagMemory
+from concord_rtl.host_answer import HostAnswer
 from concord_rtl.host_port import HostPort
 from concord_rtl.implementation import Contents, implementation_of
 from concord_rtl.registers import Registers
@@ -81,14 +83,24 @@ class NpuCore(wiring.Component):
         sequencer, pipe, matrix = units.sequencer, units.pipe, units.matrix
         program, narrow, wide = units.program, units.narrow, units.wide
         waits = (matrix.HOST_LATENCY, registers.HOST_LATENCY, TableBank.HOST_LATENCY, FlagMemory.HOST_LATENCY)
-        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=max(*waits, program.LATENCY))
-        wiring.connect(m, wiring.flipped(self.bus), host.bus)
+        settle = max(*waits, program.LATENCY) + (0 if implementation.held else HostAnswer.LATENCY)
+        m.submodules.host = host = HostPort(config, latency=narrow.LATENCY, settle=settle)
+        self._bus(m, host, implementation.held)
         wiring.connect(m, sequencer.chains, pipe.chains)
         self._control(m, registers, sequencer, pipe, flags)
         self._vector_memories(m, host, pipe, narrow, wide, implementation.written(m))
         self._other_memories(m, host, registers, sequencer, pipe, flags, program, matrix)
-        self._answer(m, host, registers, pipe, flags, program, matrix, narrow, wide)
+        self._answer(m, host, implementation.held, registers, pipe, flags, program, matrix, narrow, wide)
         return m
+
+    def _bus(self, m, host, held):
+        """Where memories are all over the device a register of their own keeps the request."""
+        if held:
+            wiring.connect(m, wiring.flipped(self.bus), host.bus)
+        else:
+            m.submodules.request = request = BusRegister(self.config)
+            wiring.connect(m, wiring.flipped(self.bus), request.i)
+            wiring.connect(m, request.o, host.bus)
 
     def _control(self, m, registers, sequencer, pipe, flags):
         wiring.connect(m, registers.run, sequencer.run)
@@ -160,7 +172,7 @@ class NpuCore(wiring.Component):
             pipe.tables.addr.eq(host.addr),
         ]
 
-    def _answer(self, m, host, registers, pipe, flags, program, matrix, narrow, wide):
+    def _answer(self, m, host, held, registers, pipe, flags, program, matrix, narrow, wide):
         answers = {
             RegionId.REGS: registers.r_data,
             RegionId.PROGRAM: program.read.data,
@@ -170,6 +182,11 @@ class NpuCore(wiring.Component):
             RegionId.TABLE: pipe.tables.data,
             RegionId.FLAGS: flags.host_data,
         }
+        if not held:
+            m.submodules.answer = chosen = HostAnswer(self.config)
+            m.d.comb += [chosen.region.eq(host.region), host.answer.eq(chosen.o)]
+            m.d.comb += [getattr(chosen, region.name.lower()).eq(answer) for region, answer in answers.items()]
+            return
         with m.Switch(host.region):
             for region, answer in answers.items():
                 with m.Case(region):

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
+from concord_rtl.arith.helpers import register
 from concord_rtl.element_serial.counters import TURN, CounterBank
 from concord_rtl.ports import EventPort, RunPort
 from concord_rtl.shapes import shape_of
@@ -66,7 +67,7 @@ class Registers(wiring.Component):
     def __init__(self, config: NpuConfig, *, banked: bool = False):
         self.config = config
         self.banked = banked
-        self.HOST_LATENCY = 1 + TURN if banked else 1
+        self.HOST_LATENCY = 1 + TURN if banked else 2
         super().__init__(
             {
                 "write": In(1),
@@ -116,10 +117,11 @@ class Registers(wiring.Component):
         m.d.comb += [trap.code.eq(self.run.trap), trap.pc.eq(self.run.trap_pc)]
         values[Reg.TRAP] = Value.cast(trap)
 
+        addr = self.addr
         if self.banked:
             valid = self._bank(m, values)
         else:
-            valid = 1
+            valid, addr = 1, register(m, addr, "addr_here")
             cycles = Signal(64)
             values[Reg.CYCLES], values[Reg.CYCLES_HIGH] = cycles[:32], cycles[32:]
             with m.If(self.run.start):
@@ -129,7 +131,7 @@ class Registers(wiring.Component):
             for reg, name in COUNTERS.items():
                 values[reg] = self._counter(m, name)
         with m.If(valid):
-            m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[self.addr])
+            m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[addr])
         return m
 
     def _bank(self, m, values):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concord.emulator import Memories
-from concord.spec.memmap import REGISTERS, Reg, RegionId
+from concord.spec.memmap import REGISTERS, Reg, RegionId, regions
 from concord_rtl.core import NpuCore
 from concord_rtl.implementation import Contents
 from support.bench import put, simulate, transfer
@@ -33,13 +33,13 @@ async def write(ctx, dut, region, addr, word):
 
 
 async def read(ctx, dut, region, addr):
-    """Read one word."""
+    """Read one word, as many bytes as it has on the link."""
     ctx.set(dut.bus.req.p, {"region": int(region), "addr": addr, "write": 0, "data": 0})
     ctx.set(dut.bus.req.valid, 1)
     ctx.set(dut.bus.rsp.ready, 1)
     word = await transfer(ctx, dut.bus.rsp)
     ctx.set(dut.bus.req.valid, 0)
-    return word
+    return word & (1 << 8 * regions(dut.config)[region].nbytes) - 1
 
 
 async def run(ctx, dut, pc=0):

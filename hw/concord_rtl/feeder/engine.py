@@ -64,7 +64,8 @@ class FeedEngine(wiring.Component):
     """Executes the words of a script, one after the other, again and again.
 
     Takes three cycles for an element that comes from the inbox, four if it has two bytes, two for one outside of the
-    image and one for padding; a vector costs three cycles more, and another N if it is converted.
+    image and one for padding; a vector costs three cycles more, and another N if it is converted. An element of a
+    result takes a cycle for each of its bytes and one more.
 
     Parameters
     ----------
@@ -318,8 +319,10 @@ class FeedEngine(wiring.Component):
         vectors, lanes = Signal(view.vectors.shape()), Signal(view.lanes.shape())
         source = Signal(VECTOR_ADDR_BITS)
         high, asked = Signal(), Signal()
+        load, shift = Signal(), Signal()  # registers, because what they move is wide and its memories are far away
         double = Signal()  # elements have two bytes
         m.d.comb += [maker.narrow.eq(view.narrow), double.eq(~view.narrow | (self.config.mantissa_bytes > 1))]
+        m.d.comb += [maker.whole.eq(self.bus.rsp.p), maker.load.eq(load), maker.shift.eq(shift)]
         exponent = activations(self.config).word["exp"]
         word_exponent = self.bus.rsp.p[exponent.offset : exponent.offset + exponent.width]
         with m.State("LOAD"):
@@ -330,14 +333,12 @@ class FeedEngine(wiring.Component):
                 request.valid.eq(~asked),
                 request.p.region.eq(Mux(view.narrow, RegionId.NARROW, RegionId.WIDE)),
                 request.p.addr.eq(source),
-                self.bus.rsp.ready.eq(1),
-                maker.whole.eq(self.bus.rsp.p),
-                maker.load.eq(self.bus.rsp.valid),
+                self.bus.rsp.ready.eq(load),
             ]
-            m.d.sync += [lanes.eq(view.lanes), high.eq(0)]
+            m.d.sync += [lanes.eq(view.lanes), high.eq(0), load.eq(self.bus.rsp.valid & ~load)]
             with m.If(request.valid & request.ready):
                 m.d.sync += asked.eq(1)
-            with m.If(self.bus.rsp.valid):
+            with m.If(load):
                 m.d.sync += [asked.eq(0), source.eq(source + 1), vectors.eq(vectors - 1)]
                 m.d.sync += parts.exponent.eq(word_exponent)
                 m.next = "EMIT"
@@ -351,13 +352,16 @@ class FeedEngine(wiring.Component):
             m.d.comb += [
                 self.results.valid.eq(1),
                 self.results.payload.eq(maker.first.word_select(high, 8)),
-                maker.shift.eq(self.results.ready & (high | ~double)),
             ]
             with m.If(self.results.ready):
                 m.d.sync += high.eq(double & ~high)
                 with m.If(high | ~double):
-                    m.d.sync += lanes.eq(lanes - 1)
-                    with m.If(lanes == 1):
-                        m.next = "ASK"
-                        with m.If(vectors == 0):
-                            m.next = "FETCH"
+                    m.d.sync += [lanes.eq(lanes - 1), shift.eq(1)]
+                    m.next = "PASS"
+        with m.State("PASS"):
+            m.d.sync += shift.eq(0)
+            m.next = "EMIT"
+            with m.If(lanes == 0):
+                m.next = "ASK"
+                with m.If(vectors == 0):
+                    m.next = "FETCH"

@@ -16,8 +16,9 @@ from concord.spec.memmap import RegionId
 #: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte and with two, of one
 #: outside of the image, of padding, of a vector, of one that is converted beside N, of a window, and of an exponent.
 ELEMENT, LONG_ELEMENT, OUTSIDE, PADDING, VECTOR, CONVERTED, WINDOW, EXPONENT = 3, 4, 2, 1, 3, 3, 1, 3
-#: For the words of a script with a FILL, to start a run and notice its end, and to fetch a vector.
-FILLING, RUNNING, FETCHING = 24, 14, 12
+#: For the words of a script with a FILL, to start a run and notice its end, to fetch a vector, and to pass to the next
+#: one of its elements.
+FILLING, RUNNING, FETCHING, PASSING = 24, 16, 15, 1
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class FeederClock:
                 for output in self._output_transfers[phase]:
                     for _ in range(output.count):
                         yield Need(results=output.size)
-                        yield FETCHING + output.size
+                        yield FETCHING + output.size + PASSING * output.lanes
                         self.produced += output.size
 
 
