@@ -15,6 +15,7 @@ from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
 from concord_rtl.arith.helpers import delay, is_nan
 from concord_rtl.control import MFU_CTRL, Act, AddOp
+from concord_rtl.kept_register import KeptRegister
 from concord_rtl.table import TableAccess, TableBank
 
 UNITS = 2
@@ -45,12 +46,15 @@ class Mfu(wiring.Component):
         Operations; held during all beats of a vector.
     mul_operand, add_operand : In(ArrayLayout(16, P))
         Beats of the operands.
-    mul_take, add_take : Out(1)
-        The operand is used in this cycle: ``MUL_OFFSET`` and ``ADD_OFFSET`` cycles after the beat it belongs to.
+        The one of the product is used with its beat, if ``ctrl.mul``, the other one ``ADD_OFFSET`` cycles later.
+    add_soon : Out(1)
+        ``add_operand`` is used in the next cycle.
     o : Out(ArrayLayout(16, P))
         One beat.
     o_valid, o_first : Out(1)
         Likewise.
+    valid_soon, first_soon : Out(1)
+        ``o_valid`` and ``o_first`` of the next cycle.
     half_overflow, nonfinite, table_clamped : Out(1)
         Flags of the beat.
     tables : In(TableAccess)
@@ -64,16 +68,17 @@ class Mfu(wiring.Component):
     first: Signal
     ctrl: Any
     o: data.View
-    mul_take: Signal
-    add_take: Signal
+    add_soon: Signal
     o_valid: Signal
     o_first: Signal
+    valid_soon: Signal
+    first_soon: Signal
     half_overflow: Signal
     nonfinite: Signal
     table_clamped: Signal
     tables: Any
 
-    MUL_OFFSET, ADD_OFFSET, ACT_OFFSET = timing.MUL_OFFSET, timing.ADD_OFFSET, timing.ACT_OFFSET
+    ADD_OFFSET, ACT_OFFSET = timing.ADD_OFFSET, timing.ACT_OFFSET
     LATENCY = timing.MFU
 
     def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
@@ -84,7 +89,8 @@ class Mfu(wiring.Component):
         self.table_init = table_init
         self.slot_init = slot_init
         beat = data.ArrayLayout(BINARY16_WIDTH, config.mfu_lanes)
-        flags = ("mul_take", "add_take", "o_valid", "o_first", "half_overflow", "nonfinite", "table_clamped")
+        strobes = ("add_soon", "o_valid", "o_first", "valid_soon", "first_soon")
+        flags = (*strobes, "half_overflow", "nonfinite", "table_clamped")
         super().__init__(
             {
                 **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
@@ -99,20 +105,23 @@ class Mfu(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
-        for then in (self.ADD_OFFSET, self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET, self.LATENCY - 1):
+        used = (self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET - 1, self.ACT_OFFSET)
+        for then in sorted({self.ADD_OFFSET - 1, self.ADD_OFFSET, *used, self.LATENCY - 2, self.LATENCY - 1}):
             ctrl[then] = data.View(MFU_CTRL, delay(m, ctrl[now], then - now, f"ctrl_{then}"))
             valid[then] = delay(m, valid[now], then - now, f"valid_{then}", reset_less=False)
             now = then
-        values, mul_over = self._multiply(m, self.i, ctrl[0], valid[0])
-        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET], valid[self.ADD_OFFSET])
+        before = self.ADD_OFFSET - 1
+        m.d.comb += self.add_soon.eq(valid[before] & (ctrl[before].add != AddOp.NONE))
+        values, mul_over = self._multiply(m, self.i, ctrl[0])
+        values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET])
         over = delay(m, mul_over, Binary16Add.LATENCY, "mul_over") | add_over
         self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
-        first = delay(m, self.valid & self.first, self.LATENCY, "first", reset_less=False)
-        m.d.comb += self.o_first.eq(first)
+        first = delay(m, self.valid & self.first, self.LATENCY - 1, "first", reset_less=False)
+        m.d.comb += [self.valid_soon.eq(valid[self.LATENCY - 1]), self.first_soon.eq(first)]
+        m.d.sync += self.o_first.eq(first)
         return m
 
-    def _multiply(self, m, values, ctrl, valid):
-        m.d.comb += self.mul_take.eq(valid & ctrl.mul)
+    def _multiply(self, m, values, ctrl):
         results, over = [], []
         for p, x in enumerate(values):
             m.submodules[f"mul_{p}"] = mul = Binary16Mul()
@@ -121,8 +130,7 @@ class Mfu(wiring.Component):
             over.append(mul.overflow)
         return results, Cat(over).any()
 
-    def _add(self, m, values, ctrl, valid):
-        m.d.comb += self.add_take.eq(valid & (ctrl.add != AddOp.NONE))
+    def _add(self, m, values, ctrl):
         results, over = [], []
         for p, x in enumerate(values):
             m.submodules[f"add_{p}"] = add = Binary16Add()
@@ -135,13 +143,17 @@ class Mfu(wiring.Component):
         m.submodules.tables = tables = TableBank(self.config, self.table_init, self.slot_init)
         wiring.connect(m, wiring.flipped(self.tables), tables.tables)
         m.d.comb += tables.slot.eq(ctrl[self.ACT_OFFSET - TableBank.SLOT_LEAD].slot)
-        relu = ctrl[self.ACT_OFFSET].act == Act.RELU
         late = ctrl[self.LATENCY - 1].act == Act.TABLE
         for p, x in enumerate(values):
+            # The lanes are all over the device: each has registers of its own for what it does.
+            m.submodules[f"act_{p}"] = act = KeptRegister(2)
+            soon = ctrl[self.ACT_OFFSET - 1].act == Act.RELU, ctrl[self.LATENCY - 2].act == Act.TABLE
+            m.d.comb += act.i.eq(Cat(soon))
+            relu, look_up = act.o
             rectified = Mux(is_nan(x), BINARY16_NAN, Mux(x[-1], 0, x))[:BINARY16_WIDTH]
             around = delay(m, Mux(relu, rectified, x), TableBank.LATENCY, f"around_{p}")
             m.d.comb += tables.i[p].eq(x)
-            m.d.sync += self.o[p].eq(Mux(late, tables.o[p], around))
+            m.d.sync += self.o[p].eq(Mux(look_up, tables.o[p], around))
         m.d.sync += [
             self.o_valid.eq(valid),
             self.nonfinite.eq(valid & late & tables.nonfinite),

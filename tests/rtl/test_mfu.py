@@ -59,22 +59,26 @@ def run(config, entries, work, gap=0.0):
     lanes = config.mfu_lanes
     queues = {"mul": [], "add": []}
     results, due, takes = [], {}, set()
+    soon = (False, False, False)
 
     async def bench(ctx):
         time = 0
 
         async def tick():
-            nonlocal time
+            nonlocal time, soon
             for name, port in [("mul", dut.mul_operand), ("add", dut.add_operand)]:
                 beat = queues[name][0] if queues[name] else rng.integers(0, 1 << 16, lanes)
                 ctx.set(port, beat.tolist())
             outputs = [dut.o_valid, dut.o_first, dut.half_overflow, dut.nonfinite, dut.table_clamped, dut.o]
-            _, _, mul, add, valid, first, *flags, o = await ctx.tick().sample(dut.mul_take, dut.add_take, *outputs)
-            for name, taken in [("mul", mul), ("add", add)]:
-                assert bool(taken) == ((name, time) in takes), f"{name}_take in cycle {time}"
-                if taken:
+            before = soon
+            strobes = [dut.add_soon, dut.valid_soon, dut.first_soon]
+            _, _, *now, valid, first, half, nonfinite, clamped, o = await ctx.tick().sample(*strobes, *outputs)
+            flags, soon = (half, nonfinite, clamped), tuple(map(bool, now))
+            for name in queues:
+                if (name, time) in takes:
                     queues[name].pop(0)
             assert (bool(valid), bool(first)) == due.pop(time, (False, False)), f"cycle {time}"
+            assert before == (("add", time) in takes, bool(valid), bool(first)), f"cycle {time}"
             if valid:
                 results.append((list(o), *map(bool, flags)))
             else:
@@ -95,7 +99,7 @@ def run(config, entries, work, gap=0.0):
                 due[time + dut.LATENCY] = (True, k == 0)
                 if ctrl["mul"]:
                     queues["mul"].append(f[beat])
-                    takes.add(("mul", time + dut.MUL_OFFSET))
+                    takes.add(("mul", time))
                 if ctrl["add"] != AddOp.NONE:
                     queues["add"].append(g[beat])
                     takes.add(("add", time + dut.ADD_OFFSET))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, wiring
-from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib import data, memory, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
+from concord_rtl.kept_register import KeptRegister
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.hazard import HazardGate
 from concord_rtl.pipe.layouts import count_shape, fetch_layout, vector_addr_bits
@@ -23,45 +24,51 @@ from concord_rtl.shapes import shape_of
 class OperandPort(wiring.Component):
     """Queue of operand vectors of one port, handed out in beats.
 
+    The beats are all over the device. What moves them is known a cycle before, and is in registers of their own for
+    every ``GROUP`` elements. A vector that arrives in cycle t can be on ``beat`` in t + 2; one beat per cycle.
+
     Parameters
     ----------
     config : NpuConfig
 
     Members
     -------
-    push : In(1)
-        ``vector`` arrives.
+    coming : In(1)
+        ``vector`` arrives in the next cycle.
     vector : In
         A wide vector.
     reserve : In(1)
         A vector of the pipe that will take the next unreserved operand has been launched.
     available : Out(1)
         An operand is here that has not been reserved.
-    take : In(1)
-        The beat on ``beat`` is consumed.
+    soon : In(1)
+        The beat on ``beat`` is consumed in the next cycle.
     beat : Out
         P elements.
     freed : Out(1)
         The last beat of a vector has left the queue: its place is free.
     """
 
-    push: Signal
+    coming: Signal
     vector: data.View
     reserve: Signal
     available: Signal
-    take: Signal
+    soon: Signal
     beat: data.View
     freed: Signal
+
+    #: Elements of a beat that share their registers of control.
+    GROUP = 2
 
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
             {
-                "push": In(1),
+                "coming": In(1),
                 "vector": In(shape_of(config.wide_word)),
                 "reserve": In(1),
                 "available": Out(1),
-                "take": In(1),
+                "soon": In(1),
                 "beat": Out(data.ArrayLayout(16, config.mfu_lanes)),
                 "freed": Out(1),
             }
@@ -69,28 +76,68 @@ class OperandPort(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        beats, lanes, depth = self.config.beats, self.config.mfu_lanes, timing.operand_places(self.config)
-        m.submodules.queue = queue = SyncFIFO(width=self.config.wide_word.width, depth=depth)
-        unreserved = Signal(range(depth + 1))
-        beat, full, load = Signal(range(beats)), Signal(), Signal()
-        m.d.comb += [
-            queue.w_data.eq(self.vector),
-            queue.w_en.eq(self.push),
-            load.eq(queue.r_rdy & (~full | self.take)),
-            self.freed.eq(load & (beat == beats - 1)),
-            queue.r_en.eq(self.freed),
-        ]
-        m.d.comb += self.available.eq(unreserved != 0)
-        m.d.sync += unreserved.eq(unreserved + self.push - self.reserve)
-        with m.If(load):
-            m.d.sync += [
-                full.eq(1),
-                self.beat.eq(queue.r_data.word_select(beat, 16 * lanes)),
-                beat.eq(Mux(self.freed, 0, beat + 1)),
-            ]
-        with m.Elif(self.take):
-            m.d.sync += full.eq(0)
+        beats, depth = self.config.beats, timing.operand_places(self.config)
+        push, load = Signal(), Signal()
+        beat, read, write = Signal(range(beats)), Signal(range(depth)), Signal(range(depth))
+        m.d.comb += self.freed.eq(load & (beat == beats - 1))
+        following = {
+            "push": self.coming,
+            "load": self._loads(m, push, load),
+            "beat": Mux(load, Mux(self.freed, 0, beat + 1), beat)[: len(beat)],
+            "read": Mux(self.freed, Mux(read == depth - 1, 0, read + 1), read)[: len(read)],
+            "write": Mux(push, Mux(write == depth - 1, 0, write + 1), write)[: len(write)],
+        }
+        for now, value in zip((push, load, beat, read, write), following.values(), strict=True):
+            m.d.sync += now.eq(value)
+        self._available(m, push)
+        for first in range(0, self.config.mfu_lanes, self.GROUP):
+            self._elements(m, first, following)
         return m
+
+    def _loads(self, m, push, load) -> Value:
+        """Whether the next cycle loads a beat: a vector is there, and the beat before is none or consumed."""
+        level = Signal(range(timing.operand_places(self.config) + 1))
+        some, more, full, take = Signal(), Signal(), Signal(), Signal()  # the level is not 0; not 0 or 1
+        there, filled = push | Mux(self.freed, more, some), load | (full & ~take)
+        m.d.sync += [take.eq(self.soon), some.eq(there), full.eq(filled), level.eq(level + push - self.freed)]
+        with m.If(push & ~self.freed):
+            m.d.sync += more.eq(some)
+        with m.Elif(self.freed & ~push):
+            m.d.sync += more.eq(more & (level != 2))
+        return there & (~filled | self.soon)
+
+    def _available(self, m, push):
+        unreserved = Signal(range(timing.operand_places(self.config) + 1))
+        m.d.sync += unreserved.eq(unreserved + push - self.reserve)
+        with m.If(push & ~self.reserve):
+            m.d.sync += self.available.eq(1)
+        with m.Elif(self.reserve & ~push):
+            m.d.sync += self.available.eq(unreserved != 1)
+
+    def _elements(self, m, first, following):
+        """Memory and output register of a group of elements."""
+        lanes = self.config.mfu_lanes
+        count = min(self.GROUP, lanes - first)
+        m.submodules[f"control{first}"] = kept = KeptRegister(sum(len(value) for value in following.values()))
+        m.d.comb += kept.i.eq(Cat(following.values()))
+        here, at = {}, 0
+        for name, value in following.items():
+            here[name], at = kept.o[at : at + len(value)], at + len(value)
+        m.submodules[f"store{first}"] = store = memory.Memory(
+            shape=unsigned(16 * count * self.config.beats), depth=timing.operand_places(self.config), init=[]
+        )
+        w_port, r_port = store.write_port(), store.read_port(domain="comb")
+        vector = self.vector.as_value()
+        starts = [16 * (k * lanes + first) for k in range(self.config.beats)]
+        m.d.comb += [
+            w_port.en.eq(here["push"]),
+            w_port.addr.eq(here["write"]),
+            w_port.data.eq(Cat(vector[start : start + 16 * count] for start in starts)),
+            r_port.addr.eq(here["read"]),
+        ]
+        with m.If(here["load"]):
+            part = self.beat.as_value()[16 * first : 16 * (first + count)]
+            m.d.sync += part.eq(r_port.data.word_select(here["beat"], 16 * count))
 
 
 class OperandFetch(wiring.Component):
@@ -119,7 +166,7 @@ class OperandFetch(wiring.Component):
         Its address.
     wide_data : In
         Data of the read ``VECTOR_READ`` cycles ago.
-    reserve, available, take : In, Out, In
+    reserve, available, soon : In, Out, In
         One bit per port, as in :class:`OperandPort`.
     beat : Out
         P elements per port.
@@ -139,7 +186,7 @@ class OperandFetch(wiring.Component):
     wide_data: data.View
     reserve: Signal
     available: Signal
-    take: Signal
+    soon: Signal
     beat: data.View
     stalled: Signal
 
@@ -161,7 +208,7 @@ class OperandFetch(wiring.Component):
                 "wide_data": In(shape_of(config.wide_word)),
                 "reserve": In(ports),
                 "available": Out(ports),
-                "take": In(ports),
+                "soon": In(ports),
                 "beat": Out(data.ArrayLayout(data.ArrayLayout(16, config.mfu_lanes), ports)),
                 "stalled": Out(1),
             }
@@ -196,11 +243,11 @@ class OperandFetch(wiring.Component):
             m.d.comb += [
                 places.take.eq(read),
                 room[k].eq(places.room),
-                unit.push.eq(delay(m, read, timing.VECTOR_READ, f"{name}_push", reset_less=False)),
+                unit.coming.eq(delay(m, read, timing.VECTOR_READ - 1, f"{name}_coming", reset_less=False)),
                 unit.vector.eq(self.wide_data),
                 unit.reserve.eq(self.reserve[k]),
                 self.available[k].eq(unit.available),
-                unit.take.eq(self.take[k]),
+                unit.soon.eq(self.soon[k]),
                 self.beat[k].eq(unit.beat),
             ]
         return m

@@ -248,17 +248,18 @@ class ChainPipe(wiring.Component):
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
         valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
         first = register(m, reduce.o_first, "reduced_first")
+        valid_soon, first_soon = reduce.o_valid, reduce.o_first
         for number, unit in enumerate(self.units):
             m.submodules[f"mfu{number}"] = unit
-            self._controls(m, number, unit, launcher, valid)
+            multiplies = self._controls(m, number, unit, launcher, valid_soon, first_soon)
             m.d.comb += [
                 unit.i.eq(beats),
                 unit.valid.eq(valid),
                 unit.first.eq(first),
                 unit.mul_operand.eq(operands.beat[2 * number]),
                 unit.add_operand.eq(operands.beat[2 * number + 1]),
-                operands.take[2 * number].eq(unit.mul_take),
-                operands.take[2 * number + 1].eq(unit.add_take),
+                operands.soon[2 * number].eq(valid_soon & multiplies),
+                operands.soon[2 * number + 1].eq(unit.add_soon),
             ]
             self._tables(m, number, unit)
             half = delay(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
@@ -266,6 +267,7 @@ class ChainPipe(wiring.Component):
             nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             clamped = delay(m, clamped, unit.LATENCY, f"clamped_{number + 1}") | unit.table_clamped
             beats, valid, first = unit.o, unit.o_valid, unit.o_first
+            valid_soon, first_soon = unit.valid_soon, unit.first_soon
         m.d.comb += [
             writeback.beat.eq(beats),
             writeback.valid.eq(valid),
@@ -276,20 +278,26 @@ class ChainPipe(wiring.Component):
             writeback.table_clamped.eq(clamped),
         ]
 
-    def _controls(self, m, number, unit, launcher, valid):
-        """Controls of a unit wait in a queue for their vector; its head is stable for all beats."""
+    def _controls(self, m, number, unit, launcher, valid_soon, first_soon) -> Value:
+        """Controls of a unit wait in a queue for their vector, and in a register for all of its beats.
+
+        Returns whether the beat of the next cycle is multiplied, if there is one.
+        """
         queue = SyncFIFOBuffered(width=MFU_CTRL.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
-        beat = Signal(range(self.config.beats), name=f"controls{number}_beat")
-        last = beat == self.config.beats - 1
-        with m.If(valid):
-            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        begins = valid_soon & first_soon
+        head: Any = Signal(MFU_CTRL, name=f"controls{number}_head")
+        held: Any = Signal(MFU_CTRL, name=f"controls{number}_held")
+        with m.If(begins):
+            m.d.sync += held.eq(head)
         m.d.comb += [
             queue.w_en.eq(launcher.emitted),
             queue.w_data.eq(launcher.token[f"unit{number}"]),
-            queue.r_en.eq(valid & last),
-            unit.ctrl.eq(queue.r_data),
+            queue.r_en.eq(begins),
+            head.eq(queue.r_data),
+            unit.ctrl.eq(held),
         ]
+        return Mux(first_soon, head.mul, held.mul)
 
     def _tables(self, m, number, unit):
         """Both units hold the same tables; the host reads those of the first."""
