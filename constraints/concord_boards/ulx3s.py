@@ -10,6 +10,9 @@ from concord_boards.board import Board, Placement
 #: wires. The cost of a wire that is used twice grows slowly from round to round, so nets do not just change places.
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
+#: For 256 multiply-accumulates per cycle: rows side by side, and places of registers without regard to clock enables.
+_FIXED = Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set",), router=_PATIENT)
+
 
 def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
     name = f"ulx3s-{size}f"
@@ -34,7 +37,8 @@ ULX3S = (
         85,
         ULX3S_85F_Platform,
         **{
-            "ecp5-85f-256": Placement(sites=floorplan.ecp5_85f, placer=("--placer-heap-no-ctrl-set",), router=_PATIENT),
+            "ecp5-85f-256": _FIXED,
+            "ecp5-85f-mlp": _FIXED,
             # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
             "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT),
         },

@@ -16,6 +16,7 @@ from concord.bench.lazy import lazy_by_lanes
 from concord.bench.networks import measure_networks, measure_widths
 from concord.bench.overflow import measure_overflow
 from concord.bench.overflow_training import measure_overflow_training
+from concord.bench.published import measure_published
 from concord.bench.rates import measure_rates
 from concord.bench.results import Figure, Results
 from concord.bench.software import emulator_speed, synthesis
@@ -28,8 +29,9 @@ ON_RTL: dict[str, Callable[[Rtl, Results, Say], None]] = {
     **{part.__name__: (lambda rtl, results, _, part=part: part(rtl, results)) for part in RTL_MEASURES},  # type: ignore[misc]
     "networks": lambda rtl, results, say: measure_networks(rtl.device, rtl.config, results, say),
 }
-#: Parts that need no RTL.
+#: Parts that need no RTL of the preset.
 WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
+    "published": measure_published,
     "rates": measure_rates,
     "widths": measure_widths,
     "functions": measure_functions,

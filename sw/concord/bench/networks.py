@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from concord.bench.published import beside_published
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Labels, Task, calibration, folder, load, run
 from concord.compiler.lowering.lower import Unsupported
@@ -28,9 +29,9 @@ from concord.utils.arrays import FloatArray
 
 #: Runs of which every bit is compared between emulator and RTL.
 ON_RTL = 2
-#: What scores are.
 #: Name of the table of networks.
 NETWORKS = "Networks"
+#: What scores are.
 SCORES = (
     "Scores are accuracies on all recorded samples; of the autoencoder the area under the ROC curve, of silero the "
     "share of chunks decided as in double precision. Formats are chosen without labels, with about 100 other samples; "
@@ -38,6 +39,30 @@ SCORES = (
 )
 #: Mantissas whose scores are compared.
 WIDTHS = range(8, MANT_MIN - 1, -1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a network does on an NPU.
+
+    Parameters
+    ----------
+    exact, score : float
+        Its score in double precision and on the NPU.
+    cycles : float
+        Cycles of the RTL per sample.
+    busy, weights : float
+        Shares of the multipliers and of the matrix memory in use, in percent.
+    verdict : str
+        Whether emulator and RTL gave the same bits.
+    """
+
+    exact: float
+    score: float
+    cycles: float
+    busy: float
+    weights: float
+    verdict: str
 
 
 def _compiled(
@@ -106,35 +131,51 @@ def measure_networks(device: Device, config: NpuConfig, results: Results, say: C
     Columns: score in double precision and on the NPU, cycles per sample, share of the multipliers in use, samples per
     second at the clock of the preset, share of the matrix memory, and whether emulator and RTL gave the same bits.
     """
-    group, data = NETWORKS, folder()
+    data = folder()
     if data is None:
-        results.skip(group, "CONCORD_DATA does not name a folder with networks")
+        results.skip(NETWORKS, "CONCORD_DATA does not name a folder with networks")
         return
-    results.notes[group] = f"{SCORES} Cycles are those of one sample, per second at {config.clock_hz / 1e6:g} MHz."
+    results.notes[NETWORKS] = f"{SCORES} Cycles are those of one sample, per second at {config.clock_hz / 1e6:g} MHz."
     for task in TASKS:
         say(f"network {task.model}")
-        graph, inputs, labels = load(task, data)
         try:
-            compiled = _compiled(graph, config, calibration(task, graph, data), task.batch)
+            found = measure_network(task, device, config, data)
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue
-        name = task.model if task.batch == 1 else f"{task.model} x {task.batch}"
-        _measure(name, task, compiled, inputs, labels, device, config, results)
+        row = {
+            "float": f"{found.exact:.4f}",
+            f"m={config.act_mant}": f"{found.score:.4f}",
+            "cycles": f"{found.cycles:,.0f}",
+            "MAC slots": f"{found.busy:.1f} %",
+            "per second": f"{config.clock_hz / found.cycles:,.0f}",
+            "weights": f"{found.weights:.0f} %",
+            "RTL": found.verdict,
+        }
+        results.row(NETWORKS, task.model if task.batch == 1 else f"{task.model} x {task.batch}", row)
 
 
-def _measure(
-    name: str,
-    task: Task,
-    compiled: Compiled,
-    inputs: FloatArray,
-    labels: Labels,
-    device: Device,
-    config: NpuConfig,
-    results: Results,
-) -> None:
-    """The row of one network, and the one that compares it with published rates."""
-    graph = compiled.graph
+def measure_network(task: Task, device: Device, config: NpuConfig, data: Path) -> Measured:
+    """Compile a network with calibrated formats and run it: all samples on the emulator, a few on ``device``.
+
+    Parameters
+    ----------
+    task : Task
+        The network and its samples.
+    device : Device
+        The RTL.
+    config : NpuConfig
+        What the RTL is made from.
+    data : Path
+        Folder with networks and data.
+
+    Raises
+    ------
+    CapacityError, Unsupported
+        If the NPU cannot compute the network.
+    """
+    graph, inputs, labels = load(task, data)
+    compiled = _compiled(graph, config, calibration(task, graph, data), task.batch)
     want, got = _exact(task, graph, inputs), _emulated(task, compiled, inputs)
     few = ON_RTL * task.batch
     device.load(compiled.image)
@@ -144,15 +185,11 @@ def _measure(
     verdict = "same"
     if not np.array_equal(outputs[graph.outputs[0]], got[:few]):
         verdict = f"DIFFERS behind {first_difference(compiled, given, device) or 'the last layer'}"
-    score, busy = task.score(got, inputs, labels), 100 * macs(graph) / (config.macs * cycles)
-    row = {
-        "float": f"{task.score(want, inputs, labels):.4f}",
-        f"m={config.act_mant}": f"{score:.4f}",
-        "cycles": f"{cycles:,.0f}",
-        "MAC slots": f"{busy:.1f} %",
-        "per second": f"{config.clock_hz / cycles:,.0f}",
-        "weights": f"{100 * weights / (config.matrix_depth * config.rows):.0f} %",
-        "RTL": verdict,
-    }
-    results.row(NETWORKS, name, row)
-    beside_published(task.model, score, cycles, busy, config, results)
+    return Measured(
+        exact=task.score(want, inputs, labels),
+        score=task.score(got, inputs, labels),
+        cycles=cycles,
+        busy=100 * macs(graph) / (config.macs * cycles),
+        weights=100 * weights / (config.matrix_depth * config.rows),
+        verdict=verdict,
+    )

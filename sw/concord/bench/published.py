@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from concord.bench.hardware import Rtl
+from concord.bench.networks import Measured, measure_network
 from concord.bench.results import Results
-from concord.spec.boards import BOARD_SPECS, preset_of
+from concord.bench.tasks import TASKS, Task, folder, load
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import compile_graph
+from concord.cycles import count
+from concord.program.allocator import CapacityError
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
+from concord.spec.presets import PRESETS
 
 #: Name of the table.
 PUBLISHED = "Beside published rates"
+#: Board whose bitstreams are compared.
+BOARD = "ulx3s-85f"
+#: What the table shows.
+NOTE = (
+    f"Per second: the clock that place and route of the preset reaches on {BOARD}, divided by the cycles of the RTL, "
+    "without the time of the link. Of the presets for which the board has a bitstream, each network is on the one that "
+    "computes it fastest. Published: inferences per second of the fastest FPGA with published MLPerf Tiny results for "
+    "the network, with the accuracy and the multipliers of that system."
+)
 
 
 @dataclass(frozen=True)
@@ -43,57 +62,69 @@ BEST: dict[str, Published] = {
 }
 
 
-def board_of(config: NpuConfig) -> str | None:
-    """The board that a preset fills, if there is one; the last one of several, which is the largest."""
-    boards = [name for name, board in BOARD_SPECS.items() if board.preset == preset_of(config.name)]
-    return boards[-1] if boards else None
+def candidates() -> list[NpuConfig]:
+    """The presets for which the board has a bitstream."""
+    board = BOARD_SPECS[BOARD]
+    return [PRESETS[name] for name in (board.preset, *board.others)]
 
 
-def note(config: NpuConfig) -> str:
-    """What the table shows."""
-    board = board_of(config)
-    at = f"the clock that place and route reached on {board}" if board else "the clock of the preset"
-    return (
-        f"Per second: {config.clock_hz / 1e6:g} MHz, {at}, divided by the cycles of the RTL, without the time of the "
-        f"link. The NPU makes {config.macs} multiply-accumulates per cycle. Published: inferences per second of the "
-        "fastest FPGA with published MLPerf Tiny results for the network, with the accuracy and the multipliers of "
-        "that system."
-    )
+def fastest(task: Task, data: Path) -> NpuConfig:
+    """The candidate that computes a network fastest, by the cycles of a program with dynamic exponents.
 
-
-def beside_published(model: str, score: float, cycles: float, busy: float, config: NpuConfig, results: Results) -> None:
-    """A row for a network for which others have published a rate; other networks have none.
-
-    Parameters
-    ----------
-    model : str
-        Name of the network.
-    score : float
-        Its score on the NPU.
-    cycles : float
-        Cycles per sample.
-    busy : float
-        Share of the multipliers in use, in percent.
-    config : NpuConfig
-        What the cycles are those of.
-    results : Results
-        What the row is added to.
+    Raises
+    ------
+    CapacityError, Unsupported
+        If none can compute it.
     """
-    if model not in BEST:
+    graph, rates, errors = load(task, data)[0], {}, []
+    for config in candidates():
+        try:
+            image = compile_graph(graph, config, batch=task.batch).image
+        except (CapacityError, Unsupported) as error:
+            errors.append(error)
+            continue
+        rates[config.clock_hz / count(image.program, config).cycles] = config
+    if not rates:
+        raise errors[0]
+    return rates[max(rates)]
+
+
+def beside(best: Published, found: Measured, config: NpuConfig) -> dict[str, str]:
+    """A row of the table."""
+    rate = config.clock_hz / found.cycles
+    return {
+        "preset": config.name,
+        "MHz": f"{config.clock_hz / 1e6:g}",
+        "float": f"{found.exact:.4f}",
+        f"m={config.act_mant}": f"{found.score:.4f}",
+        "cycles": f"{found.cycles:,.0f}",
+        "MACs busy": f"{found.busy:.1f} %",
+        "per second": f"{rate:,.0f}",
+        "published": f"{best.per_second:,}",
+        "ratio": f"{rate / best.per_second:.2f}",
+        "their score": "" if best.score is None else f"{best.score:g}",
+        "their multipliers": "" if best.multipliers is None else str(best.multipliers),
+        "system": best.system,
+        "RTL": found.verdict,
+    }
+
+
+def measure_published(_: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """A row for every network for which others have published a rate, on the presets of the board."""
+    data = folder()
+    if data is None:
+        results.skip(PUBLISHED, "CONCORD_DATA does not name a folder with networks")
         return
-    best, rate = BEST[model], config.clock_hz / cycles
-    results.notes[PUBLISHED] = note(config)
-    results.row(
-        PUBLISHED,
-        model,
-        {
-            "score": f"{score:.4f}",
-            "MACs busy": f"{busy:.1f} %",
-            "per second": f"{rate:,.0f}",
-            "published": f"{best.per_second:,}",
-            "ratio": f"{rate / best.per_second:.2f}",
-            "their score": "" if best.score is None else f"{best.score:g}",
-            "their multipliers": "" if best.multipliers is None else str(best.multipliers),
-            "system": best.system,
-        },
-    )
+    results.notes[PUBLISHED] = NOTE
+    tasks: dict[NpuConfig, list[Task]] = {}
+    for task in TASKS:
+        if task.model in BEST:
+            say(f"preset for {task.model}")
+            tasks.setdefault(fastest(task, data), []).append(task)
+    for config, mine in tasks.items():
+        say(f"RTL simulation of {config.name}")
+        with Rtl.open(config) as rtl:
+            for task in mine:
+                say(f"{task.model} on {config.name}")
+                found = measure_network(task, rtl.device, config, data)
+                results.row(PUBLISHED, task.model, beside(BEST[task.model], found, config))

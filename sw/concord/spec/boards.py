@@ -39,7 +39,11 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=96_250_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-85f": BoardSpec(
-        preset="ecp5-85f-256", clock_hz=65_000_000, aim_hz=60_000_000, baud=3_000_000, others=("ecp5-85f",)
+        preset="ecp5-85f-256",
+        clock_hz=65_000_000,
+        aim_hz=60_000_000,
+        baud=3_000_000,
+        others=("ecp5-85f", "ecp5-85f-mlp"),
     ),
     "icebreaker": BoardSpec(preset="up5k", clock_hz=24_000_000, aim_hz=24_000_000),
 }

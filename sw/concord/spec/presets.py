@@ -31,11 +31,15 @@ ECP5_85F_256 = ECP5_85F.replace(
     name="ecp5-85f-256", lanes=16, mfu_lanes=8, matrix_depth=1024, window_taps=9,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
+#: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
+ECP5_85F_MLP = ECP5_85F_256.replace(
+    name="ecp5-85f-mlp", mfu_lanes=4, matrix_depth=1040, window_taps=0, clock_hz=65_000_000
+)
 
 #: The configuration if nothing says which one.
 DEFAULT = ECP5_85F.name
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256)}
+PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP)}
 
 
 def preset(name: str) -> NpuConfig:

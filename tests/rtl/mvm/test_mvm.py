@@ -209,7 +209,10 @@ def test_pairs_of_rows(config, monkeypatch):
 
 
 def test_rows_share_multipliers_where_no_device_has_enough():
-    assert [config.name for config in PRESETS.values() if multipliers.paired(config)] == ["ecp5-85f-256"]
+    assert [config.name for config in PRESETS.values() if multipliers.paired(config)] == [
+        "ecp5-85f-256",
+        "ecp5-85f-mlp",
+    ]
     assert multipliers.lanes_in_logic(ECP5_85F_256) == 0
     # 256 pairs and 16 multipliers of the multifunction units are 116 too many for 16 pairs of rows.
     assert multipliers.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 8

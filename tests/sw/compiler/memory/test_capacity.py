@@ -54,7 +54,10 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
             "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
             "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
         ),
-        "  it fits into ecp5-85f (--preset ecp5-85f), ecp5-85f-256 (--board ulx3s-85f)",
+        (
+            "  it fits into ecp5-85f (--preset ecp5-85f), ecp5-85f-256 (--board ulx3s-85f), "
+            "ecp5-85f-mlp (--preset ecp5-85f-mlp)"
+        ),
         "  in one piece it needs an NPU like ecp5-25f with matrix_depth=15200, 3.34 times the memory",
         "  --mantissa alone does not help: narrower mantissas make words smaller, not more",
     ]
