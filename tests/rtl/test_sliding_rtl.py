@@ -1,4 +1,4 @@
-"""Sliding depthwise products on the RTL: random programs, and compiled networks."""
+"""Sliding depthwise products on the RTL: bits and all counters of random programs and of compiled networks."""
 
 import random
 
@@ -12,6 +12,7 @@ from concord.host import connect
 from concord.host.rtl import find_library
 from concord.program import trace
 from concord.spec import multipliers
+from concord.spec.memmap import Reg
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of
 from support.core_bench import execute
@@ -53,10 +54,11 @@ def test_rows_that_share_their_multipliers(seed, monkeypatch):
     assert multipliers.paired(PAIRS)
     _, memories = random_program(PAIRS, random.Random(seed), 8)
     assert any(chain.sliding for chain in trace(memories.program.tolist(), PAIRS).chains)
-    _, after = execute(memories)
+    registers, after = execute(memories)
     want = memories.copy()
-    ReferenceMachine(want).run()
+    run = ReferenceMachine(want).run()
     assert want.differences(after) == []
+    assert registers[Reg.CYCLES] == run.cycles
 
 
 def network(kernel, strides, pads):
@@ -79,19 +81,21 @@ def network(kernel, strides, pads):
     [((2, 2), (1, 1), (1, 1, 0, 0)), ((1, 4), (1, 2), (0, 1, 0, 2)), ((1, 3), (2, 1), (0, 1, 0, 1))],
 )
 def test_networks(device, kernel, strides, pads):
-    """The bits of the emulator, and those of a plain depthwise product, in fewer cycles."""
+    """The bits and counters of the emulator, and the bits of a plain depthwise product."""
     graph = network(kernel, strides, pads)
     compiled = compile_graph(graph, SLIDING)
     assert sum(chain.sliding for chain in trace(list(compiled.image.program), SLIDING).chains) == 3
     plain = SLIDING.replace(window_taps=0)
     x = {"x": np.random.default_rng(5).normal(0, 1, (2, 3, 6, 8))}
-    results = []
-    for back_end, config in (("emulator", plain), ("emulator", SLIDING)):
-        with connect(back_end, config) as emulated:
+    results, counters = [], []
+    for config in (plain, SLIDING):
+        with connect("emulator", config) as emulated:
             made = compile_graph(graph, config)
             emulated.load(made.image)
             results.append(made.run(emulated, x)["y"])
+            counters.append(emulated.counters())
     device.load(compiled.image)
     results.append(compiled.run(device, x)["y"])
+    assert device.counters() == counters[1]
     for found in results[1:]:
         np.testing.assert_array_equal(found, results[0])

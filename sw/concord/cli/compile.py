@@ -125,6 +125,7 @@ def compile_model(
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.samples import inputs_of, labels_of
+    from concord.networks.window_steps import measured_steps
     from concord.overflow.trained import evidence_path
     from concord.program.flags import flag_table
 
@@ -179,6 +180,6 @@ def compile_model(
     if options.accumulator_bits() is None and evidence_path(model).exists():
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
-    found = rates(compiled.image, batch)
-    click.echo(f"{found.cycles:,} cycles per run; {found.text}")
+    found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
+    click.echo(f"{found.cycles_text} per run; {found.text}")
     click.echo(f"inputs travel {found.input_route}")

@@ -12,6 +12,11 @@ processes work through the vectors in order, each as far as it knows the times i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from concord.cycles.launch import Launch
 from concord.cycles.operands import Operands
 from concord.cycles.sources import Sources
@@ -20,10 +25,13 @@ from concord.program.trace import Trace
 from concord.spec.config import NpuConfig
 
 
-def pipe_cycles(found: Trace, config: NpuConfig) -> tuple[int, int]:
-    """Cycles of a run that executes this trace, and those in which a read waits for a write."""
+def pipe_cycles(found: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]]) -> tuple[int, int]:
+    """Cycles of a run that executes this trace, and those in which a read waits for a write.
+
+    ``steps``: for every sliding product the steps of its windows.
+    """
     times = Times(config)
-    sources, operands, launch = Sources(found, times), Operands(times), Launch(times)
+    sources, operands, launch = Sources(found, times, steps), Operands(times), Launch(times)
     processes = sources.process(), launch.process()
 
     def known() -> tuple[int, ...]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from concord.cycles.counts import Counts
 from concord.cycles.pipe import pipe_cycles
 from concord.cycles.serial import serial_cycles
+from concord.cycles.windows import assumed_steps
 from concord.program.trace import Trace, trace
 from concord.spec.config import NpuConfig
 
 
-def count(words: Sequence[int], config: NpuConfig, pc: int = 0) -> Counts:
+def count(
+    words: Sequence[int], config: NpuConfig, pc: int = 0, steps: Sequence[NDArray[np.int64]] | None = None
+) -> Counts:
     """Counters after one run of a program.
 
     Parameters
@@ -22,15 +28,19 @@ def count(words: Sequence[int], config: NpuConfig, pc: int = 0) -> Counts:
         What executes it.
     pc : int
         First instruction.
-
-    Where windows slide, ``cycles`` and ``hazard_stalls`` are estimates: exponents decide how many steps a window needs.
+    steps : sequence of array, optional
+        For every sliding product of the run, in order, the steps of its windows (:func:`window_steps`). If left out,
+        they are :data:`ASSUMED_STEPS` each, and cycles and hazard stalls are those of such a run.
     """
-    return counts_of(trace(words, config, pc), config)
+    return counts_of(trace(words, config, pc), config, steps)
 
 
-def counts_of(found: Trace, config: NpuConfig) -> Counts:
+def counts_of(found: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Counts:
     """Counters after a run that executes this trace, as :func:`count` gives them."""
-    cycles, stalls = (serial_cycles(found, config), 0) if config.serial else pipe_cycles(found, config)
+    if config.serial:
+        cycles, stalls = serial_cycles(found, config), 0
+    else:
+        cycles, stalls = pipe_cycles(found, config, assumed_steps(found) if steps is None else steps)
     return Counts(
         cycles=cycles,
         dense_steps=sum(chain.dense_steps(config) for chain in found.chains),

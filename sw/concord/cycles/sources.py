@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from concord.cycles.gate import Gate
 from concord.cycles.places import Places, entry
 from concord.cycles.times import Request, Times, Token
+from concord.cycles.windows import Windows
 from concord.program.chains import VECTOR_MASK, Chain
 from concord.program.trace import Trace
 from concord.spec import timing
@@ -18,11 +19,6 @@ from concord.spec.isa import Mem, Op
 from concord.spec.operations import OPERANDS
 
 Addresses = NDArray[np.int64]
-
-#: Steps of a window that slides, about as many as its elements have exponents; not exact.
-WINDOW_STEPS = 3
-#: Windows that are read before the first of them has been worked on, about.
-WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -39,12 +35,15 @@ class Reads:
         Steps of every read.
     writes : array or None
         Writes that the reads wait for, if the chain itself writes none of them.
+    steps : array or None
+        Of a sliding product, the steps of every window.
     """
 
     chain: Chain
     addresses: Addresses
     repeat: int
     writes: Addresses | None
+    steps: Addresses | None
 
 
 class Sources:
@@ -56,6 +55,8 @@ class Sources:
         What the run executes.
     times : Times
         What is known.
+    steps : sequence of array
+        For every sliding product the steps of its windows, ``[outer, inner]``.
 
     Attributes
     ----------
@@ -65,16 +66,15 @@ class Sources:
         Source reads so far.
     """
 
-    def __init__(self, found: Trace, times: Times):
-        self.found, self.times = found, times
+    def __init__(self, found: Trace, times: Times, steps: Sequence[Addresses]):
+        self.found, self.times, self._window_steps = found, times, iter(steps)
         self.end = self.steps = 0
         self._gate = Gate(times.stalls)
         self._taps = Places(timing.TAPS)
         self._receivers = [times.jobs, *times.writes.values(), times.fetches, times.retiring]
         self._issued = self._stepped = self._loaded = 0
         self._products = 0
-        #: When the steps of windows end.
-        self._windows: list[int] = []
+        self._windows = Windows()
         config = times.config
         self._slots, self._queue = timing.result_places(config), timing.source_places(config)
         #: From a read to the result of the product that it ends.
@@ -169,7 +169,8 @@ class Sources:
         own = chain.destination(chain.mem)
         apart = own is None or not np.isin(chain.addresses(own), addresses).any()
         writes = self._writes(chain, addresses) if apart else None
-        return Reads(chain, addresses, config.steps if chain.dense else 1, writes)
+        steps = next(self._window_steps).reshape(-1) if chain.sliding else None
+        return Reads(chain, addresses, config.steps if chain.dense else 1, writes, steps)
 
     def _writes(self, chain: Chain, addresses: Addresses) -> Addresses:
         """Numbers of the writes that reads of these addresses wait for."""
@@ -177,13 +178,10 @@ class Sources:
 
     def _job(self, reads: Reads, job: int) -> Iterator[None]:
         """All steps of a job."""
-        times, product = self.times, reads.chain.reduce is Op.MV_MUL
+        times, product, windows = self.times, reads.chain.reduce is Op.MV_MUL, self._windows
         writes = self._writes(reads.chain, reads.addresses[job]) if reads.writes is None else reads.writes[job]
         if reads.chain.sliding and job % reads.chain.inner:
             writes = writes[-reads.chain.fresh * reads.chain.window.kh :]
-        windows = self._windows[-WINDOWS:][0] if self._windows and reads.chain.sliding else 0
-        if self._windows and job == 0:
-            windows = self._windows[-1] + 1
         ends = times.writes[reads.chain.mem].left
         # A job is taken in the last step of the one before, or when it is there.
         self._loaded = max(self._issued + timing.BUFFERED_QUEUE, self._loaded + 1, self._stepped)
@@ -204,15 +202,20 @@ class Sources:
             while full >= len(given) and not (product and at):
                 yield
             free = given[full] + 1 if full >= 0 and not (product and at) else 0
-            free = max(free, windows if product and not at else 0)
-            steady = self._step(ends[write] if write >= 0 else -1, free) and product and at > 0
+            if product and job == at == 0:  # a chain waits until all windows before it are done
+                free = max(free, windows.ends + 1)
+            if reads.steps is not None:
+                free = max(free, windows.place())
+            alike = self._step(ends[write] if write >= 0 else -1, free)
+            steady = alike and product and at > 0 and reads.steps is None
             at += 1
             if not product:
                 self._source(reads.chain.mem)
-        if reads.chain.sliding:
-            copied = max([self._gate.out + 1 + timing.VECTOR_READ + timing.QUEUE + 1, *self._windows[-1:]])
-            self._windows.append(copied + min(WINDOW_STEPS, reads.chain.window.taps))
-            times.results.append(self._windows[-1] - 1 - timing.VECTOR_READ + self._to_engines)
+            elif reads.steps is not None:
+                windows.enter(self._gate.out + 1 + timing.VECTOR_READ)
+        if reads.steps is not None:
+            windows.complete(int(reads.steps[job]))
+            times.results.append(windows.ends - 1 - timing.VECTOR_READ + self._to_engines)
         elif product:
             times.results.append(self._gate.out + self._to_engines)
 

@@ -46,7 +46,7 @@ class Batch:
         One entry per span that was asked for: patterns ``[batch, count, N]`` of wide vectors; mantissas and exponents
         ``[batch, count]`` of narrow ones.
     run : Run
-        End and counters of one run; they are the same for all.
+        End and counters of one run; they are the same for all, but the cycles of sliding products, which are assumed.
     """
 
     outputs: list[Any]
@@ -146,10 +146,11 @@ class Emulator:
         fast = self._load_rule.fast(1, self._count(pc))
         lanes, plan, touched = self._single, self._plan(1, pc, fast), self._footprint(pc)
         self._load(lanes, touched.live)
-        self.memories.flags |= self._execute(plan, lanes, 1)
+        steps: list[Index] = []
+        self.memories.flags |= self._execute(plan, lanes, 1, steps)
         for mem in Mem:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
-        return plan.run
+        return report(plan.trace, self.config, steps) if steps else plan.run
 
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
         """Whether such a run may see what an earlier one left in the vector memories."""
@@ -326,8 +327,11 @@ class Emulator:
         for mem in Mem:
             lanes.load(self.memories, mem, _sorted(addresses[mem]))
 
-    def _execute(self, plan: _Plan, lanes: Lanes, count: int) -> NDArray[np.uint8]:
-        """Run a program on some lanes, the first ``count`` of which hold samples; returns the flags by address."""
+    def _execute(self, plan: _Plan, lanes: Lanes, count: int, steps: list[Index] | None = None) -> NDArray[np.uint8]:
+        """Run a program on some lanes, the first ``count`` of which hold samples; returns the flags by address.
+
+        ``steps`` gets the steps of the windows of every sliding product in the first lane.
+        """
         flags = np.zeros_like(self.memories.flags)
         with np.errstate(all="ignore"):
             for part, noise in plan.steps:
@@ -336,6 +340,8 @@ class Emulator:
                 raised = part.run(lanes, self._slots, self._table, noise)
                 if raised:
                     flags[part.chain.pc] |= raised
+                if steps is not None and part.last and part.chain.sliding:  # it has not written what it reads
+                    steps.append(part.window_steps(lanes))
                 if self._after is not None:
                     self._after(part, lanes, count)
         return flags

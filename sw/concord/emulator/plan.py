@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.cycles import window_steps
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass, compiled, possible
 from concord.emulator.kernels import DECODED, F32, round_singles
@@ -286,6 +287,11 @@ class ChainSlice:
             mine = [buffer[:, rows] for buffer in buffers]
             flags |= one.run(lanes, mine[0] if x is buffers[0] else x[:, rows], mine, slots, table, noise)
         return flags
+
+    def window_steps(self, lanes: Lanes) -> Index:
+        """Steps ``[outer, inner]`` of the windows of a sliding product, all pieces of it, in the first lane."""
+        exponents = np.frexp(lanes.scale[self.access.source[:, 0], 0])[1].astype(np.int64) - 1
+        return window_steps(self.chain, exponents.reshape(*self.chain.shape[:2], -1), self.access.config)
 
     def _run_fused(self, lanes: Lanes, buffers: list[F32], slots: list[dict[str, int]], table: F32) -> int:
         """The same with compiled kernels."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.cycles import window_steps
 from concord.emulator.memories import Memories
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
@@ -43,9 +44,12 @@ class ReferenceMachine:
         """One run from ``pc`` to ``halt`` or to a trap."""
         self._noise = blocks.Noise(self.config.mfu_lanes)
         run = trace(self.memories.program.tolist(), self.config, pc)
+        steps = []
         for chain in run.chains:
+            if chain.sliding:
+                steps.append(self._window_steps(chain))
             self._chain(chain)
-        return report(run, self.config)
+        return report(run, self.config, steps)
 
     def clear_flags(self) -> None:
         """Clear the sticky flags."""
@@ -72,6 +76,11 @@ class ReferenceMachine:
                 self.memories.wide[self._within(Mem.WIDE, int(targets[Mem.WIDE][o, i, r]))] = x
             if Mem.NARROW in targets:
                 self._write_narrow(chain, self._within(Mem.NARROW, int(targets[Mem.NARROW][o, i, r])), x)
+
+    def _window_steps(self, chain: Chain) -> Index:
+        """Steps of the windows of a sliding product."""
+        source = np.where(chain.inside(), chain.sources(self.config)[:, :, 0, :, 0], 0)
+        return window_steps(chain, self.memories.narrow_exp[source].astype(np.int64), self.config)
 
     def _flag(self, chain: Chain, flag: Flag, raised: Any) -> None:
         if np.any(raised):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from concord.cycles import Counts, counts_of
 from concord.program import Trace
@@ -31,6 +35,9 @@ class Run:
         Native vectors that left the pipe: one per result of a chain.
     executed : tuple of Trace and NpuConfig, or None
         What was executed, and for which hardware.
+    steps : tuple of array or None
+        For every sliding product that was executed, the steps of its windows, if they are known: exponents decide
+        about them, and those of the entries of a batch differ.
     """
 
     trap: Trap
@@ -40,6 +47,12 @@ class Run:
     chains: int
     vectors: int
     executed: tuple[Trace, NpuConfig] | None = field(default=None, compare=False, repr=False)
+    steps: tuple[NDArray[np.int64], ...] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def exact(self) -> bool:
+        """Whether cycles are exact; if not, :data:`concord.cycles.ASSUMED_STEPS` are taken for every sliding window."""
+        return self.steps is not None or not self.executed or not self.executed[0].slides
 
     @property
     def cycles(self) -> int:
@@ -54,11 +67,14 @@ class Run:
     @cached_property
     def _counts(self) -> Counts | None:
         """Worked out when somebody asks: that takes longer than small runs."""
-        return counts_of(*self.executed) if self.executed else None
+        return counts_of(*self.executed, self.steps) if self.executed else None
 
 
-def report(trace: Trace, config: NpuConfig) -> Run:
-    """Counters of a run that executed this trace; they wrap at 32 bits as the registers do."""
+def report(trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None) -> Run:
+    """Counters of a run that executed this trace; they wrap at 32 bits as the registers do.
+
+    ``steps``: of the windows of all sliding products, if they are known.
+    """
     chains = trace.chains
     counts = (
         sum(chain.dense_steps(config) for chain in chains),
@@ -68,4 +84,5 @@ def report(trace: Trace, config: NpuConfig) -> Run:
     )
     pc = 0 if trace.trap is Trap.NONE else trace.pc
     dense, depthwise, chained, left = (count % (1 << 32) for count in counts)
-    return Run(trace.trap, pc, dense, depthwise, chained, left, executed=(trace, config))
+    known = None if steps is None else tuple(steps)
+    return Run(trace.trap, pc, dense, depthwise, chained, left, executed=(trace, config), steps=known)

@@ -34,7 +34,8 @@ _MASK = (1 << 32) - 1
 class EmulatedDevice(Device):
     """Executes whole batches at once, bit for bit as the hardware.
 
-    Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks. A program whose
+    Cycles are those that the hardware takes (:mod:`concord.cycles`), worked out when somebody asks; behind a batch of a
+    program with sliding products, its last sample is executed again for them. A program whose
     runs depend on each other (which the verifier refuses) starts every sample of a batch from the same memories here,
     and from what the sample before left on other back ends.
 
@@ -74,8 +75,14 @@ class EmulatedDevice(Device):
     def clear_flags(self) -> None:
         self._open().clear_flags()
 
+    def runs(self) -> tuple[Run, ...]:
+        """The run of every phase of the last sample, with exact cycles."""
+        if not all(run.exact for run in (*self._before, self._last)):
+            self._catch_up()
+        return *self._before, self._last
+
     def _counters(self) -> Counters:
-        return reduce(add_counters, (counters_of(run) for run in (self._last, *self._before)))
+        return reduce(add_counters, map(counters_of, self.runs()))
 
     def wait(self, timeout: float | None = None) -> None:
         if self._last.trap is not Trap.NONE:
@@ -180,12 +187,14 @@ class EmulatedDevice(Device):
             return
         flags = self._open().memories.flags.copy()
         (image, schedule, sample), self._pending = self._pending, None
+        runs: list[Run] = []
         given = {port.name: (port.region, port.encode(sample[port.name], self.config)) for port in image.inputs}
         for phase in schedule:
             for part in phase.inputs:
                 region, words = given[part.port]
                 self._open().write(region, part.address, words[part.first : part.first + part.count])
-            self._open().run(phase.pc)
+            runs.append(self._open().run(phase.pc))
+        *self._before, self._last = runs[: 1 + len(self._before)]
         self._open().memories.flags[:] = flags
 
     def _register(self, reg: Reg) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.cycles import count
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.cycles import ASSUMED_STEPS, counts_of
 from concord.host.traffic import fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
+from concord.program import trace
 from concord.spec.boards import baud_of
 from concord.spec.link import BYTE_BITS
 
@@ -40,6 +45,9 @@ class Rates:
         Cycles from a run to the next one, where they overlap with transfers.
     latency : float or None
         Cycles from the first byte to the last one of a run alone, where it is not the sum of the times.
+    assumed : bool
+        Values decide about cycles, and were not known: every window that slides is taken to need
+        :data:`concord.cycles.ASSUMED_STEPS` steps.
     """
 
     sent: float
@@ -52,6 +60,13 @@ class Rates:
     input_route: str = ""
     period: float | None = None
     latency: float | None = None
+    assumed: bool = False
+
+    @property
+    def cycles_text(self) -> str:
+        """Cycles in words, and what was assumed for them."""
+        assumption = f" (assumed: {ASSUMED_STEPS} steps per sliding window)" if self.assumed else ""
+        return f"{self.cycles:,} cycles{assumption}"
 
     @property
     def bytes_in(self) -> float:
@@ -117,7 +132,7 @@ class Rates:
         )
 
 
-def rates(image: Image, batch: int = 1) -> Rates:
+def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int64]]] | None = None) -> Rates:
     """Rates of an image on the board that its configuration is for.
 
     Parameters
@@ -126,16 +141,24 @@ def rates(image: Image, batch: int = 1) -> Rates:
         Its program must end with ``halt``.
     batch : int
         Samples of a run.
+    steps : sequence, optional
+        For every phase the steps of the windows of its sliding products, as for :func:`concord.cycles.count`.
     """
     config, line, baud = image.config, traffic(image), baud_of(image.config.name)
-    phases = [count(image.program, config, phase.pc).cycles for phase in image.schedule()]
+    traces = [trace(image.program, config, phase.pc) for phase in image.schedule()]
+    known = steps if steps is not None else [None] * len(traces)
+    phases = [counts_of(found, config, one).cycles for found, one in zip(traces, known, strict=True)]
+    assumed = steps is None and any(found.slides for found in traces)
     fixed = sum(phases), batch, config.clock_hz, baud
     try:
-        found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
+        feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
     except FeedError as reason:
-        return Rates(line.sent, line.received, line.requests, *fixed, f"laid out by the host: {reason}")
-    fed = fed_traffic(image, found, phases, BYTE_BITS * config.clock_hz / baud)
+        return Rates(
+            line.sent, line.received, line.requests, *fixed, f"laid out by the host: {reason}", assumed=assumed
+        )
+    fed = fed_traffic(image, feeding, phases, BYTE_BITS * config.clock_hz / baud)
     alone = fed.latency
     if len(phases) > 1:  # one alone does without the feeder
         alone = (line.sent + line.received) * BYTE_BITS / baud * config.clock_hz + sum(phases)
-    return Rates(fed.sent, fed.received, fed.requests, *fixed, f"raw: {found.text}", fed.cycles, alone)
+    text = f"raw: {feeding.text}"
+    return Rates(fed.sent, fed.received, fed.requests, *fixed, text, fed.cycles, alone, assumed)

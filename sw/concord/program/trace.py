@@ -59,6 +59,11 @@ class Trace:
     pc: int
     events: tuple[Event, ...] = ()
 
+    @property
+    def slides(self) -> bool:
+        """Whether there are sliding products: the exponents of their windows decide about cycles."""
+        return any(chain.sliding for chain in self.chains)
+
 
 def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 << 20) -> Trace:
     """Expand a program from ``pc`` to its end.

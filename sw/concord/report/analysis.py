@@ -9,13 +9,13 @@ import numpy as np
 from concord.compiler.calibration.calibration import Inputs, decisions
 from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
-from concord.cycles import count
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates
+from concord.networks.window_steps import WindowSteps, measured_steps
 from concord.report.accuracy import distribution, error, formats, own_errors
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
@@ -51,9 +51,9 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
     same = None if device is None else _same(compiled, device, inputs, got)
     first = graph.outputs[0]
     best, right = (decisions(graph, part[first]) for part in (got, want))
-    layers = tuple(_layers(compiled, inputs, want, flagged))
     batch = compiled.package.arrangement.batch
     traffic = total(graph.name, rows(graph, config))
+    steps = measured_steps(compiled, inputs)
     return Analysis(
         name=graph.name,
         npu=config.name,
@@ -75,8 +75,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         saved=Saved(traffic.conversions_before, traffic.conversions_after, traffic.bytes_before, traffic.bytes_after),
         accumulator=_accumulator(compiled),
         row_tiling=compiled.row_tiling.text if compiled.row_tiling is not None else "",
-        layers=layers,
-        rates=rates(expecting(compiled, inputs).image, batch),
+        layers=tuple(_layers(compiled, inputs, want, flagged, steps)),
+        rates=rates(expecting(compiled, inputs).image, batch, steps),
         inexact=compiled.inexact,
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
@@ -105,11 +105,13 @@ def _whole(compiled: Compiled, inputs: Inputs) -> tuple[dict[str, FloatArray], d
 def _same(compiled: Compiled, device: Device, inputs: Inputs, want: dict[str, FloatArray]) -> bool:
     """Whether a device gives the bits that are wanted for one run, in as many cycles as it must take."""
     few = compiled.package.arrangement.batch
-    device.load(compiled.image)
-    got = compiled.run(device, {name: np.asarray(values)[:few] for name, values in inputs.items()})
-    image = compiled.image
-    if device.counters()["CYCLES"] != sum(count(image.program, image.config, p.pc).cycles for p in image.schedule()):
-        return False
+    some = {name: np.asarray(values)[:few] for name, values in inputs.items()}
+    with connect("emulator", compiled.image.config) as emulated:
+        for one in (emulated, device):
+            one.load(compiled.image)
+            got = compiled.run(one, some)
+        if device.counters()["CYCLES"] != emulated.counters()["CYCLES"]:
+            return False
     return all(np.array_equal(got[name], values[:few], equal_nan=True) for name, values in want.items())
 
 
@@ -118,7 +120,11 @@ def _shape(graph: Graph, tensor: str) -> tuple[int, ...]:
 
 
 def _layers(
-    compiled: Compiled, inputs: Inputs, want: dict[str, FloatArray], flagged: dict[int, Flagged]
+    compiled: Compiled,
+    inputs: Inputs,
+    want: dict[str, FloatArray],
+    flagged: dict[int, Flagged],
+    steps: list[WindowSteps] | None,
 ) -> list[LayerFacts]:
     """The facts of every layer."""
     graph = compiled.graph
@@ -127,7 +133,7 @@ def _layers(
     before: Counts = dict.fromkeys(found[0][1], 0)
     alone = [{reg: n - last[reg] for reg, n in now.items()} for last, now in pairwise([before, *(c for _, c in found)])]
     least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
-    counted = without_overlap(cycles(compiled), least)
+    counted = without_overlap(cycles(compiled, steps), least)
     layers = []
     for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, found, strict=True)):
         part = result[0]

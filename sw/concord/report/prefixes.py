@@ -27,6 +27,7 @@ from concord.graph.ops import operator_of
 from concord.host import connect
 from concord.image import Image, Port
 from concord.image.feeder_layout import Feeding
+from concord.networks.window_steps import WindowSteps
 from concord.program import Trace, trace
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem
@@ -269,18 +270,24 @@ def without_overlap(cycles: Sequence[int], least: Sequence[int]) -> list[int]:
     return [end - begin for begin, end in pairwise([0, *ends])]
 
 
-def cycles(compiled: Compiled) -> list[int]:
+def cycles(compiled: Compiled, steps: Sequence[WindowSteps] | None = None) -> list[int]:
     """Cycles of every layer for one run: differences of consecutive prefixes.
 
-    They do not depend on the values, so row tiles may be cut short as well.
+    Apart from ``steps``, those of the windows of sliding products by phase, they do not depend on the values, so row
+    tiles may be cut short as well.
     """
-    image, known = compiled.image, dict[Trace, int]()
+    image, known = compiled.image, dict[tuple[int, Trace], int]()
     totals = [0]
     for places in ends(compiled):
         words = list(image.program)
         for end in places:
             words[end] = halt()
-        found = [trace(words, image.config, phase.pc) for phase in image.schedule()]
-        known |= {one: counts_of(one, image.config).cycles for one in found if one not in known}
-        totals.append(sum(known[one] for one in found))
+        total = 0
+        for k, phase in enumerate(image.schedule()):
+            found = trace(words, image.config, phase.pc)
+            key = k if steps is not None and found.slides else -1, found
+            if key not in known:
+                known[key] = counts_of(found, image.config, steps[k] if steps is not None else None).cycles
+            total += known[key]
+        totals.append(total)
     return [int(count) for count in np.diff(totals)]

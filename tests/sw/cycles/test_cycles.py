@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
-from concord.cycles import count
+from concord.cycles import ASSUMED_STEPS, count, window_steps
+from concord.program import trace
 from concord.program.assembler import assemble
 from concord.spec import timing
-from concord.spec.presets import ECP5_85F, TINY, UP5K
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, UP5K
 
 
 def cycles(text, config=TINY):
@@ -65,15 +67,62 @@ def test_other_counters(config):
     assert (counts.chains, counts.vectors) == (1, 10)
 
 
-def test_windows_that_slide_are_estimated():
-    """Three steps per window, or as many as it has new vectors, whichever is more; other counters are exact."""
-    config = ECP5_85F.replace(lanes=16, mfu_lanes=8, matrix_depth=1024, window_taps=9)
+#: Rows that share their multipliers: places 0 and 8 of a window are in neighbouring lanes.
+PAIRED = ECP5_85F_256
+#: Rows with multipliers of their own: mantissas are too wide to share them.
+APART = TINY.replace(native=16, lanes=16, window_taps=9, wgt_mant=9)
 
-    def slide(inner, kh):
-        text = f"set_iters {inner}\nset_window {kh}, 3, 40, 1\nv_rd narrow, 0, inner=1\n"
-        return count(assemble(text + "mv_mul 0, mode=depthwise, sliding=1\nv_wr wide, 0, inner=1\nhalt"), config)
 
-    for kh in (1, 3):
-        few, many = slide(20, kh), slide(40, kh)
-        assert many.cycles - few.cycles == 20 * 3
-        assert many.depthwise_steps == kh * (3 + 39)
+def slide(inner, kh, steps=None):
+    """Counters of one row of windows."""
+    text = f"set_iters {inner}\nset_window {kh}, 3, 40, 1\nv_rd narrow, 0, inner=1\n"
+    words = assemble(text + "mv_mul 0, mode=depthwise, sliding=1\nv_wr wide, 0, inner=1\nhalt")
+    return count(words, PAIRED, steps=None if steps is None else [np.full((1, inner), steps)])
+
+
+@pytest.mark.parametrize("kh", [1, 3])
+def test_steps_of_windows_that_slide_are_assumed(kh):
+    """As many as are assumed, or as many as a window has new vectors, whichever is more; other counters are exact."""
+    few, many = slide(20, kh), slide(40, kh)
+    assert many.cycles - few.cycles == 20 * ASSUMED_STEPS
+    assert many.depthwise_steps == kh * (3 + 39)
+
+
+@pytest.mark.parametrize(("kh", "steps", "each"), [(1, 3, 3), (1, 4, 4), (3, 1, 3), (3, 3, 3), (3, 5, 5)])
+def test_steps_of_windows_that_slide_are_given(kh, steps, each):
+    """A window takes its new vectors or its steps, whichever is more."""
+    few, many = slide(20, kh, steps), slide(40, kh, steps)
+    assert many.cycles - few.cycles == 20 * each
+
+
+def test_a_full_queue_holds_up_reads():
+    """Vectors wait in front of windows that take long, until there is no place left."""
+    short, long = (slide(40, 1, steps) for steps in (2, 30))
+    assert long.cycles > short.cycles + 38 * 28
+
+
+def windows(config, exponents, pad=""):
+    """Steps of the windows of a chain with these exponents ``[taps]`` of all its elements."""
+    text = f"set_window 3, 3, 40, 1\n{pad}v_rd narrow, 0\nmv_mul 0, mode=depthwise, sliding=1\nv_wr wide, 0\nhalt"
+    (chain,) = trace(assemble(text), config).chains
+    return window_steps(chain, np.array(exponents).reshape(1, 1, 9), config).item()
+
+
+def test_a_window_takes_a_step_for_each_exponent():
+    assert windows(APART, [-3] * 9) == 1
+    assert windows(APART, [-3, -3, 0, -4, 0, 0, -3, -15, 2]) == 5
+    assert windows(APART, range(9)) == 9
+
+
+def test_elements_outside_the_image_do_not_count():
+    outside = [0, 1, 2, 3, -4, -4, 4, -4, -5]  # the first row and the first column
+    assert windows(APART, outside, "set_pad -1, -1, 1, 1, 8, 8\n") == 2
+    assert windows(APART, outside, "set_pad 20, 20, 1, 1, 8, 8\n") == 1
+
+
+def test_two_elements_of_a_pair_of_lanes_take_two_steps():
+    """The first tap is in place 8, the last one in place 0."""
+    assert windows(PAIRED, [-3] * 9) == 2
+    assert windows(PAIRED, [-3] * 8 + [-2]) == 2
+    assert windows(PAIRED, [-3, *[-4] * 7, -3]) == 3
+    assert windows(PAIRED, [-3] * 9, "set_pad -1, 0, 1, 1, 8, 8\n") == 1
