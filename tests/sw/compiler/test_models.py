@@ -11,6 +11,7 @@ import pytest
 from concord.bench.tasks import TASKS, calibration, load
 from concord.bench.tasks import run as stream
 from concord.compiler.model import compile_graph
+from concord.compiler.pipeline.strategies import Outcome
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
@@ -21,6 +22,8 @@ from support.trained import DATA, needs_data
 
 pytestmark = needs_data
 
+#: What becomes of a residual network in one piece.
+ONE_PIECE = (Outcome.REFUSED, Outcome.SLOWER, Outcome.NOT_TRIED)
 TASK = {task.model: task for task in TASKS}
 #: Samples per network: as many as take a few seconds.
 SAMPLES = {"ic_resnet8": 40, "kws_dscnn": 100}
@@ -51,9 +54,10 @@ def test_as_accurate_as_float(name):
     assert right[1] >= right[0] - 0.5 / 100 - 1 / len(y)
 
 
-def test_the_residual_network_fits_with_its_first_stage_streamed():
+def test_the_residual_network_fits_in_row_tiles_which_are_faster_than_a_streamed_residual():
     compiled = compile_graph(import_model(DATA / "models" / "ic_resnet8.onnx"), ECP5_85F)
-    assert len(compiled.streamed_residuals) == 1
+    assert not compiled.streamed_residuals and compiled.row_tiling is not None
+    assert [one.outcome for one in compiled.strategies if not one.strategy.tiled] == list(ONE_PIECE)
     slots = sum(layer.macs for layer in compiled.lowered.layers)
     assert 12_501_632 / slots > 0.95
     assert [node.op for node in compiled.host_graph.nodes] == ["Softmax"]

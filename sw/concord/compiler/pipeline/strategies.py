@@ -1,4 +1,4 @@
-"""The ways to compile a network, in the order in which they are tried: the first one that fits is taken.
+"""The ways to compile a network, in the order in which they are tried.
 
 ========================= ===========================================================================================
 choice                    in this order
@@ -9,7 +9,11 @@ rows                      all rows of a tensor in memory, then row tiling
 window of the first layer unfolded by the host along both axes, along one, not at all
 ========================= ===========================================================================================
 
-The last choice varies fastest. A normalisation that only the program memory is too small for is given up at once, as
+The last choice varies fastest. The first tables and normalisations that fit are taken. With them, the first strategy is
+taken if all tensors fit as they are. If they do not, the strategy that takes the fewest cycles of those that fit is
+taken. A strategy is not tried if it would take more cycles than a known one even in unlimited memories.
+
+A normalisation that only the program memory is too small for is given up at once, as
 neither row tiling nor the window makes the program shorter.
 
 Where an instrument asks for estimates, every strategy gets its cost: that of its program if it has led to one, else
@@ -90,6 +94,7 @@ class Outcome(Enum):
     """What has become of a strategy."""
 
     CHOSEN = "chosen"
+    SLOWER = "slower"
     REFUSED = "refused"
     NOT_TRIED = "not tried"
 
@@ -103,9 +108,9 @@ class Considered:
     strategy : Strategy
         The strategy.
     outcome : Outcome
-        Whether it was chosen, refused or not tried.
+        Whether it was chosen, slower than the chosen one, refused or not tried.
     reason : str
-        Why it was refused or not tried.
+        Why it was not chosen.
     cost : Cost or None
         What it costs; ``None`` unless an instrument asks for estimates, and where nothing can be said.
     """
@@ -188,7 +193,7 @@ class Strategies(Instrument):
 
 
 class Search:
-    """Looks for the first strategy that fits.
+    """Looks for the strategy to take.
 
     Parameters
     ----------
@@ -247,22 +252,41 @@ class Search:
         """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
         mine = [one for one in self._all if (one.plain, one.variance_range) == (plain, variance_range)]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
+        decided: list[Considered] = []
+        fitting: dict[int, tuple[int, State]] = {}
         for choice in mine:
             if self._is_skipped(choice):
-                self._note(choice, Outcome.NOT_TRIED, "the same layers as before: there is no more to unfold")
+                reason = "the same layers as before: there is no more to unfold"
+                decided.append(Considered(choice, Outcome.NOT_TRIED, reason))
                 continue
             layers = self._layers(choice)
+            if reason := _too_slow(layers, [cycles for cycles, _ in fitting.values()]):
+                decided.append(Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)))
+                continue
             try:
                 state = (ROW_TILING if choice.tiled else ONE_PIECE).run(layers, choice.text)
             except CapacityError as error:
-                self._note(choice, Outcome.REFUSED, str(error), self._estimate(choice))
+                decided.append(Considered(choice, Outcome.REFUSED, str(error), self._estimate(choice)))
                 failures[choice.tiled].append(error)
-                if give_up and set(error.short) <= {RegionId.PROGRAM}:
+                if give_up and not fitting and set(error.short) <= {RegionId.PROGRAM}:
+                    self._note(decided)
                     self._leave(self._all.index(mine[-1]) + 1, "the program would be as long")
                     raise
                 continue
-            self._note(choice, Outcome.CHOSEN, cost=cost_of(state["program"]) if estimating() else None)
-            return state
+            final = choice is mine[0] and not state["plan"].streamed
+            cost = None if final and not estimating() else cost_of(state["program"])
+            fitting[len(decided)] = cost.cycles if cost is not None else 0, state
+            decided.append(Considered(choice, Outcome.CHOSEN, cost=cost if estimating() else None))
+            if final:
+                break
+        if fitting:
+            best = min(fitting, key=lambda index: fitting[index][0])
+            for index in fitting.keys() - {best}:
+                reason = f"{fitting[index][0]:,} cycles, not {fitting[best][0]:,}"
+                decided[index] = replace(decided[index], outcome=Outcome.SLOWER, reason=reason)
+        self._note(decided)
+        if fitting:
+            return fitting[best][1]
         worst = [min(errors, key=lambda error: error.excess) for errors in failures.values()]
         raise CapacityError("; ".join(map(str, worst)), worst[0].short)
 
@@ -296,8 +320,8 @@ class Search:
 
     def _leave(self, end: int, reason: str) -> None:
         """Note that the strategies up to the one with index ``end`` are not tried."""
-        for choice in self._all[len(self.considered) : end]:
-            self._note(choice, Outcome.NOT_TRIED, reason, self._estimate(choice))
+        left = self._all[len(self.considered) : end]
+        self._note([Considered(choice, Outcome.NOT_TRIED, reason, self._estimate(choice)) for choice in left])
 
     def _estimate(self, choice: Strategy) -> Cost | None:
         """The cost of a strategy without a program, if an instrument asks for it."""
@@ -307,7 +331,19 @@ class Search:
             known = self._lowered.get((choice.plain, choice.variance_range, choice.unfold))
             return estimate(self._lower(choice) if known is None else known, choice.tiled)
 
-    def _note(self, choice: Strategy, outcome: Outcome, reason: str = "", cost: Cost | None = None) -> None:
-        """Note what has become of a strategy."""
-        self.considered.append(Considered(choice, outcome, reason, cost))
-        remark(self.considered[-1])
+    def _note(self, decided: list[Considered]) -> None:
+        """Note what has become of strategies."""
+        self.considered.extend(decided)
+        for one in decided:
+            remark(one)
+
+
+def _too_slow(layers: State, known: list[int]) -> str:
+    """Why no program of these layers can be faster than programs that take ``known`` cycles; empty if one may be."""
+    if not known:
+        return ""
+    with unobserved():
+        least = estimate(layers, tiled=False)
+    if least is None or least.cycles < min(known):
+        return ""
+    return f"it would take {least.cycles:,} cycles even in unlimited memories"

@@ -14,7 +14,7 @@ from concord.spec.presets import PRESETS, TINY
 from support.compiled_nets import ROOMY, normalised, perceptron, residual, scaled_functions
 from support.row_tiled_nets import random_net, separable
 
-CHOSEN, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.REFUSED, Outcome.NOT_TRIED
+CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
 
 
 def considered(graph, config):
@@ -83,6 +83,24 @@ def test_row_tiling_where_nothing_else_fits():
     (chosen,) = (one for one in seen.considered if one.outcome is CHOSEN)
     assert chosen.strategy.tiled and chosen.cost.narrow <= 64
     assert chosen.cost.cycles > seen.considered[0].cost.cycles
+
+
+@pytest.mark.parametrize(
+    ("narrow", "expected"),
+    [
+        (192, [REFUSED, CHOSEN, NOT_TRIED, SLOWER, NOT_TRIED, NOT_TRIED]),
+        (80, [REFUSED, REFUSED, REFUSED, SLOWER, CHOSEN, SLOWER]),
+    ],
+)
+def test_of_those_that_fit_the_fastest_is_chosen(narrow, expected):
+    seen = considered(separable(24), TINY.replace(matrix_depth=256, program_depth=512, narrow_depth=narrow))
+    assert outcomes(seen) == expected
+    (best,) = (one.cost.cycles for one in seen.considered if one.outcome is CHOSEN)
+    for one in seen.considered:
+        if one.outcome is SLOWER:
+            assert one.cost.cycles > best and one.reason == f"{one.cost.cycles:,} cycles, not {best:,}"
+        if one.outcome is NOT_TRIED:
+            assert one.cost.cycles >= best and one.reason.endswith("cycles even in unlimited memories")
 
 
 def test_a_window_that_is_not_there_is_not_tried_again():
