@@ -13,6 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_INF, BINARY16_WIDTH
 from concord_rtl.arith.helpers import delay, from_order_key, max_tree, order_key, quiet, register
 from concord_rtl.control import REDUCE_CTRL, ReduceMode
+from concord_rtl.kept_register import KeptRegister
 
 #: The order key of -inf: no canonical number has a lesser one.
 LEAST = BINARY16_INF ^ ((1 << BINARY16_WIDTH - 1) - 1)
@@ -22,8 +23,11 @@ class Reduce(wiring.Component):
     """Passes native vectors on, or takes maxima of several of them.
 
     Does not stall. The beats of a vector arrive in successive cycles, vectors back to back or with gaps; what leaves
-    does so ``LATENCY`` cycles later. Maxima are those of the total order -inf < ... < -0 < +0 < ... < inf; a NaN gives
-    the canonical NaN. Vectors that are only passed leave a maximum in progress alone.
+    does so ``LATENCY`` cycles later. The lanes are all over the device, so each has registers of its own for what it
+    does, and controls come a cycle before their beat.
+
+    Maxima are those of the total order -inf < ... < -0 < +0 < ... < inf; a NaN gives the canonical NaN. Vectors that
+    are only passed leave a maximum in progress alone.
 
     Parameters
     ----------
@@ -35,11 +39,11 @@ class Reduce(wiring.Component):
     i : In(ArrayLayout(16, P))
         One beat.
     valid : In(1)
-        A beat is there.
+        A beat will be there in the next cycle.
     first : In(1)
         It is the first of its vector.
     ctrl : In(REDUCE_CTRL)
-        What to do; held during all beats of a vector.
+        What to do with it; the same for all beats of a vector.
     o : Out(ArrayLayout(16, P))
         One beat.
     o_valid, o_first : Out(1)
@@ -76,47 +80,53 @@ class Reduce(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        kept = (self.ctrl.mode == ReduceMode.PASS) | self.ctrl.emit
+        passed, lanes = self.ctrl.mode == ReduceMode.PASS, self.ctrl.mode == ReduceMode.LANES
+        leaves = self.valid & (passed | self.ctrl.emit)
         m.d.comb += [
-            self.o_valid.eq(delay(m, self.valid & kept, self.LATENCY, "valid", reset_less=False)),
-            self.o_first.eq(delay(m, self.valid & kept & self.first, self.LATENCY, "first", reset_less=False)),
+            self.o_valid.eq(delay(m, leaves, 1 + self.LATENCY, "valid", reset_less=False)),
+            self.o_first.eq(delay(m, leaves & self.first, 1 + self.LATENCY, "first", reset_less=False)),
         ]
-        keys = self._keys(m)
-        lanes_mode = delay(m, self.ctrl.mode == ReduceMode.LANES, 2, "lanes")
-        values = self._running(m, keys)
+        values = self._running(m, self._keys(m, passed, lanes), passed, lanes)
         scalar = max_tree(m, values, "tree")
         wait = timing.max_tree(self.config.mfu_lanes)
-        lanes_mode = delay(m, lanes_mode, wait, "scalar")
+        mode = delay(m, lanes, 2 + wait, "lanes")
         for p, value in enumerate(values):
             value = delay(m, value, wait, f"wait_{p}")
-            m.d.comb += self.o[p].eq(from_order_key(Mux(lanes_mode, scalar, value)))
+            across = self._own(m, f"across_{p}", mode)
+            m.d.comb += self.o[p].eq(from_order_key(Mux(across, scalar, value)))
         return m
 
-    def _keys(self, m):
+    @staticmethod
+    def _own(m, name, value) -> Any:
+        """A value of the cycle before, in a register of one lane."""
+        m.submodules[name] = kept = KeptRegister(len(value))
+        m.d.comb += kept.i.eq(value)
+        return kept.o
+
+    def _keys(self, m, passed, lanes):
         """First cycle: numbers that compare as unsigned integers."""
-        passed = self.ctrl.mode == ReduceMode.PASS
-        absent = ~passed & (self.ctrl.skip | ((self.ctrl.mode == ReduceMode.LANES) & self.ctrl.emit))
+        absent = ~passed & (self.ctrl.skip | (lanes & self.ctrl.emit))
         keys = []
         for p, x in enumerate(self.i):
-            key = order_key(Mux(passed, x, quiet(x))[:BINARY16_WIDTH])
-            keys.append(register(m, Mux(absent, LEAST, key), f"key_{p}"))
+            same, none = self._own(m, f"first_{p}", Cat(passed, absent))
+            key = order_key(Mux(same, x, quiet(x))[:BINARY16_WIDTH])
+            keys.append(register(m, Mux(none, LEAST, key), f"key_{p}"))
         return keys
 
-    def _running(self, m, keys):
+    def _running(self, m, keys, passed, lanes):
         """Second cycle: the greater of a key and of the maximum so far."""
-        passed = register(m, self.ctrl.mode == ReduceMode.PASS, "passed")
-        lanes = register(m, self.ctrl.mode == ReduceMode.LANES, "across")
         # One maximum per element goes round with the beats; across lanes the one of the beat before goes on.
-        start = self.ctrl.start & ((self.ctrl.mode != ReduceMode.LANES) | self.first)
-        fresh = register(m, start | (self.ctrl.mode == ReduceMode.PASS), "fresh")
-        moves = register(m, self.valid & (self.ctrl.mode != ReduceMode.PASS), "moves")
+        fresh = passed | (self.ctrl.start & (~lanes | self.first))
+        moves = self.valid & ~passed
+        now = register(m, Cat(passed, lanes, fresh, moves), "now")
         values = []
         for p, key in enumerate(keys):
+            same, row, starts, goes = self._own(m, f"second_{p}", now)
             ring = [Signal(BINARY16_WIDTH, name=f"ring_{p}_{k}", reset_less=True) for k in range(self.config.beats)]
-            before = Mux(fresh, Mux(passed, 0, LEAST), Mux(lanes, ring[0], ring[-1]))[:BINARY16_WIDTH]
+            before = Mux(starts, Mux(same, 0, LEAST), Mux(row, ring[0], ring[-1]))[:BINARY16_WIDTH]
             greater = Signal(BINARY16_WIDTH, name=f"greater_{p}")
             m.d.comb += greater.eq(Mux(before < key, key, before))
-            with m.If(moves):
-                m.d.sync += [later.eq(now) for later, now in zip(ring, [greater, *ring], strict=False)]
+            with m.If(goes):
+                m.d.sync += [later.eq(held) for later, held in zip(ring, [greater, *ring], strict=False)]
             values.append(register(m, greater, f"value_{p}"))
         return values

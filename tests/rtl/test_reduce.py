@@ -58,40 +58,42 @@ def windows(rng, config, count):
 
 
 def run(config, launched, gap=0.0):
-    """Launch vectors; return what left, and check that every beat leaves ``LATENCY`` cycles after it came."""
+    """Launch vectors; return what left, and check that every beat leaves ``LATENCY`` cycles after it came.
+
+    Controls are those of the next beat.
+    """
     dut = Reduce(config)
     rng = np.random.default_rng(9)
     lanes = config.mfu_lanes
     out, due = [], {}
 
     async def bench(ctx):
-        time = 0
+        time, beat = 0, [0] * lanes
 
-        async def tick():
-            nonlocal time
+        async def tick(following):
+            nonlocal time, beat
+            ctx.set(dut.i, beat)
             *_, valid, first, o = await ctx.tick().sample(dut.o_valid, dut.o_first, dut.o)
             assert (bool(valid), bool(first)) == due.pop(time, (False, False)), f"cycle {time}"
             if valid:
                 out.extend(o)
-            time += 1
+            time, beat = time + 1, following
 
         for ctrl, x in launched:
             while rng.random() < gap:
                 ctx.set(dut.valid, 0)
-                ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
                 ctx.set(dut.ctrl, REDUCE_CTRL.const({"mode": ReduceMode.MAX, "start": 1, "emit": 1, "skip": 0}))
-                await tick()
+                await tick(rng.integers(0, 1 << 16, lanes).tolist())
             ctx.set(dut.valid, 1)
             ctx.set(dut.ctrl, REDUCE_CTRL.const(ctrl))
             for k in range(config.beats):
-                ctx.set(dut.i, x[k * lanes : (k + 1) * lanes].tolist())
                 ctx.set(dut.first, k == 0)
                 if ctrl["mode"] == ReduceMode.PASS or ctrl["emit"]:
-                    due[time + dut.LATENCY] = (True, k == 0)
-                await tick()
+                    due[time + 1 + dut.LATENCY] = (True, k == 0)
+                await tick(x[k * lanes : (k + 1) * lanes].tolist())
         ctx.set(dut.valid, 0)
-        for _ in range(dut.LATENCY + 2):
-            await tick()
+        for _ in range(dut.LATENCY + 3):
+            await tick([0] * lanes)
 
     simulate(dut, bench, cycles=len(launched) * config.beats * 10 + 100)
     return np.array(out, dtype=np.uint16).reshape(-1, config.native)

@@ -51,7 +51,7 @@ class Mvm(wiring.Component):
 
     Does not fetch and never stalls: one step per cycle, jobs following one another without a gap. Whoever issues jobs
     keeps no more than ``RESULT_SLOTS`` of them between their first step and ``free``. ``ready`` rises ``LATENCY``
-    cycles after the last step of a job; beat k of a vector is on the outputs ``LAUNCH_LATENCY + k`` cycles after its
+    cycles after the last vector of a job; beat k of a vector is on the outputs ``LAUNCH_LATENCY + k`` cycles after its
     ``launch``.
 
     Parameters
@@ -64,13 +64,13 @@ class Mvm(wiring.Component):
     Members
     -------
     step : In(control_layout)
-        Control of a step.
+        Control of the step of the next cycle.
     x : In(narrow_word)
-        Its vector.
+        The vector of a step.
     window : In(window_layout)
         Steps of sliding products, never in the cycle of another step, and what they work on. Only with ``window_taps``.
     w : In(ArrayLayout(matrix_row, T*N))
-        The matrix word of a step, ``W_DELAY`` cycles later. In depthwise modes the rows of engine 0 count.
+        The matrix word of a step, ``W_DELAY`` cycles after the vector. In depthwise modes the rows of engine 0 count.
     ready : Out(1)
         A result vector waits.
     launch : In(1)
@@ -98,6 +98,8 @@ class Mvm(wiring.Component):
 
     #: Cycles by which the matrix word follows the vector, as the matrix memory follows the vector memories.
     W_DELAY = timing.MATRIX_DELAY
+    #: Elements of a vector that share a register for what they are.
+    GROUP = 2
 
     def __init__(self, config: NpuConfig, slots: int | None = None):
         self.config = config
@@ -127,7 +129,7 @@ class Mvm(wiring.Component):
 
     @property
     def LATENCY(self) -> int:
-        """Cycles from the last step of a job to ``ready``."""
+        """Cycles from the vector of the last step of a job to ``ready``."""
         return self.W_DELAY + timing.sum_latency(self.config) + 1
 
     @property
@@ -139,18 +141,20 @@ class Mvm(wiring.Component):
         m = Module()
         m.submodules.results = results = ResultQueue(self.config, self.slots)
         pairs = paired(self.config)
-        selected = self._select_pairs(m) if pairs else self._select(m)
+        now: Any = Signal(control_layout(self.config))  # of the step whose vector is there
+        m.d.sync += now.eq(self.step)
+        selected = self._select_pairs(m, now) if pairs else self._select(m, now)
         exp = delay(m, self._exponent(m), exp_delay(self.config), "exp")
-        begins, ends, vectors = self.step.valid & self.step.first, self.step.valid & self.step.last, self.step.vectors
+        begins, ends, vectors = now.valid & now.first, now.valid & now.last, now.vectors
         if self.config.window_taps:
             step = self.window.step
             begins, ends, vectors = begins | step.first, ends | step.last, Mux(step.valid, 0, vectors)
         clear = delay(m, begins, 1 + clear_delay(self.config), "clear")
         sums = self.W_DELAY + timing.sum_latency(self.config)
-        push = delay(m, ends, sums, "push", reset_less=False)
+        coming = delay(m, ends, sums - 1, "coming", reset_less=False)
         (self._row_pairs if pairs else self._rows)(m, results, selected, exp, clear)
         m.d.comb += [
-            results.push.eq(push),
+            results.coming.eq(coming),
             results.vectors.eq(delay(m, vectors, sums, "vectors")),
             results.launch.eq(self.launch),
             self.ready.eq(results.ready),
@@ -188,46 +192,59 @@ class Mvm(wiring.Component):
             for n in range(2):
                 m.d.comb += [pair.w[n].eq(self.w[2 * k + n]), results.acc[2 * k + n].eq(pair.acc[n])]
 
-    def _select(self, m):
-        """Register the elements for the lanes in either mode; zeros where the vector does not count."""
-        config, step = self.config, self.step
-        dense: Any = Signal(data.ArrayLayout(activations(config).code, config.lanes), reset_less=True)
-        own = Signal.like(self.x.mant, reset_less=True)
-        pick = Signal(config.lanes, reset_less=True)
-        counts = step.valid & ~step.zero
-        part = self.x.mant.as_value().word_select(step.half, len(dense.as_value()))
-        m.d.sync += [
-            dense.as_value().eq(Mux(counts & ~step.depthwise, part, 0)),
-            own.eq(Mux(self.window.push, self.window.mant, self.x.mant) if config.window_taps else self.x.mant),
-            pick.eq(Mux(counts & step.depthwise, 1 << step.lane, 0)),
-        ]
-        return dense, own, pick, *self._select_window(m)
+    def _dense(self, m, now) -> Value:
+        """Register the elements for the lanes in dense mode; zeros where the vector does not count, and otherwise.
 
-    def _select_pairs(self, m):
+        Whether it does is in a register of its own for every ``GROUP`` elements.
+        """
+        part = self.x.mant.as_value().word_select(now.half, self.config.lanes * len(self.x.mant[0]))
+        dense = Signal(len(part), reset_less=True)
+        counts = self.step.valid & ~self.step.zero & ~self.step.depthwise
+        size = self.GROUP * len(self.x.mant[0])
+        for start in range(0, len(part), size):
+            m.submodules[f"dense{start}"] = kept = KeptRegister(1)
+            bits = slice(start, min(start + size, len(part)))
+            m.d.comb += kept.i.eq(counts)
+            m.d.sync += dense[bits].eq(Mux(kept.o, part[bits], 0))
+        return dense
+
+    def _pick(self, m, lane, choices) -> Value:
+        """Register which of the lanes, or pairs of them, a tap has; none where there is no tap that counts."""
+        counts = self.step.valid & ~self.step.zero & self.step.depthwise
+        return delay(m, Mux(counts, 1 << lane, 0)[:choices], 2, "pick")
+
+    def _select(self, m, now):
+        """Register the elements for the lanes in either mode."""
+        own = Signal.like(self.x.mant, reset_less=True)
+        m.d.sync += own.eq(
+            Mux(self.window.push, self.window.mant, self.x.mant) if self.config.window_taps else self.x.mant
+        )
+        return self._dense(m, now), own, self._pick(m, self.step.lane, self.config.lanes), *self._select_window(m)
+
+    def _select_pairs(self, m, now):
         """As :meth:`_select` for pairs of rows, whose own elements have the order of the lanes that take them."""
-        config, step = self.config, self.step
+        config = self.config
         code = activations(config).code
-        dense: Any = Signal(data.ArrayLayout(code, config.lanes), reset_less=True)
         own: Any = Signal(data.ArrayLayout(data.ArrayLayout(code, 2), config.native // 2), reset_less=True)
-        pick = Signal(config.lanes // 2, reset_less=True)
         depthwise, odd = Signal(reset_less=True), Signal(reset_less=True)
-        counts = step.valid & ~step.zero
-        part = self.x.mant.as_value().word_select(step.half, len(dense.as_value()))
-        exchanged = step.depthwise & step.lane[0]
-        m.d.sync += [
-            dense.as_value().eq(Mux(counts & ~step.depthwise, part, 0)),
-            pick.eq(Mux(counts & step.depthwise, 1 << step.lane[1:], 0)),
-            depthwise.eq(step.depthwise),
-            odd.eq(exchanged),
-        ]
+        exchanged = Signal(reset_less=True)
+        m.d.sync += exchanged.eq(self.step.depthwise & self.step.lane[0])
+        m.d.sync += [depthwise.eq(now.depthwise), odd.eq(exchanged)]
         if config.window_taps:
-            m.d.sync += [depthwise.eq(step.depthwise | self.window.step.valid), odd.eq(exchanged & step.valid)]
+            m.d.sync += [depthwise.eq(now.depthwise | self.window.step.valid), odd.eq(exchanged & now.valid)]
         for k in range(config.native):
             element = Mux(exchanged, self.x.mant[k ^ 1], self.x.mant[k])
             if config.window_taps:
                 element = Mux(self.window.push, self.window.mant[k], element)
             m.d.sync += own[k // 2][k % 2].eq(element)
-        return dense, own, pick, depthwise, odd, *self._select_window(m)
+        return (
+            self._dense(m, now),
+            own,
+            self._pick(m, self.step.lane[1:], config.lanes // 2),
+            depthwise,
+            odd,
+            *self._select_window(m),
+        )
 
     def _select_window(self, m):
         """Register what the rows must know of windows, in the order of :func:`window_ports`."""

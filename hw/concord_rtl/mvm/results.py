@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
+from concord_rtl.kept_register import KeptRegister
 
 
 class ResultQueue(wiring.Component):
@@ -17,7 +18,8 @@ class ResultQueue(wiring.Component):
 
     Never stalls: whoever issues jobs keeps no more than ``slots`` of them between their first step and ``free``.
     One job may enter per cycle; a vector leaves in N/P cycles, back to back. A job that enters in cycle t is
-    ``ready`` at t + 1; the first beat of a vector is on ``o`` ``LATENCY`` cycles after its ``launch``.
+    ``ready`` at t + 1; the first beat of a vector is on ``o`` ``LATENCY`` cycles after its ``launch``. The rows are all
+    over the device: each has registers of its own for where it writes and reads, and so has each of the P outputs.
 
     Parameters
     ----------
@@ -28,12 +30,12 @@ class ResultQueue(wiring.Component):
 
     Members
     -------
-    push : In(1)
-        A job enters.
+    coming : In(1)
+        A job enters in the next cycle.
     acc : In(ArrayLayout(signed(acc_bits), T*N))
-        Its accumulators.
+        Its accumulators, in the cycle in which it enters.
     vectors : In
-        Number of its vectors minus 1.
+        Number of its vectors minus 1, likewise.
     ready : Out(1)
         A vector waits.
     launch : In(1)
@@ -44,7 +46,7 @@ class ResultQueue(wiring.Component):
         The last beat of a job has been read: its slot is free.
     """
 
-    push: Signal
+    coming: Signal
     acc: data.View
     vectors: Signal
     ready: Signal
@@ -60,7 +62,7 @@ class ResultQueue(wiring.Component):
         acc = signed(config.acc_bits)
         super().__init__(
             {
-                "push": In(1),
+                "coming": In(1),
                 "acc": In(data.ArrayLayout(acc, config.rows)),
                 "vectors": In(max(1, clog2(config.engines))),
                 "ready": Out(1),
@@ -72,30 +74,31 @@ class ResultQueue(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
+        push = Signal()
         tail = Signal(range(self.slots))
+        following = Mux(push, self._next(tail), tail)[: len(tail)]
+        m.d.sync += [push.eq(self.coming), tail.eq(following)]
         head = Signal(range(self.slots))
         waiting = Signal(range(self.slots + 1))
         engine = Signal(range(self.config.engines))
         final = Signal()
         m.d.comb += [
             self.ready.eq(waiting != 0),
-            final.eq(engine == self._vectors(m, tail, head)),
+            final.eq(engine == self._vectors(m, push, tail, head)),
         ]
         done = self.launch & final
-        with m.If(self.push):
-            m.d.sync += tail.eq(self._next(tail))
         with m.If(done):
             m.d.sync += [head.eq(self._next(head)), engine.eq(0)]
         with m.Elif(self.launch):
             m.d.sync += engine.eq(engine + 1)
-        m.d.sync += waiting.eq(waiting + self.push - done)
-        self._read_out(m, tail, head, engine, final)
+        m.d.sync += waiting.eq(waiting + push - done)
+        self._read_out(m, Cat(self.coming, following), head, engine, final)
         return m
 
     def _next(self, pointer) -> Value:
         return Mux(pointer == self.slots - 1, 0, pointer + 1)
 
-    def _vectors(self, m, tail, head) -> Value:
+    def _vectors(self, m, push, tail, head) -> Value:
         """Number of vectors of the job at ``head``, minus 1."""
         if self.config.engines == 1:
             return Const(0)
@@ -103,28 +106,32 @@ class ResultQueue(wiring.Component):
         write = queue.write_port()
         read = queue.read_port(domain="comb")
         m.d.comb += [
-            write.en.eq(self.push),
+            write.en.eq(push),
             write.addr.eq(tail),
             write.data.eq(self.vectors),
             read.addr.eq(head),
         ]
         return read.data
 
-    def _read_out(self, m, tail, head, engine, final):
-        """Count the beats of the launched vector and register their accumulators."""
+    def _read_out(self, m, writes, head, engine, final):
+        """Count the beats of the launched vector and register their accumulators.
+
+        ``writes`` is whether the next cycle writes, and the slot.
+        """
         beats = self.config.beats
         busy = Signal()
         beat = Signal(range(beats))
         slot = Signal.like(head)
         place = Signal.like(engine)
         frees = Signal()
+        following_slot = Mux(self.launch, head, slot)[: len(slot)]
+        following = Mux(self.launch, Cat(Const(0, len(beat)), engine), Cat((beat + 1)[: len(beat)], place))
         m.d.comb += self.free.eq(busy & (beat == beats - 1) & frees)
+        m.d.sync += [slot.eq(following_slot), Cat(beat, place).eq(following)]
         with m.If(self.launch):
-            m.d.sync += [busy.eq(1), beat.eq(0), slot.eq(head), place.eq(engine), frees.eq(final)]
-        with m.Else():
-            m.d.sync += beat.eq(beat + 1)
-            with m.If(beat == beats - 1):
-                m.d.sync += busy.eq(0)
+            m.d.sync += [busy.eq(1), frees.eq(final)]
+        with m.Elif(beat == beats - 1):
+            m.d.sync += busy.eq(0)
 
         stored = []
         for row in range(self.config.rows):
@@ -133,18 +140,21 @@ class ResultQueue(wiring.Component):
             )
             write = queue.write_port()
             read = queue.read_port(domain="comb")
+            m.submodules[f"places{row}"] = places = KeptRegister(len(writes) + len(following_slot))
             m.d.comb += [
-                write.en.eq(self.push),
-                write.addr.eq(tail),
+                places.i.eq(Cat(writes, following_slot)),
+                write.en.eq(places.o[0]),
+                write.addr.eq(places.o[1 : len(writes)]),
                 write.data.eq(self.acc[row]),
-                read.addr.eq(slot),
+                read.addr.eq(places.o[len(writes) :]),
             ]
             stored.append(read.data)
-        chosen = Signal.like(self.o, reset_less=True)
-        m.d.comb += self.o.eq(chosen)
-        with m.Switch(Cat(beat, place)):
-            for k in range(self.config.rows // self.config.mfu_lanes):
-                with m.Case(k):
-                    for p in range(self.config.mfu_lanes):
-                        m.d.sync += chosen[p].eq(stored[k * self.config.mfu_lanes + p])
+        for p in range(self.config.mfu_lanes):
+            m.submodules[f"choice{p}"] = choice = KeptRegister(len(following))
+            chosen = Signal(signed(self.config.acc_bits), name=f"chosen{p}", reset_less=True)
+            m.d.comb += [choice.i.eq(following), self.o[p].eq(chosen)]
+            with m.Switch(choice.o):
+                for k, word in enumerate(stored[p :: self.config.mfu_lanes]):
+                    with m.Case(k):
+                        m.d.sync += chosen.eq(word)
         return m

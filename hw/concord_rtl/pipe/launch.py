@@ -12,8 +12,8 @@ from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
 from concord_rtl.arith.narrow_to_binary16 import NarrowToBinary16
-from concord_rtl.block_float import activations
 from concord_rtl.control import ReduceMode
+from concord_rtl.kept_register import KeptRegister
 from concord_rtl.pipe.layouts import Reduction, launch_layout
 from concord_rtl.pipe.source import source_layout
 from concord_rtl.shapes import stream_of
@@ -63,8 +63,8 @@ class Launcher(wiring.Component):
         A vector that will leave the pipe is launched; ``token`` is valid.
     token : Out
         Its controls.
-    control, beat : Out
-        To the reduction unit: controls and P elements.
+    coming, control, beat : Out
+        To the reduction unit: controls of the next cycle, of this one, and P elements.
     """
 
     tokens: stream.Interface
@@ -76,6 +76,7 @@ class Launcher(wiring.Component):
     reserve: Signal
     emitted: Signal
     token: data.View
+    coming: data.View
     control: data.View
     beat: data.View
 
@@ -94,6 +95,7 @@ class Launcher(wiring.Component):
                 "reserve": Out(len(OPERANDS)),
                 "emitted": Out(1),
                 "token": Out(launch_layout(config)),
+                "coming": Out(beat_layout()),
                 "control": Out(beat_layout()),
                 "beat": Out(lanes),
             }
@@ -101,8 +103,9 @@ class Launcher(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        start, soon = Signal(), Signal()
-        control = self._decide(m, start, soon)
+        start, starts, soon = Signal(), Signal(), Signal()  # ``starts`` is ``start`` of the next cycle
+        m.d.sync += start.eq(starts)
+        control = self._decide(m, start, starts, soon)
         running, beat = self._beats(m, start, soon)
         held = Signal(beat_layout())
         with m.If(start):
@@ -110,12 +113,12 @@ class Launcher(wiring.Component):
 
         now: Any = Signal(beat_layout())
         m.d.comb += [now.eq(held), now.valid.eq(running), now.head.eq(running & (beat == 0))]
-        later = data.View(beat_layout(), delay(m, now, self.latency - 1, "control", reset_less=False))
-        m.d.comb += self.control.eq(later)
-        self._elements(m, start, later)
+        m.d.comb += self.coming.eq(delay(m, now, self.latency - 2, "control", reset_less=False))
+        m.d.sync += self.control.eq(self.coming)
+        self._elements(m, starts)
         return m
 
-    def _decide(self, m, start, soon):
+    def _decide(self, m, start, starts, soon):
         """Whether the vector at the head starts in the next cycle, and with which controls it starts in this one."""
         token, entry = self.tokens.p, self.queue.p
         reduction = token.reduction
@@ -143,9 +146,8 @@ class Launcher(wiring.Component):
             control.skip.eq(entry.outside),
         ]
         operands_ok = ~emit | ~(needed & ~self.available).any()
-        starts = soon & self.tokens.valid & source_ok & operands_ok
+        m.d.comb += starts.eq(soon & self.tokens.valid & source_ok & operands_ok)
         m.d.sync += [
-            start.eq(starts),
             emits.eq(emit),
             self.emitted.eq(starts & emit),
             from_result.eq(starts & product),
@@ -176,23 +178,38 @@ class Launcher(wiring.Component):
             m.d.sync += beat.eq(beat + 1)
         return running, beat
 
-    def _elements(self, m, start, later):
-        """Beats of the queue's vectors, delayed to arrive with those of the tile engines."""
-        config, lanes = self.config, self.config.mfu_lanes
-        wide = Signal(config.wide_word.width)
-        narrow = Signal(config.act_mant * config.native)
-        exponent = Signal(activations(config).exp)
-        with m.If(start):
-            entry = self.queue.p
-            m.d.sync += [wide.eq(entry.wide), narrow.eq(entry.narrow.mant), exponent.eq(entry.narrow.exp)]
-        with m.Else():
-            m.d.sync += [wide.eq(wide >> 16 * lanes), narrow.eq(narrow >> config.act_mant * lanes)]
-        for lane in range(lanes):
+    def _elements(self, m, starts):
+        """Beats of the queue's vectors, delayed to arrive with those of the tile engines.
+
+        The lanes are all over the device: each has registers of its own for what it does.
+        """
+        config, entry = self.config, self.queue.p
+        for lane in range(config.mfu_lanes):
+            m.submodules[f"start_{lane}"] = start = KeptRegister(1)
+            m.d.comb += start.i.eq(starts)
+            elements = range(lane, config.native, config.mfu_lanes)
+            wide = self._shifted(m, start.o, [entry.wide.as_value().word_select(k, 16) for k in elements])
+            narrow = self._shifted(m, start.o, [entry.narrow.mant[k] for k in elements])
+            exponent = Signal.like(entry.narrow.exp, name=f"exponent_{lane}")
+            with m.If(start.o):
+                m.d.sync += exponent.eq(entry.narrow.exp)
             m.submodules[f"convert_{lane}"] = convert = NarrowToBinary16(config)
-            m.d.comb += [
-                convert.mant.eq(narrow.word_select(lane, config.act_mant).as_signed()),
-                convert.exp.eq(exponent),
-            ]
+            m.d.comb += [convert.mant.eq(narrow), convert.exp.eq(exponent)]
             exact = delay(m, convert.o, self.latency - 1 - convert.LATENCY, f"exact_{lane}")
-            plain = delay(m, wide.word_select(lane, 16), self.latency - 1, f"plain_{lane}")
-            m.d.comb += self.beat[lane].eq(Mux(later.result, self.result[lane], Mux(later.wide, plain, exact)))
+            plain = delay(m, wide, self.latency - 1, f"plain_{lane}")
+            m.submodules[f"choice_{lane}"] = choice = KeptRegister(2)
+            m.d.comb += choice.i.eq(Cat(self.coming.result, self.coming.wide))
+            from_result, from_wide = choice.o
+            m.d.comb += self.beat[lane].eq(Mux(from_result, self.result[lane], Mux(from_wide, plain, exact)))
+
+    @staticmethod
+    def _shifted(m, start, elements) -> Value:
+        """The elements of a lane, one per cycle after ``start``; the last one stays."""
+        places = [Signal.like(element, name=f"place_{k}", reset_less=True) for k, element in enumerate(elements)]
+        for k, (place, element) in enumerate(zip(places, elements, strict=True)):
+            with m.If(start):
+                m.d.sync += place.eq(element)
+            if k + 1 < len(places):
+                with m.Else():
+                    m.d.sync += place.eq(places[k + 1])
+        return places[0]

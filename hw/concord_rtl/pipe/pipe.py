@@ -139,10 +139,10 @@ class ChainPipe(wiring.Component):
                 gate.head[index].eq(tracker.head),
                 gate.pop[index].eq(tracker.pop),
             ]
-        step = source.step
+        step = source.coming
         m.d.comb += [
             source.free.eq(mvm.free),
-            mvm.step.valid.eq(source.step_valid),
+            mvm.step.valid.eq(source.coming_valid),
             mvm.step.first.eq(step.first),
             mvm.step.last.eq(step.last),
             mvm.step.zero.eq(step.outside),
@@ -226,7 +226,7 @@ class ChainPipe(wiring.Component):
     def _datapath(self, m, mvm, launcher, operands, writeback):
         """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along."""
         m.submodules.reduce = reduce = Reduce(self.config)
-        control = launcher.control
+        control, coming = launcher.control, launcher.coming
         m.d.comb += [
             mvm.launch.eq(launcher.result_launch),
             launcher.result_ready.eq(mvm.ready),
@@ -234,12 +234,12 @@ class ChainPipe(wiring.Component):
             launcher.available.eq(operands.available),
             operands.reserve.eq(launcher.reserve),
             reduce.i.eq(launcher.beat),
-            reduce.valid.eq(control.valid),
-            reduce.first.eq(control.head),
-            reduce.ctrl.mode.eq(control.mode),
-            reduce.ctrl.start.eq(control.start),
-            reduce.ctrl.emit.eq(control.emit),
-            reduce.ctrl.skip.eq(control.skip),
+            reduce.valid.eq(coming.valid),
+            reduce.first.eq(coming.head),
+            reduce.ctrl.mode.eq(coming.mode),
+            reduce.ctrl.start.eq(coming.start),
+            reduce.ctrl.emit.eq(coming.emit),
+            reduce.ctrl.skip.eq(coming.skip),
         ]
         from_result = control.valid & control.result
         half, acc = from_result & mvm.half_overflow, from_result & mvm.acc_overflow

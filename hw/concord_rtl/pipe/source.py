@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
-from concord_rtl.arith.helpers import delay
+from concord_rtl.arith.helpers import delay, register
 from concord_rtl.block_float import activations
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
@@ -63,8 +63,10 @@ class SourceReader(wiring.Component):
         Addresses of the reads of this cycle.
     narrow_data, wide_data : In
         Data of the read ``VECTOR_READ`` cycles ago.
-    step_valid, step : Out
-        Control of the tile step whose data arrive in this cycle; ``outside`` is its zero flag.
+    coming_valid, coming : Out
+        Control of the tile step whose data arrive in the next cycle; ``outside`` is its zero flag.
+    step : Out
+        Control of the data that arrive in this cycle.
     push : Out(1)
         The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:
     taken, done : In(1)
@@ -83,7 +85,8 @@ class SourceReader(wiring.Component):
     matrix_addr: Signal
     narrow_data: data.View
     wide_data: data.View
-    step_valid: Signal
+    coming_valid: Signal
+    coming: data.View
     step: data.View
     push: Signal
     taken: Signal
@@ -106,7 +109,8 @@ class SourceReader(wiring.Component):
                 "matrix_addr": Out(matrix_addr_bits(config)),
                 "narrow_data": In(activations(config).word),
                 "wide_data": In(shape_of(config.wide_word)),
-                "step_valid": Out(1),
+                "coming_valid": Out(1),
+                "coming": Out(step_layout(config)),
                 "step": Out(step_layout(config)),
                 "queue": Out(stream_of(source_layout(config))),
                 "dense_step": Out(1),
@@ -140,12 +144,14 @@ class SourceReader(wiring.Component):
             self.narrow_read.eq(go & ~request.memory),
         ]
         wide = delay(m, request.memory, 1 + timing.VECTOR_READ, "from_wide")
-        payload = data.View(step_layout(self.config), delay(m, request.payload, 1 + timing.VECTOR_READ, "payload"))
+        coming = data.View(step_layout(self.config), delay(m, request.payload, timing.VECTOR_READ, "payload"))
+        payload = data.View(step_layout(self.config), register(m, coming, "payload_now"))
         to_queue = delay(m, go & ~product, 1 + timing.VECTOR_READ, "to_queue", reset_less=False)
-        to_engines = delay(m, go & product, 1 + timing.VECTOR_READ, "to_engines", reset_less=False)
-        m.d.comb += [self.step_valid.eq(to_engines), self.step.eq(payload)]
+        to_engines = delay(m, go & product, timing.VECTOR_READ, "to_engines", reset_less=False)
+        m.d.comb += [self.coming_valid.eq(to_engines), self.coming.eq(coming), self.step.eq(payload)]
         if self.config.window_taps:
-            m.d.comb += [self.step_valid.eq(to_engines & ~payload.sliding), self.push.eq(to_engines & payload.sliding)]
+            m.d.comb += self.coming_valid.eq(to_engines & ~coming.sliding)
+            m.d.sync += self.push.eq(to_engines & coming.sliding)
         self._queue(m, to_queue, wide, payload)
         return m
 
