@@ -70,7 +70,8 @@ class HazardTracker(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         size = self.config.inflight
-        level, entered = Signal(range(size + 1)), Signal(range(size + 1))
+        level = Signal(range(size + 1))
+        place = Signal(size + 1, init=1)  # one bit per number of entries
         enter, addr = Signal(), Signal.like(self.addr)
         m.d.comb += self.room.eq(level <= size - 2)
         m.d.sync += [
@@ -79,17 +80,15 @@ class HazardTracker(wiring.Component):
             self.head.eq(self.head + self.pop),
             enter.eq(self.push),
             addr.eq(self.addr),
-            entered.eq(entered + enter - self.pop),
         ]
-        with m.If(self.pop):
-            m.d.sync += [self.entries[k].eq(self.entries[k + 1]) for k in range(size - 1)]
-        with m.If(enter):
-            at = Signal(range(size))
-            m.d.comb += at.eq(entered - self.pop)
-            with m.Switch(at):
-                for k in range(size):
-                    with m.Case(k):
-                        m.d.sync += self.entries[k].eq(addr)
+        with m.If(enter & ~self.pop):
+            m.d.sync += place.eq(place << 1)
+        with m.Elif(self.pop & ~enter):
+            m.d.sync += place.eq(place >> 1)
+        for k, entry in enumerate(self.entries):
+            mine = enter & Mux(self.pop, place[k + 1], place[k])
+            with m.If(mine | self.pop):
+                m.d.sync += entry.eq(Mux(mine, addr, self.entries[k + 1]) if k + 1 < size else addr)
         return m
 
 
@@ -168,8 +167,9 @@ class HazardGate(wiring.Component):
             self.o.p.eq(third),
             self.stalled.eq(third_valid & ~clear),
         ]
+        older = self._older(m, first)
         # The entries that a request waits for are found in its first cycle; from then on they move with the queue.
-        found = self._popped(first, Mux(first.check, self._older_matches(m, first), 0))
+        found = self._popped(first, Mux(first.check, self._older_matches(m, first, older), 0))
         second_left, third_left = self._popped(second, second_match), self._popped(third, third_match)
         with m.If(self.i.ready):
             m.d.sync += [first_valid.eq(self.i.valid), first.eq(self.i.p)]
@@ -185,11 +185,20 @@ class HazardGate(wiring.Component):
             m.d.sync += [third_match.eq(third_left), clear.eq(~third_left.any())]
         return m
 
-    def _older_matches(self, m, request):
+    def _older(self, m, first) -> Value:
+        """How many entries are older than the first request, which is found out when it comes."""
+        older = Signal(count_shape(self.config))
+        head, pop = self.head[self.i.p.memory], self.pop.bit_select(self.i.p.memory, 1)
+        with m.If(self.i.ready):
+            # before - head - pop in one sum
+            m.d.sync += older.eq((Cat(Const(1, 1), self.i.p.before) + Cat(~pop, ~head))[1:])
+        with m.Elif(self.pop.bit_select(first.memory, 1)):
+            m.d.sync += older.eq(older - 1)
+        return older
+
+    def _older_matches(self, m, request, older):
         """One bit per entry: whether it is older than the request and has its address."""
         size = self.config.inflight
-        older = Signal(count_shape(self.config))
-        m.d.comb += older.eq(request.before - self.head[request.memory])
         equal = [
             Cat(entry == request.addr for entry in entries) & (request.memory == k).replicate(size)
             for k, entries in enumerate(self.entries)

@@ -63,7 +63,7 @@ class Writes:
         # For the induction: the push that is on its way to its place.
         bench.must(inside["level"] == line.level)
         bench.must(inside["enter"] == self.pushed_before)
-        bench.must(inside["entered"] == line.level - self.pushed_before)
+        bench.must(inside["place"] == 1 << (line.level - self.pushed_before)[: len(line.level)])
         last = Array(line.items)[(line.level - 1)[: len(line.items).bit_length() - 1]]
         bench.must(inside["addr"] == last, given=self.pushed_before)
         bench.must(line.level <= len(line.items) - self.room_before)
@@ -209,6 +209,9 @@ def _inside(queue: _Queue) -> None:
                 for n, w in enumerate(queue.writes)
             )
             bench.must(shown.any(), given=there[0])
+            for n, w in enumerate(queue.writes):
+                older = (request.before - w.done)[: len(held.before)]
+                bench.must(inside["older"] == older, given=there[0] & (request.memory == n))
         else:
             match = inside[f"{name}_match"]
             bench.must(match == queue.pending(request, name), given=there[k])
@@ -229,7 +232,7 @@ PROOFS = (
         "hazard tracker", "each write is kept with its address until it is done; never overrun",
         tracker, depth=6, steps=1, fast=True, reach=10,
         changes=(
-            Change(_HAZARD, "at.eq(entered - self.pop)", "at.eq(entered)"),
+            Change(_HAZARD, "Mux(self.pop, place[k + 1], place[k])", "place[k]"),
             Change(_HAZARD, "level <= size - 2", "level <= size - 1"),
         ),
     ),
@@ -243,7 +246,7 @@ PROOFS = (
         changes=(
             *_GATE_CHANGES,
             Change(_HAZARD, "self.pop.bit_select(request.memory, 1)", "self.pop[0]"),
-            Change(_HAZARD, "self.head[request.memory]", "self.head[0]"),
+            Change(_HAZARD, "self.head[self.i.p.memory]", "self.head[0]"),
         ),
     ),
 )  # fmt: skip
