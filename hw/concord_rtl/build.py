@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 import concord_boards
+from concord.spec.blocks import shortage
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS, preset
@@ -114,6 +115,8 @@ def bitstream(
     Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
     plan = Plan(board_name, preset_name, image, build, CONSOLE)
+    if lacking := shortage(plan.config, board_name):
+        raise click.ClickException(f"does not fit on {board_name}: {lacking}")
     plan.choose(clock_mhz, baud)
     board, config, flow, hz = plan.board, plan.config, plan.flow, plan.hz
     target = f"target {plan.aim / report.MHZ:g} MHz, {plan.baud} baud"

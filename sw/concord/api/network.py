@@ -20,6 +20,7 @@ from concord.image import Image
 from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
 from concord.networks.samples import inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
+from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
@@ -83,8 +84,12 @@ class Network:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before trusting the results: assumptions, numbers that are not exact, flags of samples."""
-        return [] if self.compilation is None else self.compilation.compiled.warnings
+        """What to know before trusting the results: assumptions, numbers that are not exact, flags of samples.
+
+        And what the boards lack that the configuration is for.
+        """
+        found = [] if self.compilation is None else self.compilation.compiled.warnings
+        return [*found, *shortages(self.config)]
 
     @property
     def evidence(self) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from concord.cli.common import EXISTING, FOLDER, POSITIVE, arrays_of, npu, readable, wide_console
 from concord.cli.passes import Watch, passes_options
 from concord.cli.workers import several, workers_options
+from concord.spec.blocks import shortage, shortages
 from concord.spec.boards import BOARD_PRESETS
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.presets import PRESETS
@@ -180,6 +181,13 @@ def compile_model(
     if options.accumulator_bits() is None and evidence_path(model).exists():
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
+    config = compiled.image.config
+    if board is None:
+        lacking = shortages(config)
+    else:
+        lacking = [f"does not fit on {board}: {text}" for text in [shortage(config, board)] if text]
+    for line in lacking:
+        click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
     click.echo(f"{found.cycles_text} per run; {found.text}")
     click.echo(f"inputs travel {found.input_route}")

@@ -2,51 +2,190 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import EXISTING, POSITIVE, readable, wide_console
-from concord.fit.resources import BUILDS, CLOCK_ERROR, LUT_ERROR
-from concord.spec.devices import ECP5_DEVICES
+from concord.cli.common import EXISTING, POSITIVE, arrays_of, readable, wide_console
+from concord.spec.devices import DEVICES
+from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
+from concord.spec.memmap import RegionId
+
+if TYPE_CHECKING:
+    from concord.fit import Candidate, Judge, Race
+    from concord.graph.ir import Graph
+
+#: Columns from which on a table has depths of memories and noise.
+_WIDE = 112
+#: What there is to say without samples.
+UNJUDGED = "accuracy was not judged: --input SAMPLES measures what is lost with these mantissas"
+#: What there is to say if nothing is within the budget.
+NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --budget allows more"
 
 
 @click.command()
 @click.argument("model", type=EXISTING)
-@click.option("--board", required=True, type=click.Choice(list(ECP5_DEVICES)), help="Board with an ECP5.")
+@click.option("--board", required=True, type=click.Choice(list(DEVICES)), help="Board to find a configuration for.")
 @click.option(
-    "--mantissa", "mantissas", multiple=True, type=click.IntRange(3, 12),
+    "-i",
+    "--input",
+    "inputs",
+    type=EXISTING,
+    help="npz file with a batch of samples for every input, and their classes y if they are known: on them is measured "
+    "what is lost with the mantissas.",
+)
+@click.option("--samples", default=500, show_default=True, type=POSITIVE, help="Number of samples to use.")
+@click.option(
+    "--budget",
+    help="What may be lost: points of accuracy if there are classes y, points of agreement with floating point if the "
+    "result is a class, or a relative error such as 5%. The default is 0.5 points, or 5% if the result is no class.",
+)
+@click.option(
+    "--mantissa",
+    "mantissas",
+    multiple=True,
+    type=click.IntRange(MANT_MIN, ACT_MANT_MAX),
     help="Width of mantissas to try, the best first. The option can be repeated. Default: 8, 7, 6, 5.",
-)  # fmt: skip
+)
+@click.option("--clock", "least_mhz", default=0.0, type=click.FloatRange(min=0), help="Least clock in MHz to expect.")
 @click.option("--show", default=5, show_default=True, type=POSITIVE, help="Number of configurations to show.")
 @readable
-def fit(model: Path, board: str, mantissas: tuple[int, ...], show: int) -> None:
+def fit(
+    model: Path,
+    board: str,
+    inputs: Path | None,
+    samples: int,
+    budget: str | None,
+    mantissas: tuple[int, ...],
+    least_mhz: float,
+    show: int,
+) -> None:
     """Find the configuration that computes the ONNX file MODEL fastest on a board.
 
-    Cycles, multipliers and block RAMs are exact. LUTs and clock are estimates that were fitted to builds.
+    Multipliers and memories are exact, and so are cycles, except where windows slide. Logic and clock are estimates
+    that were fitted to builds. With --input, the fastest one is the fastest that keeps the budget.
     """
     from concord.fit import search
+    from concord.fit.candidates import MANTISSAS
     from concord.frontend import import_model
 
     graph = import_model(model)
-    with Console(stderr=True).status("trying configurations") as status:
-        found = search(graph, board, mantissas or (8, 7, 6, 5), lambda name: status.update(f"trying {name}"))
-    if not found:
-        raise ValueError(f"model must fit into some configuration for {board}, and {model} fits into none")
-    caption = (
-        f"LUT and MHz are estimates, within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that "
-        "they were fitted to. Other shapes may be further from them."
-    )
-    table = Table(title=f"Fastest configurations for {model.name} on {board}", caption=caption)
-    for name in ("N", "L", "P", "mantissa", "matrix", "LUT", "DSP", "EBR", "cycles", "MHz", "runs/s"):
-        table.add_column(name, justify="right")
-    for one in found[:show]:
-        config, use = one.config, one.use
-        numbers = (config.native, config.lanes, config.mfu_lanes, config.act_mant, config.matrix_depth)
-        table.add_row(
-            *map(str, numbers), f"{use.luts:,.0f}", str(use.multipliers), str(use.rams), f"{one.cycles:,}",
-            f"{use.clock_mhz:.0f}", f"{one.per_second:,.0f}",
-        )  # fmt: skip
-    wide_console().print(table)
+    widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
+    with Console(stderr=True).status("reading the network") as status:
+        judge = None
+        if inputs is not None:
+            status.update("computing the samples in double precision")
+            judge = _judge(graph, inputs, samples, budget, status.update)
+        elif budget is not None:
+            raise ValueError("--budget must be given with --input, whose samples it is about")
+        race = search(graph, board, widths, judge, most=show, least_mhz=least_mhz, say=status.update)
+    if not race.candidates:
+        raise ValueError(_nowhere(graph, model, board, widths, race))
+    console = wide_console()
+    console.print(_table(model, board, race, judge, console.width))
+    if race.kept:
+        click.echo(f"fastest: {race.kept[0].text(board)}")
+    else:
+        click.echo(NOT_MET, err=True)
+    if judge is None:
+        click.echo(UNJUDGED)
+
+
+def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Callable[[str], None]) -> Judge:
+    """What measures the losses on samples from a file."""
+    from concord.api.options import budget_of
+    from concord.fit import Judge
+    from concord.networks.samples import inputs_of, labels_of
+
+    arrays = arrays_of(inputs)
+    given = inputs_of(graph.inputs, arrays)
+    labels = labels_of(arrays, graph.inputs, len(next(iter(given.values()))))
+    limits = budget_of(budget, graph, labels is not None)
+    first = {name: values[:samples] for name, values in given.items()}
+    return Judge(graph, first, limits, None if labels is None else labels[:samples], say)
+
+
+def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race: Race) -> str:
+    """Why a network fits into no configuration for a board, and what would help."""
+    from concord.fit.candidates import boards_for
+
+    nearest = race.nearest
+    assert nearest is not None
+    bits = ", ".join(map(str, widths))
+    tried = f"{len(race.refusals)} were tried, with mantissas of {bits} bits"
+    lines = [f"{model.name} fits into no configuration for {board}; {tried}", f"nearest: it {nearest.error}"]
+    if others := boards_for(graph, board, min(widths)):
+        lines.append(f"it fits on {', '.join(others)}: --board {others[0]}")
+    else:
+        lines.append("the preset of no larger board holds it")
+    if min(widths) > MANT_MIN and {RegionId.MATRIX, RegionId.NARROW} & set(nearest.error.short):
+        lines.append(f"narrower mantissas make room for more words: --mantissa {min(widths) - 1}")
+    return "\n  ".join(lines)
+
+
+def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int) -> Table:
+    """All candidates, the fastest within the budget in bold; memories and noise only where there is room."""
+    serial, wide = race.candidates[0].config.serial, width >= _WIDE
+    table = Table(
+        title=f"Fastest configurations for {model.name} on {board}", caption=_caption(race, judge), box=box.SIMPLE_HEAD,
+        title_justify="left", caption_justify="left", padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    rows = [_figures(one, judge, serial, wide) for one in race.candidates]
+    for name in rows[0]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for one, row in zip(race.candidates, rows, strict=True):
+        table.add_row(*row.values(), style="bold" if race.kept and one is race.kept[0] else None)
+    return table
+
+
+def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> dict[str, str]:
+    """A row by column."""
+    from concord.fit.evidence import mantissas
+
+    config, use, verdict = one.config, one.use, one.verdict
+    row: dict[str, object] = {"N": config.native, "L": config.lanes}
+    if not serial:
+        row |= {"P": config.mfu_lanes, "W": config.window_taps}
+    row["bits"] = mantissas(config)
+    if wide:
+        row |= {"matrix": config.matrix_depth, "narrow": config.narrow_depth, "wide": config.wide_depth}
+    row |= {"LC" if serial else "LUT": f"{use.luts:,.0f}", "DSP": use.blocks.multipliers, "EBR": use.blocks.rams}
+    if serial:
+        row["SPRAM"] = use.blocks.single_port_rams
+    row |= {"cycles": f"{one.cycles:,}", "MHz": f"{use.clock_mhz:.0f}", "runs/s": f"{one.per_second:,.0f}"}
+    if verdict is not None and judge is not None:
+        if verdict.accuracy is not None:
+            row["accuracy"] = f"{100 * verdict.accuracy:.2f} %"
+        elif judge.classes:
+            row["agrees"] = f"{100 * verdict.agreement:.2f} %"
+        if wide or not judge.classes:
+            row["S/N dB"] = f"{verdict.signal_to_noise:.1f}"
+        row["within"] = "yes" if verdict.within else "no"
+    return {name: str(figure) for name, figure in row.items()}
+
+
+def _caption(race: Race, judge: Judge | None) -> str:
+    from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR
+
+    if race.candidates[0].config.serial:
+        errors = f"within {ICE40_LUT_ERROR:.1%} of the {len(ICE40_BUILDS)} builds that it was fitted to"
+        lines = [f"LC is an estimate, {errors}. MHz is that of the board."]
+    else:
+        errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
+        lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
+    if any(one.config.window_taps for one in race.candidates):
+        lines.append("Cycles with W taps are estimates where windows slide: exponents decide on the steps of a window.")
+    if judge is not None:
+        what = {"accuracy": "points of accuracy", "agreement": "points of agreement", "error": "% of error"}
+        limit = f"at most {judge.budget.points:g} {what[judge.budget.measure]} lost on {judge.count} samples"
+        beside = "" if judge.accuracy is None else f"; accuracy in double precision: {100 * judge.accuracy:.2f} %"
+        lines.append(f"Within: {limit}{beside}.")
+        if judge.budget.measure != "error" and 100 / judge.count > judge.budget.points > 0:
+            lines.append(f"One sample is {100 / judge.count:.2f} points, so this is none; --samples takes more.")
+        lines.append("Formats are made with one half of the samples and measured on the other, both ways.")
+    return "\n".join(lines)

@@ -1,25 +1,32 @@
-"""Search for the configuration that computes a network fastest."""
+"""Search for the configuration that computes a network fastest and loses no more than it may."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.cycles import count
+from concord.fit.evidence import Judge, Verdict, numbers
 from concord.fit.resources import Use, use_of
+from concord.fit.shapes import VECTORS, Shape, shapes_of, smallest, widths, with_memories
+from concord.graph.cost import macs
 from concord.graph.ir import Graph
 from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
-from concord.spec.config import NpuConfig
-from concord.spec.devices import ECP5_DEVICES, Device
+from concord.spec.config import FREE, NpuConfig
+from concord.spec.devices import DEVICES
 from concord.spec.presets import preset, with_mantissas
 
-#: Native dimensions, lanes per row, lanes of the multifunction units.
-SHAPES = [(n, lanes, mfu) for n in (8, 16, 32) for lanes in (2, 4, 8, 16) for mfu in (2, 4, 8) if lanes <= n > mfu]
-#: Least step of the depth of the matrix memory.
-_STEP = 512
+#: Widths of mantissas to try, the best first.
+MANTISSAS = (8, 7, 6, 5)
+
+Say = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Says nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,88 +40,263 @@ class Candidate:
     use : Use
         What it takes.
     cycles : int
-        Of a run, as the hardware counts them.
+        Of a run, as the hardware counts them; an estimate where windows slide.
+    tiled : bool
+        Whether the first layers are computed in row tiles.
+    verdict : Verdict or None
+        What the samples say, if there are some.
     """
 
     config: NpuConfig
     use: Use
     cycles: int
+    tiled: bool
+    verdict: Verdict | None = None
 
     @property
     def per_second(self) -> float:
         """Runs per second at the estimated clock."""
         return 1e6 * self.use.clock_mhz / self.cycles
 
+    @property
+    def within(self) -> bool:
+        """Whether the samples do not speak against it."""
+        return self.verdict is None or self.verdict.within
+
+    def text(self, board: str) -> str:
+        """The configuration as what has to be changed in the preset of a board."""
+        base = preset(BOARD_SPECS[board].preset)
+        mine, theirs = self.config.to_dict(), base.to_dict()
+        changes = [f"{name}={value!r}" for name, value in mine.items() if value != theirs[name] and name not in FREE]
+        return f'preset("{base.name}")' + (f".replace({', '.join(changes)})" if changes else "")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A configuration that the device has room for, but that does not hold the network."""
+
+    config: NpuConfig
+    error: CapacityError
+
+
+@dataclass
+class Race:
+    """What a search has found.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        Those that hold the network, the fastest first: the ones within the budget, and faster ones that are not.
+    refusals : list of Refusal
+        Those that do not.
+    """
+
+    candidates: list[Candidate] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[Candidate]:
+        """Those within the budget."""
+        return [one for one in self.candidates if one.within]
+
+    @property
+    def nearest(self) -> Refusal | None:
+        """The refusal with the least excess of words in the memory that is worst off."""
+        return min(self.refusals, key=lambda one: one.error.excess, default=None)
+
 
 def search(
-    graph: Graph, board: str, mantissas: Sequence[int] = (8, 7, 6, 5), say: Callable[[str], None] = lambda _: None
-) -> list[Candidate]:
+    graph: Graph,
+    board: str,
+    mantissas: Sequence[int] = MANTISSAS,
+    judge: Judge | None = None,
+    *,
+    most: int = 5,
+    least_mhz: float = 0.0,
+    say: Say = silent,
+) -> Race:
     """Configurations for a board that hold a network, the fastest first.
 
-    Every shape has the widest mantissas of ``mantissas`` with which the network fits, and as much matrix memory as the
-    device has left. Vector memories have as many elements as those of the preset of the board.
+    A shape that would be too slow even if no multiplier ever waited is not tried. Every other one is compiled for with
+    the widest mantissas of ``mantissas`` with which the network fits, with small and large vector memories, and with as
+    much matrix memory as the device has left. Narrower mantissas are tried where they leave room for vectors that wider
+    ones do not, and not where wider ones lose too much with the same native dimension.
 
     Parameters
     ----------
     graph : Graph
         The network.
     board : str
-        Name in :data:`concord.spec.devices.ECP5_DEVICES`.
+        Name in :data:`concord.spec.devices.DEVICES`.
     mantissas : sequence of int
         Widths to try, the best first.
+    judge : Judge, optional
+        Measures what is lost; without it everything is within the budget.
+    most : int
+        Number of configurations to find.
+    least_mhz : float
+        Least clock that the estimate must reach.
     say : callable
-        Gets the name of what is tried.
+        Gets what is being tried.
 
     Raises
     ------
     ValueError
-        If there is nothing known of the board.
+        If there is nothing known of the board, or no shape has the clock.
+    Unsupported
+        If no configuration can compute the network.
     """
-    if board not in ECP5_DEVICES:
-        raise ValueError(f"board must be one of {', '.join(ECP5_DEVICES)}, not {board!r}")
-    found = []
-    for shape in SHAPES:
-        for config in _configs(board, shape, mantissas):
-            say(config.name)
-            try:
-                image = compile_graph(graph, config).image
-            except (CapacityError, Unsupported):
-                continue
-            cycles = sum(count(image.program, config, phase.pc).cycles for phase in image.schedule())
-            found.append(Candidate(config, use_of(config), cycles))
-            break
-    return sorted(found, key=lambda one: -one.per_second)
+    if board not in DEVICES:
+        raise ValueError(f"board must be one of {', '.join(DEVICES)}, not {board!r}")
+    return _Search(graph, board, mantissas, judge, most, least_mhz, say).run()
 
 
-def _configs(board: str, shape: tuple[int, int, int], mantissas: Sequence[int]) -> Iterator[NpuConfig]:
-    """Configurations of one shape that fit, with the largest matrix memory."""
-    base, device = preset(BOARD_SPECS[board].preset), ECP5_DEVICES[board]
-    native, lanes, mfu_lanes = shape
-    for mantissa in mantissas:
-        config = with_mantissas(
-            base.replace(
-                name=f"n{native}-l{lanes}-p{mfu_lanes}",
-                native=native,
-                lanes=lanes,
-                mfu_lanes=mfu_lanes,
-                window_taps=base.window_taps if base.window_taps <= lanes else 0,
-                matrix_depth=_STEP,
-                narrow_depth=base.narrow_depth * base.native // native,
-                wide_depth=base.wide_depth * base.native // native,
-            ),
-            mantissa,
+class _Search:
+    """The state of one search; parameters are those of :func:`search`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        board: str,
+        mantissas: Sequence[int],
+        judge: Judge | None,
+        most: int,
+        least_mhz: float,
+        say: Say,
+    ):
+        self.graph, self.board, self.mantissas, self.judge = graph, board, mantissas, judge
+        self.most, self.least_mhz, self.say = most, least_mhz, say
+        self.race = Race()
+        self.unsupported: Unsupported | None = None
+        self.macs = macs(graph)
+        #: Native dimension and mantissas that lose too much.
+        self.lost: list[NpuConfig] = []
+
+    def run(self) -> Race:
+        """Try all shapes that can be among the fastest."""
+        limits = {shape: self._limit(shape) for shape in self._possible()}
+        for shape, limit in sorted(limits.items(), key=lambda item: -item[1]):
+            if limit <= self._to_beat:
+                break
+            for found in self._of_shape(shape):
+                if found.per_second > self._to_beat:
+                    self._take(found)
+        race, last = self.race, self._to_beat
+        if self.unsupported is not None and not race.candidates and not race.refusals:
+            raise self.unsupported
+        race.candidates = [one for one in self._sorted(race.candidates) if one.per_second >= last]
+        return race
+
+    def _take(self, found: Candidate) -> None:
+        """Add a candidate with what the samples say."""
+        if self.judge is not None:
+            verdict = self.judge.verdict(found.config, lambda text: self.say(f"measuring {text}"))
+            found = replace(found, verdict=verdict)
+            if not verdict.within:
+                self.lost.append(found.config)
+        self.race.candidates.append(found)
+
+    def _loses(self, config: NpuConfig) -> bool:
+        """Whether mantissas that are as wide or wider lose too much."""
+        return any(
+            one.native == config.native and one.act_mant >= config.act_mant and one.wgt_mant >= config.wgt_mant
+            for one in self.lost
         )
-        deepest = _deepest(config, device)
-        if deepest is not None:
-            yield deepest
+
+    @staticmethod
+    def _sorted(candidates: list[Candidate]) -> list[Candidate]:
+        """The fastest first, of equally fast ones that with the widest mantissas."""
+        return sorted(candidates, key=lambda one: (-one.per_second, -one.config.act_mant, -one.config.wgt_mant))
+
+    @property
+    def _to_beat(self) -> float:
+        """Runs per second of the last candidate that there is room for; 0 if there is room for more."""
+        kept = self._sorted(self.race.kept)
+        return kept[self.most - 1].per_second if len(kept) >= self.most else 0.0
+
+    def _possible(self) -> list[Shape]:
+        """Shapes that the device has room for and that may have the clock."""
+        uses = {}
+        for shape in shapes_of(self.board, _slides(self.graph)):
+            configs = [one for mantissa in self.mantissas for one in widths(self.board, shape, mantissa)]
+            rooms = [one for one in configs if with_memories(one, self.board, VECTORS[0]) is not None]
+            if rooms:
+                uses[shape] = max(use_of(one).clock_mhz for one in rooms)
+        if not uses:
+            bits = ", ".join(map(str, self.mantissas))
+            raise ValueError(f"mantissa must be narrower for {self.board}, not {bits}: no configuration fits there")
+        if max(uses.values()) < self.least_mhz:
+            most = f"{max(uses.values()):.0f} MHz, the most that is expected on {self.board}"
+            raise ValueError(f"clock must be at most {most}, not {self.least_mhz:g}")
+        return [shape for shape, mhz in uses.items() if mhz >= self.least_mhz]
+
+    def _limit(self, shape: Shape) -> float:
+        """Runs per second that a shape cannot exceed."""
+        config = smallest(self.board, shape, min(self.mantissas))
+        return 1e6 * use_of(config).clock_mhz * config.macs / max(self.macs, 1)
+
+    def _of_shape(self, shape: Shape) -> Iterator[Candidate]:
+        """The fastest candidate of a shape, and with narrower mantissas those that are faster still."""
+        done: set[tuple[int, int]] = set()
+        best: Candidate | None = None
+        for mantissa in self.mantissas:
+            for config in widths(self.board, shape, mantissa):
+                found = None if self._loses(config) else self._with_vectors(config, done)
+                if found is not None and (best is None or found.cycles < best.cycles):
+                    best = found
+                    yield found
+
+    def _with_vectors(self, config: NpuConfig, done: set[tuple[int, int]]) -> Candidate | None:
+        """The fastest candidate with vector memories that are not ``done``; those that hold the network are then."""
+        best: Candidate | None = None
+        for vectors in VECTORS:
+            if vectors in done or (whole := with_memories(config, self.board, vectors)) is None:
+                continue
+            if (found := self._compiled(whole)) is None:
+                continue
+            done.add(vectors)
+            if best is None or found.cycles < best.cycles:
+                best = found
+            elif not found.tiled:
+                done.update(VECTORS)  # more vectors make nothing faster
+        return best
+
+    def _compiled(self, config: NpuConfig) -> Candidate | None:
+        """A candidate, if a configuration holds the network."""
+        self.say(f"trying {config.name}: {numbers(config)}")
+        try:
+            compiled = compile_graph(self.graph, config)
+        except CapacityError as error:
+            self.race.refusals.append(Refusal(config, error))
+            return None
+        except Unsupported as error:
+            self.unsupported = error
+            return None
+        image = compiled.image
+        cycles = sum(count(image.program, config, phase.pc).cycles for phase in image.schedule())
+        return Candidate(config, use_of(config), cycles, compiled.row_tiling is not None)
 
 
-def _deepest(config: NpuConfig, device: Device) -> NpuConfig | None:
-    """The configuration with as much matrix memory as there is room for."""
-    fitting = None
-    for depth in range(_STEP, 16 * 1024 + 1, _STEP):
-        deeper = config.replace(matrix_depth=depth)
-        if not use_of(deeper).fits(device):
-            break
-        fitting = deeper
-    return fitting
+def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:
+    """Boards with presets that hold a network, perhaps with mantissas of so many bits, and larger than ``beside``."""
+    found = []
+    for board, device in DEVICES.items():
+        base = preset(BOARD_SPECS[board].preset)
+        if device.luts > DEVICES[beside].luts and any(
+            _holds(graph, config) for config in (base, with_mantissas(base, mantissa))
+        ):
+            found.append(board)
+    return found
+
+
+def _holds(graph: Graph, config: NpuConfig) -> bool:
+    try:
+        compile_graph(graph, config)
+    except (CapacityError, Unsupported):
+        return False
+    return True
+
+
+def _slides(graph: Graph) -> bool:
+    """Whether windows may slide: whether there are convolutions with groups."""
+    return any(node.op == "Conv" and node.attrs.get("group", 1) > 1 for node in graph.nodes)

@@ -1,4 +1,4 @@
-"""What the devices of the boards have: logic, multipliers and block RAMs."""
+"""What the devices of the boards have: logic, multipliers and memories."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ from dataclasses import dataclass
 
 #: Shapes of a block RAM of ECP5: words, and bits of a word.
 ECP5_RAM_SHAPES = ((512, 36), (1024, 18), (2048, 9), (4096, 4), (8192, 2), (16384, 1))
+#: The same for iCE40.
+ICE40_RAM_SHAPES = ((256, 16), (512, 8), (1024, 4), (2048, 2))
+#: Words of a single-port RAM of iCE40 UP, and bits of a word.
+SINGLE_PORT_RAM_SHAPE = (16384, 16)
 
 
 @dataclass(frozen=True)
 class Device:
-    """LUTs, multipliers and block RAMs of a device."""
+    """What a device has.
+
+    Parameters
+    ----------
+    luts : int
+        LUTs of four inputs; of an iCE40 logic cells, which have one each.
+    multipliers, rams, single_port_rams : int
+        Multipliers, block RAMs, and RAMs with a single port.
+    """
 
     luts: int
     multipliers: int
     rams: int
+    single_port_rams: int = 0
 
 
 _SMALL = Device(24288, 28, 56)
@@ -25,3 +38,7 @@ ECP5_DEVICES = {
     "ulx3s-45f": Device(43848, 72, 108),
     "ulx3s-85f": Device(83640, 156, 208),
 }
+#: Devices of the boards with an iCE40.
+ICE40_DEVICES = {"icebreaker": Device(5280, 8, 30, 4)}
+#: Devices of all boards.
+DEVICES = ECP5_DEVICES | ICE40_DEVICES

@@ -1,58 +1,200 @@
-"""What configurations take of a device, against builds; and the search."""
+"""The search for the fastest configuration, and its command."""
 
+import re
+
+import numpy as np
 import pytest
 
+from concord.compiler.calibration.mantissas import Budget
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.cycles import count
-from concord.fit import search, use_of
-from concord.fit.resources import BUILDS, CLOCK_ERROR, LUT_ERROR, rams_of
-from concord.spec.devices import ECP5_DEVICES
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, UP5K
+from concord.fit import Judge, search
+from concord.fit.shapes import Shape
+from concord.graph.execute import run as exact
+from concord.graph.ir import Node
+from concord.program.allocator import CapacityError
+from concord.spec.devices import DEVICES
+from concord.spec.memmap import RegionId
+from concord.spec.presets import UP5K, preset
 from support.commands import run, two_products
-from support.compiled_nets import perceptron
-
-#: Multipliers and block RAMs that place and route reported.
-BLOCKS = {ECP5_25F: (20, 56), ECP5_85F: (136, 205), ECP5_85F_256: (144, 181)}
+from support.compiled_nets import graph_of, perceptron
 
 
-@pytest.mark.parametrize("config", BLOCKS, ids=lambda config: config.name)
-def test_builds(config):
-    """Multipliers and block RAMs exactly, LUTs and clock as near as is said."""
-    use, (luts, mhz) = use_of(config), BUILDS[config.name]
-    assert (use.multipliers, use.rams) == BLOCKS[config]
-    assert use.luts == pytest.approx(luts, rel=LUT_ERROR)
-    assert use.clock_mhz == pytest.approx(mhz, rel=CLOCK_ERROR)
+@pytest.fixture
+def shapes(monkeypatch):
+    """Few shapes, so that searches are short."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(8, 2, 4), Shape(16, 16, 8)))
 
 
-def test_a_memory_takes_the_best_shape():
-    shapes = {(36, 512): 1, (37, 512): 2, (18, 1024): 1, (68, 2560): 10, (1, 16384): 1}
-    assert {shape: rams_of(*shape) for shape in shapes} == shapes
+@pytest.fixture
+def net(tmp_path, shapes):
+    return two_products(tmp_path)
 
 
-def test_presets_fit_their_devices():
-    assert use_of(ECP5_85F).fits(ECP5_DEVICES["ulx3s-85f"]) and use_of(ECP5_25F).fits(ECP5_DEVICES["ulx3s-25f"])
-    assert not use_of(ECP5_85F).fits(ECP5_DEVICES["ulx3s-25f"])
-    with pytest.raises(ValueError, match="config must not be element-serial"):
-        use_of(UP5K)
+def depthwise(rng, channels=8, size=12):
+    weight, attrs = rng.normal(0, 0.3, (channels, 1, 3, 3)), {"strides": (1, 1), "pads": (1, 1, 1, 1)}
+    return graph_of(
+        [Node("Conv", "dw", ("x",), ("y",), {"weight": weight, "bias": np.zeros(channels), "dilations": (1, 1),
+                                             "group": channels, **attrs})],
+        x=(1, channels, size, size),
+    )  # fmt: skip
 
 
-def test_search(monkeypatch):
-    monkeypatch.setattr("concord.fit.candidates.SHAPES", [(8, 2, 2), (8, 2, 4), (16, 16, 8)])
+def test_search(shapes):
     graph = perceptron(40, 16, 8)
-    found = search(graph, "ulx3s-25f")
+    found = search(graph, "ulx3s-25f").candidates
     assert [(one.config.native, one.config.lanes) for one in found] == [(8, 2)] * len(found) and found
     rates = [one.per_second for one in found]
     assert rates == sorted(rates, reverse=True)
     for one in found:
-        assert one.use.fits(ECP5_DEVICES["ulx3s-25f"]) and one.config.act_mant == 8
+        assert one.use.fits(DEVICES["ulx3s-25f"]) and one.config.act_mant == 8 and one.within
         assert one.cycles == count(compile_graph(graph, one.config).image.program, one.config).cycles
     with pytest.raises(ValueError, match="board must be one of"):
-        search(graph, "icebreaker")
+        search(graph, "arduino")
 
 
-def test_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr("concord.fit.candidates.SHAPES", [(8, 2, 2)])
-    two_products(tmp_path)
-    code, output = run("fit", tmp_path / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
-    assert code == 0 and "Fastest configurations for net.onnx on ulx3s-25f" in output
-    assert " 6 " in output and "estimates, within 4% and 6% of the 3 builds" in " ".join(output.split())
+def test_ice40():
+    """The preset itself, whose weights are narrower than its activations; and wider weights where lanes are fewer."""
+    found = search(perceptron(40, 16, 8), "icebreaker").candidates
+    best = found[0]
+    assert best.config.fingerprint == UP5K.fingerprint and best.text("icebreaker") == 'preset("up5k")'
+    shown = [(one.config.lanes, one.config.act_mant, one.config.wgt_mant) for one in found]
+    assert shown == [(4, 8, 7), (2, 8, 8), (1, 8, 8)]
+    assert best.text("ulx3s-85f").startswith('preset("ecp5-85f-256").replace(native=4, lanes=4, ')
+    assert preset("up5k").replace(lanes=2, wgt_mant=8) != found[1].config  # exponents and accumulator differ, too
+
+
+def test_larger_vector_memories(monkeypatch):
+    """Where the preset's are too small, there are larger ones and less matrix memory."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
+    graph = perceptron(8, 8)
+    real = compile_graph
+
+    def refusing(graph, config):
+        if config.narrow_depth < 1024:
+            raise CapacityError("too small")
+        return real(graph, config)
+
+    monkeypatch.setattr("concord.fit.candidates.compile_graph", refusing)
+    race = search(graph, "ulx3s-25f", (8,))
+    (found,) = race.candidates
+    assert found.config.narrow_depth >= 1024 and found.use.fits(DEVICES["ulx3s-25f"])
+    assert found.config.matrix_depth < preset("ecp5-25f").matrix_depth and len(race.refusals) == 1
+
+
+def test_windows_slide_only_where_there_are_some(monkeypatch):
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 8), Shape(16, 16, 8, 9)))
+    found = search(depthwise(np.random.default_rng(0)), "ulx3s-85f").candidates
+    assert [one.config.window_taps for one in found] == [9, 0] and found[0].cycles < found[1].cycles
+    assert [one.config.window_taps for one in search(perceptron(40, 16, 8), "ulx3s-85f").candidates] == [0]
+
+
+def test_nothing_is_measured_that_is_too_slow(monkeypatch):
+    """Only numbers of configurations that can be among the fastest, and each of them once."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(16, 8, 2), Shape(16, 8, 4)))
+    graph, rng, measured = perceptron(200, 100, 8), np.random.default_rng(1), []
+    judge = Judge(graph, {"x": rng.normal(0, 1, (20, 200))}, Budget("agreement", 100))
+    race = search(graph, "ulx3s-85f", judge=judge, most=2, say=measured.append)
+    assert [one.config.native for one in race.candidates] == [16, 16]
+    assert [text for text in measured if text.startswith("measuring")] == [
+        "measuring N 16 with mantissas of 8 bits on 20 samples"
+    ]
+
+
+def test_the_budget_decides(monkeypatch):
+    """A faster configuration that loses too much is shown, and is not the fastest one kept."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 4, 2), Shape(16, 8, 4)))
+    graph, rng = perceptron(100, 40, 8), np.random.default_rng(1)
+    inputs = {"x": rng.normal(0, 1, (40, 100))}
+    errors = {n: Judge(graph, inputs, Budget("error", 100)).verdict(preset("ecp5-85f").replace(
+        native=n, lanes=4, mfu_lanes=2)).error for n in (8, 16)}  # fmt: skip
+    assert errors[8] < errors[16]
+    between = 100 * (errors[8] + errors[16]) / 2
+    race = search(graph, "ulx3s-85f", judge=Judge(graph, inputs, Budget("error", between)), most=1)
+    assert [(one.config.native, one.within) for one in race.candidates] == [(16, False), (8, True)]
+    assert [one.config.native for one in race.kept] == [8]
+
+
+def test_verdicts():
+    graph, rng = perceptron(40, 16, 8), np.random.default_rng(2)
+    inputs = {"x": rng.normal(0, 1, (151, 40))}
+    labels = exact(graph, inputs)[graph.outputs[0]].argmax(axis=1)
+    judge = Judge(graph, inputs, Budget("accuracy", 0.5), labels)
+    wide, narrow = (judge.verdict(UP5K.replace(act_mant=bits, acc_width=48)) for bits in (8, 3))
+    assert judge.accuracy == 1 and judge.count == 151 and judge.classes
+    assert wide.accuracy == wide.agreement > narrow.accuracy == narrow.agreement
+    assert narrow.loss == pytest.approx(100 * (1 - narrow.accuracy)) and not narrow.within
+    assert wide.signal_to_noise > narrow.signal_to_noise + 10
+    assert wide.signal_to_noise == pytest.approx(-20 * np.log10(wide.error))
+    plain = Judge(graph, {"x": inputs["x"][:50]}, Budget("agreement", 100))
+    assert plain.accuracy is None and plain.verdict(UP5K).accuracy is None
+    with pytest.raises(ValueError, match="at least 2 samples, not 1"):
+        Judge(graph, {"x": inputs["x"][:1]}, Budget("error", 5))
+
+
+def test_what_cannot_be_computed(shapes, monkeypatch):
+    graph = perceptron(40, 16, 8)
+    with pytest.raises(ValueError, match=r"clock must be at most \d+ MHz, the most that is expected on ulx3s-85f, not"):
+        search(graph, "ulx3s-85f", least_mhz=500)
+    with pytest.raises(ValueError, match="mantissa must be narrower for ulx3s-25f, not 12: no configuration fits"):
+        monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 8),))
+        search(graph, "ulx3s-25f", (12,))
+
+    def refused(graph, config):
+        raise Unsupported("test", ["Loop"])
+
+    monkeypatch.setattr("concord.fit.candidates.compile_graph", refused)
+    with pytest.raises(Unsupported, match="Loop"):
+        search(graph, "ulx3s-85f")
+
+
+def test_the_command_without_samples(net):
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
+    text = " ".join(output.split())
+    assert code == 0 and "Fastest configurations for net.onnx on ulx3s-25f" in text
+    assert " 6 " in output and "estimates, within 4% and 6% of the 3 builds" in text
+    assert "accuracy was not judged: --input SAMPLES measures what is lost" in text and "accuracy " not in output[:200]
+    assert re.search(r'^fastest: preset\("ecp5-25f"\).*act_mant=6', output, re.M)
+
+
+def test_the_command_with_labels(net):
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-i", net / "xy.npz", "--samples", "150")
+    text = " ".join(output.split())
+    limit = "at most 0.5 points of accuracy lost on 150 samples; accuracy in double precision: 100.00 %"
+    assert code == 0 and limit in text
+    assert "One sample is 0.67 points" in text and "not judged" not in text
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-i", net / "xy.npz", "--mantissa", "3")
+    assert code == 0 and " no " in output and "nothing keeps the budget" in output and "fastest:" not in output
+
+
+def test_the_command_without_labels(net):
+    code, output = run("fit", net / "net.onnx", "--board", "icebreaker", "-i", net / "x.npz", "--budget", "5%")
+    text = " ".join(output.split())
+    assert code == 0 and "agrees" in text and "at most 5 % of error lost on 300 samples" in text
+    assert "SPRAM" in text and "8/7" in text and 'fastest: preset("up5k")' in text
+
+
+def test_the_table_fits_into_a_terminal(net, monkeypatch):
+    monkeypatch.setattr("concord.cli.common._WIDTH", 80)
+    for board in ("ulx3s-25f", "icebreaker"):
+        code, output = run("fit", net / "net.onnx", "--board", board, "-i", net / "xy.npz")
+        rows = [line for line in output.splitlines() if line.endswith(" yes  ") or " within" in line]
+        assert code == 0 and len(rows) > 1 and "…" not in output and "matrix" not in rows[0]
+
+
+def test_a_network_that_fits_nowhere(net, monkeypatch):
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
+
+    def refused(graph, config):
+        raise CapacityError(
+            "does not fit: matrix memory has 512 words, but 9000 are needed", {RegionId.MATRIX: (512, 9000)}
+        )
+
+    monkeypatch.setattr("concord.fit.candidates.compile_graph", refused)
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f")
+    assert code == 1 and "net.onnx fits into no configuration for ulx3s-25f" in output
+    assert "nearest: it does not fit: matrix memory has 512 words, but 9000 are needed" in output
+    assert "the preset of no larger board holds it" in output and "more words: --mantissa 4" in output
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--budget", "1")
+    assert code == 1 and "--budget must be given with --input" in output

@@ -1,0 +1,153 @@
+"""Multipliers and memories that a configuration takes, exactly.
+
+An element-serial configuration is counted on an iCE40, any other one on an ECP5: these are the devices they are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from concord.spec.boards import BOARD_SPECS, preset_of
+from concord.spec.config import SERIAL_ROWS, NpuConfig
+from concord.spec.devices import (
+    DEVICES,
+    ECP5_RAM_SHAPES,
+    ICE40_DEVICES,
+    ICE40_RAM_SHAPES,
+    SINGLE_PORT_RAM_SHAPE,
+    Device,
+)
+from concord.spec.formats import BINARY16_WIDTH, Flag
+from concord.spec.isa import WORD_BITS
+from concord.spec.multipliers import lanes_in_logic, paired
+
+#: Words below which a memory of an ECP5 is logic.
+LEAST_RAM_WORDS = 128
+#: Block RAMs of the link on an ECP5, beside those of the NPU.
+_ECP5_LINK = 2
+#: Block RAMs on an iCE40 that no parameter changes: registers, descriptors of tables, addresses, elements of a vector,
+#: instructions that are made, and the link.
+_ICE40_REST = 2 + 3 + 5 + 1 + 1 + 1
+#: Bits of an operand up to which two products share a multiplier of an iCE40.
+_ICE40_HALF = 8
+#: Multipliers of an iCE40 that shift products onto the grid, and that of the multifunction unit.
+_ICE40_OTHERS = SERIAL_ROWS + 1
+#: Single-port RAMs of an iCE40 UP.
+_SINGLE_PORT_RAMS = min(device.single_port_rams for device in ICE40_DEVICES.values())
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Multipliers, block RAMs, and RAMs with a single port."""
+
+    multipliers: int
+    rams: int
+    single_port_rams: int = 0
+
+
+def rams_of(width: int, depth: int, shapes: Sequence[tuple[int, int]] = ICE40_RAM_SHAPES) -> int:
+    """Block RAMs of a memory, all of one of these shapes: words, and bits of a word."""
+    return min(-(-depth // words) * -(-width // bits) for words, bits in shapes)
+
+
+def banked_rams_of(width: int, depth: int) -> int:
+    """Block RAMs of an ECP5 for a memory in banks, each a power of two of words; small banks are logic."""
+    least, most = ECP5_RAM_SHAPES[0][0], ECP5_RAM_SHAPES[-1][0]
+    rams = 0
+    while depth > 0:
+        bank = min(most, 1 << (depth.bit_length() - 1))
+        bank = depth if bank < least else bank
+        if bank >= LEAST_RAM_WORDS:
+            rams += -(-width // next(bits for words, bits in ECP5_RAM_SHAPES if words >= bank))
+        depth -= bank
+    return rams
+
+
+def in_single_port_rams(config: NpuConfig) -> bool:
+    """Whether single-port RAMs hold the matrix memory of an element-serial configuration: all of it or nothing."""
+    words, bits = SINGLE_PORT_RAM_SHAPE
+    pairs = config.matrix_depth * config.rows // SERIAL_ROWS
+    return SERIAL_ROWS * -(-config.matrix_row.width // bits) <= _SINGLE_PORT_RAMS and pairs <= words
+
+
+def blocks_of(config: NpuConfig) -> Blocks:
+    """Multipliers and memories of a configuration with its link, on the family it is for."""
+    return _on_ice40(config) if config.serial else _on_ecp5(config)
+
+
+def shortage(config: NpuConfig, board: str) -> str:
+    """What a board has too few of for a configuration, in words; empty if its multipliers and memories suffice.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The configuration.
+    board : str
+        Name in :data:`concord.spec.devices.DEVICES`.
+    """
+    if config.serial != (board in ICE40_DEVICES):
+        return ""
+    lacking = lacks(blocks_of(config), DEVICES[board])
+    more = ""
+    if config.serial and not in_single_port_rams(config):
+        words, bits = SINGLE_PORT_RAM_SHAPE
+        most = _SINGLE_PORT_RAMS // SERIAL_ROWS
+        more = (
+            f", as its matrix memory does not fit into the single-port RAMs: these hold {SERIAL_ROWS * words:,} rows "
+            f"of {most * bits} bits, and it has {config.matrix_depth * config.rows:,} of {config.matrix_row.width}"
+        )
+    return f"{config.name} needs {lacking}{more}" if lacking else ""
+
+
+def shortages(config: NpuConfig) -> list[str]:
+    """What is missing on the boards that the preset of a configuration is for, a line for each that has too little."""
+    name = preset_of(config.name)
+    boards = [board for board, spec in BOARD_SPECS.items() if name in (spec.preset, *spec.others)]
+    return [f"does not fit on {board}: {text}" for board in boards if (text := shortage(config, board))]
+
+
+def lacks(blocks: Blocks, device: Device) -> str:
+    """What a device has too few of, in words; empty if it has enough."""
+    counts = {
+        "multipliers": (blocks.multipliers, device.multipliers),
+        "block RAMs": (blocks.rams, device.rams),
+        "single-port RAMs": (blocks.single_port_rams, device.single_port_rams),
+    }
+    return " and ".join(f"{need} {what} of {have}" for what, (need, have) in counts.items() if need > have)
+
+
+def _on_ecp5(config: NpuConfig) -> Blocks:
+    products, units = config.rows * config.lanes, 2 * config.mfu_lanes
+    shared = products // 2 if paired(config) else 0
+    multipliers = shared - config.rows // 2 * lanes_in_logic(config) if shared else products
+    memories = [
+        *[(config.matrix_row.width, config.matrix_depth)] * config.rows,
+        (config.narrow_word.width, config.narrow_depth),
+        (config.wide_word.width, config.wide_depth),
+        (WORD_BITS, config.program_depth),
+        *[(BINARY16_WIDTH, config.table_depth)] * units,
+        (len(Flag), config.program_depth),
+        *([(8, config.inbox)] if config.inbox else []),
+    ]
+    return Blocks(multipliers + units, sum(banked_rams_of(*one) for one in memories) + _ECP5_LINK)
+
+
+def _on_ice40(config: NpuConfig) -> Blocks:
+    together = 2 if max(config.act_mant, config.wgt_mant) <= _ICE40_HALF else 1
+    multipliers = SERIAL_ROWS * -(-config.lanes // together) + _ICE40_OTHERS
+    memories = [
+        *[(config.act_mant, config.narrow_depth)] * config.native,
+        (config.act_exp_width, config.narrow_depth),
+        *[(BINARY16_WIDTH, config.wide_depth)] * config.native,
+        (WORD_BITS, config.program_depth),
+        (len(Flag), config.program_depth),
+        (BINARY16_WIDTH, config.table_depth),
+    ]
+    single = 0
+    if in_single_port_rams(config):
+        single = SERIAL_ROWS * -(-config.matrix_row.width // SINGLE_PORT_RAM_SHAPE[1])
+    else:
+        memories += [(config.matrix_row.width, config.matrix_depth * config.rows // SERIAL_ROWS)] * SERIAL_ROWS
+    rams = sum(rams_of(*one) for one in memories) + _ICE40_REST
+    return Blocks(multipliers, rams, single)

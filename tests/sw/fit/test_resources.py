@@ -1,0 +1,32 @@
+"""Estimates of logic and clock, against builds."""
+
+import pytest
+
+from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR, use_of
+from concord.spec.devices import DEVICES
+from concord.spec.presets import ECP5_25F, ECP5_85F, PRESETS, UP5K
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_builds(name):
+    """Windows took no logic yet when these were built."""
+    use, (luts, mhz) = use_of(PRESETS[name].replace(window_taps=0)), BUILDS[name]
+    assert use.luts == pytest.approx(luts, rel=LUT_ERROR)
+    assert use.clock_mhz == pytest.approx(mhz, rel=CLOCK_ERROR)
+
+
+def test_ice40_builds():
+    for lanes, act, wgt, cells, mhz in ICE40_BUILDS:
+        config = UP5K.replace(lanes=lanes, act_mant=act, wgt_mant=wgt)
+        assert use_of(config).luts == pytest.approx(cells, rel=ICE40_LUT_ERROR)
+        assert mhz >= use_of(UP5K).clock_mhz == UP5K.clock_hz / 1e6
+
+
+def test_presets_fit_their_devices():
+    assert use_of(ECP5_85F).fits(DEVICES["ulx3s-85f"]) and use_of(ECP5_25F).fits(DEVICES["ulx3s-25f"])
+    assert not use_of(ECP5_85F).fits(DEVICES["ulx3s-25f"]) and use_of(UP5K).fits(DEVICES["icebreaker"])
+
+
+def test_registers_of_windows_take_logic():
+    plain = ECP5_85F.replace(lanes=16)
+    assert use_of(plain.replace(window_taps=9)).luts - use_of(plain).luts == pytest.approx(1300, rel=0.01)
