@@ -56,20 +56,39 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
         yield rf"core\.core\.{memory}\.bank0\.column(\d+)", block_rams(*_VECTORS)[k::2]
 
 
-def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
-    """Sites by name of a cell, for the cells of a netlist that have one.
+def places(names: Iterable[str]) -> dict[str, str]:
+    """Sites by name of a cell, for those of the cells that have one.
 
     A kind of cells of which there are more than sites is left to the placer.
     """
     names = list(names)
-    places: dict[str, str] = {}
+    found: dict[str, str] = {}
     for pattern, sites in _rules():
-        found = sorted(
-            (tuple(map(int, match.groups())), name) for name in names if (match := re.fullmatch(pattern, name))
-        )
-        if len(found) <= len(sites):
-            places |= dict(zip((name for _, name in found), sites, strict=False))
-    return places
+        cells = _matching(pattern, names)
+        if len(cells) <= len(sites):
+            found |= dict(zip(cells, sites, strict=False))
+    return found
+
+
+def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
+    """Sites by name of a cell, for the cells of a whole netlist that have one, as :func:`places` gives them.
+
+    Raises
+    ------
+    ValueError
+        If the netlist has no cell of some kind: cells with other names would be placed anywhere.
+    """
+    names = list(names)
+    for pattern, _ in _rules():
+        if not _matching(pattern, names):
+            raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
+    return places(names)
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Names that a pattern matches, in the order of their numbers."""
+    found = (match for name in names if (match := re.fullmatch(pattern, name)))
+    return [match[0] for match in sorted(found, key=lambda match: tuple(map(int, match.groups())))]
 
 
 def all_sites() -> list[str]:

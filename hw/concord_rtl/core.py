@@ -185,7 +185,7 @@ class NpuCore(wiring.Component):
         if not held:
             m.submodules.answer = chosen = HostAnswer(self.config)
             m.d.comb += [chosen.region.eq(host.region), host.answer.eq(chosen.o)]
-            m.d.comb += [getattr(chosen, region.name.lower()).eq(answer) for region, answer in answers.items()]
+            m.d.comb += [getattr(chosen, chosen.name_of(region)).eq(answer) for region, answer in answers.items()]
             return
         with m.Switch(host.region):
             for region, answer in answers.items():

@@ -41,7 +41,7 @@ class HostAnswer(wiring.Component):
     -------
     region : In
         Region of the access that is going on.
-    narrow, wide, ... : In
+    narrow_word, wide_word, ... : In
         The word of each region that can be read, named as in :class:`concord.spec.memmap.RegionId` in lower case.
     o : Out
         The word of ``region``.
@@ -55,12 +55,17 @@ class HostAnswer(wiring.Component):
     def __init__(self, config: NpuConfig):
         self.config = config
         self.bits = answer_bits(config)
-        words = {key.name.lower(): In(bits) for key, bits in self.bits.items()}
+        words = {self.name_of(key): In(bits) for key, bits in self.bits.items()}
         super().__init__({"region": In(range(len(CORE_REGIONS))), **words, "o": Out(word_bits(config))})
+
+    @staticmethod
+    def name_of(region: RegionId) -> str:
+        """Name of the member with the word of a region; the memories themselves have the names of the regions."""
+        return f"{region.name.lower()}_word"
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        words = {key: getattr(self, key.name.lower()) for key in self.bits}
+        words = {key: getattr(self, self.name_of(key)) for key in self.bits}
         vectors = {key: words.pop(key) for key in VECTOR_REGIONS}
         other = Signal(max(len(word) for word in words.values()), reset_less=True)
         m.d.sync += other.eq(_chosen([(self.region == key, word) for key, word in words.items()]))

@@ -21,12 +21,12 @@ def test_words_of_all_regions(config):
             for key, bits in dut.bits.items():
                 words = {other: rng.getrandbits(size) for other, size in dut.bits.items()}
                 for other, word in words.items():
-                    ctx.set(getattr(dut, other.name.lower()), word)
+                    ctx.set(getattr(dut, dut.name_of(other)), word)
                 ctx.set(dut.region, key)
                 await ctx.tick().repeat(dut.LATENCY)
                 if key in VECTOR_REGIONS:  # another word in this cycle is in the answer at once
                     words[key] = rng.getrandbits(bits)
-                    ctx.set(getattr(dut, key.name.lower()), words[key])
+                    ctx.set(getattr(dut, dut.name_of(key)), words[key])
                 assert ctx.get(dut.o) & (1 << bits) - 1 == words[key], key
                 assert bits == 8 * regions(config)[key].nbytes
 

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,10 +224,17 @@ class Flow:
     def _origin(self) -> list[Any]:
         """What a placement depends on: the netlist, and what the configuration needs."""
         placement, netlist = self.placement, self.file("json")
-        sites: dict[str, str] = {}
-        if placement.sites is not None:
-            sites = placement.sites(json.loads(netlist.read_text())["modules"][NAME]["cells"])
+        sites = self._sites(json.loads(netlist.read_text())["modules"][NAME]["cells"]) if placement.sites else {}
         return [netlist, placement.blocked_rows, sites, placement.placer, placement.router]
+
+    def _sites(self, cells: Iterable[str]) -> dict[str, str]:
+        """Sites of the cells that have one; :class:`ToolError` if there are none to give sites to."""
+        if self.placement.sites is None:
+            return {}
+        try:
+            return self.placement.sites(cells)
+        except ValueError as error:
+            raise ToolError(f"no sites: {error}") from error
 
     @property
     def _blocked_sites(self) -> list[str]:
@@ -254,9 +261,8 @@ class Flow:
         module = design["modules"][NAME]
         if self.placement.blocked_rows:
             module["cells"] |= self._blockages.cells(self._blocked_sites)
-        if self.placement.sites is not None:
-            for name, site in self.placement.sites(module["cells"]).items():
-                module["cells"][name]["attributes"]["BEL"] = site
+        for name, site in self._sites(module["cells"]).items():
+            module["cells"][name]["attributes"]["BEL"] = site
         module["settings"] = {f"router2/{name}": value for name, value in self.placement.router}
         self._to_place.write_text(json.dumps(design))
         step.keep()

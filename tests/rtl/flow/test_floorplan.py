@@ -8,15 +8,12 @@ import pytest
 from amaranth.back import rtlil
 from rich.console import Console
 
-from concord.spec.presets import PRESETS
 from concord_boards import board_named, floorplan
 from concord_boards.board import Placement
-from concord_rtl.families.ecp5.family import ECP5
 from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.plan import Plan
-from concord_rtl.memories.matrix_memory import MatrixMemory
-from concord_rtl.mvm.mvm import Mvm
+from concord_rtl.top import NpuTop
 from support.flow_design import Echo, random_store
 
 
@@ -39,12 +36,12 @@ def test_every_site_is_there_and_given_once():
     assert len(set(sites)) == len(sites) and set(sites) < places["MULT18"] | places["EBR"]
 
 
-def paths(unit, top):
+def paths(unit, top, platform):
     """Names of the cells of a unit as they are after synthesis."""
     modules = dict(
         re.findall(
             r"^module (\\\S+)$(.*?)^end$",
-            rtlil.convert(unit, name=top, platform=ECP5.target, emit_src=False),
+            rtlil.convert(unit, name=top, platform=platform, emit_src=False),
             re.M | re.S,
         )
     )
@@ -59,19 +56,28 @@ def paths(unit, top):
 
 
 @pytest.mark.slow
-def test_all_multipliers_and_matrix_memories_of_the_preset_have_a_site():
-    config = PRESETS["ecp5-85f-256"]
-    names = [f"core.core.pipe.{name}" for name in paths(Mvm(config), "mvm") if name.endswith(".mult")]
-    names += [f"core.core.{name}" for name in paths(MatrixMemory(config), "matrix") if ".column" in name]
-    assert len(names) == 256 == len(floorplan.ecp5_85f(names))
+@pytest.mark.parametrize("preset", ["ecp5-85f-256", "ecp5-85f-mlp"])
+def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset):
+    plan = Plan("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
+    plan.choose(None, None)
+    top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, baud=plan.baud)
+    names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
+    names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
+    found = floorplan.ecp5_85f(names)
+    units = 2 * plan.config.mfu_lanes
+    memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
+    assert memories == (128, 128 + units)
+    assert all(re.match(r"core\.(core\.(program|flags)|feeder)", name) for name in {*names} - {*found})
+    with pytest.raises(ValueError, match=r"core.*mfu0.*none has"):
+        floorplan.ecp5_85f([name for name in names if ".mfu0." not in name])
 
 
 def test_numbers_decide_and_not_their_digits():
     names = [f"core.core.pipe.mvm.pair0.mul{k}.shared.mult" for k in range(16)]
-    assert list(floorplan.ecp5_85f(names).values()) == floorplan.multipliers(range(4), 10)
-    assert floorplan.ecp5_85f([*names, "core.core.pipe.mvm.pair0.mul16.shared.mult"]) == {}, "more than there are sites"
+    assert list(floorplan.places(names).values()) == floorplan.multipliers(range(4), 10)
+    assert floorplan.places([*names, "core.core.pipe.mvm.pair0.mul16.shared.mult"]) == {}, "more than there are sites"
     columns = [f"core.core.matrix.row3.bank0.column{k}" for k in range(8)]
-    assert floorplan.ecp5_85f(columns)[columns[1]] == "X46/Y22/EBR3", "next to that of row 2"
+    assert floorplan.places(columns)[columns[1]] == "X46/Y22/EBR3", "next to that of row 2"
 
 
 def test_only_the_preset_has_them(tmp_path):
