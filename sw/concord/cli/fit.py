@@ -67,8 +67,8 @@ def fit(
 ) -> None:
     """Find the configuration that computes the ONNX file MODEL fastest on a board.
 
-    Multipliers and memories are exact, and so are cycles, except where windows slide. Logic and clock are estimates
-    that were fitted to builds. With --input, the fastest one is the fastest that keeps the budget.
+    Multipliers and memories are exact. So are cycles, except where windows slide and there are no samples. Logic and
+    clock are estimates that were fitted to builds. With --input, the fastest one is the fastest that keeps the budget.
     """
     from concord.fit import search
     from concord.fit.candidates import MANTISSAS
@@ -170,6 +170,7 @@ def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> d
 
 
 def _caption(race: Race, judge: Judge | None) -> str:
+    from concord.cycles import ASSUMED_STEPS
     from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR
 
     if race.candidates[0].config.serial:
@@ -179,7 +180,9 @@ def _caption(race: Race, judge: Judge | None) -> str:
         errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
     if any(one.config.window_taps for one in race.candidates):
-        lines.append("Cycles with W taps are estimates where windows slide: exponents decide on the steps of a window.")
+        steps = f"assume {ASSUMED_STEPS} steps per sliding window"
+        sample = steps if judge is None else "are those of the first sample"
+        lines.append(f"Cycles with W taps {sample}: they depend on exponents.")
     if judge is not None:
         what = {"accuracy": "points of accuracy", "agreement": "points of agreement", "error": "% of error"}
         limit = f"at most {judge.budget.points:g} {what[judge.budget.measure]} lost on {judge.count} samples"

@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from concord.compiler.lowering.lower import Unsupported
-from concord.compiler.model import compile_graph
+from concord.compiler.model import Compiled, compile_graph
 from concord.cycles import count
 from concord.fit.evidence import Judge, Verdict, numbers
 from concord.fit.resources import Use, use_of
 from concord.fit.shapes import VECTORS, Shape, shapes_of, smallest, widths, with_memories
 from concord.graph.cost import macs
 from concord.graph.ir import Graph
+from concord.networks.window_steps import measured_steps
 from concord.program.allocator import CapacityError
+from concord.spec.blocks import LEAST_RAM_WORDS
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import FREE, NpuConfig
 from concord.spec.devices import DEVICES
+from concord.spec.memmap import RegionId
 from concord.spec.presets import preset, with_mantissas
 
 #: Widths of mantissas to try, the best first.
@@ -40,7 +43,8 @@ class Candidate:
     use : Use
         What it takes.
     cycles : int
-        Of a run, as the hardware counts them; an estimate where windows slide.
+        Of a run, as the hardware counts them: where windows slide, that of the first sample, and without samples one
+        with an assumed number of steps per window.
     tiled : bool
         Whether the first layers are computed in row tiles.
     verdict : Verdict or None
@@ -64,11 +68,12 @@ class Candidate:
         return self.verdict is None or self.verdict.within
 
     def text(self, board: str) -> str:
-        """The configuration as what has to be changed in the preset of a board."""
+        """The configuration in Python: what has to be changed in the preset of a board."""
         base = preset(BOARD_SPECS[board].preset)
         mine, theirs = self.config.to_dict(), base.to_dict()
         changes = [f"{name}={value!r}" for name, value in mine.items() if value != theirs[name] and name not in FREE]
-        return f'preset("{base.name}")' + (f".replace({', '.join(changes)})" if changes else "")
+        named = ", ".join([f'name="{self.config.name}"', *changes])
+        return f'preset("{base.name}")' + (f".replace({named})" if changes else "")
 
 
 @dataclass(frozen=True)
@@ -252,7 +257,7 @@ class _Search:
         for vectors in VECTORS:
             if vectors in done or (whole := with_memories(config, self.board, vectors)) is None:
                 continue
-            if (found := self._compiled(whole)) is None:
+            if (found := self._compiled(whole) or self._a_bit_deeper(whole)) is None:
                 continue
             done.add(vectors)
             if best is None or found.cycles < best.cycles:
@@ -260,6 +265,17 @@ class _Search:
             elif not found.tiled:
                 done.update(VECTORS)  # more vectors make nothing faster
         return best
+
+    def _a_bit_deeper(self, config: NpuConfig) -> Candidate | None:
+        """The candidate with the few words of matrix memory more that a refused one needs, which are logic."""
+        refusals = self.race.refusals
+        if not refusals or refusals[-1].config is not config:
+            return None
+        have, need = refusals[-1].error.short.get(RegionId.MATRIX, (0, 0))
+        if config.serial or not 0 < need - have < LEAST_RAM_WORDS:
+            return None
+        deeper = config.replace(matrix_depth=need)
+        return self._compiled(deeper) if use_of(deeper).fits(DEVICES[self.board]) else None
 
     def _compiled(self, config: NpuConfig) -> Candidate | None:
         """A candidate, if a configuration holds the network."""
@@ -272,9 +288,17 @@ class _Search:
         except Unsupported as error:
             self.unsupported = error
             return None
-        image = compiled.image
-        cycles = sum(count(image.program, config, phase.pc).cycles for phase in image.schedule())
-        return Candidate(config, use_of(config), cycles, compiled.row_tiling is not None)
+        return Candidate(config, use_of(config), self._cycles(compiled), compiled.row_tiling is not None)
+
+    def _cycles(self, compiled: Compiled) -> int:
+        """Cycles of a run: where windows slide that of the first sample, if there is one."""
+        image, judge = compiled.image, self.judge
+        phases = image.schedule()
+        found = None if judge is None else measured_steps(compiled, judge.inputs)
+        steps = [None] * len(phases) if found is None else found
+        return sum(
+            count(image.program, image.config, phase.pc, one).cycles for phase, one in zip(phases, steps, strict=True)
+        )
 
 
 def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:

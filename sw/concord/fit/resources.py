@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import linear_regression
 
-from concord.spec.blocks import Blocks, blocks_of, lacks
+from concord.spec.blocks import LEAST_RAM_WORDS, Blocks, banks_of, blocks_of, lacks
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.devices import Device
@@ -24,16 +24,18 @@ from concord.spec.multipliers import paired
 #: in a row; of a lane of the multifunction units; of a write under way, in trackers and gates; of a bit of a wide word,
 #: in queues; of the rest.
 ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 83, 9, 2320, 134, 16.2, 8800
+#: LUTs of 16 words of 4 bits in logic; they were not fitted.
+LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS = 6, 16, 4
 #: LUTs and MHz of builds, by preset.
 BUILDS = {"ecp5-25f": (21_941, 96.82), "ecp5-85f": (41_274, 77.27), "ecp5-85f-256": (63_965, 65.27)}
 #: Greatest errors of the estimates at these builds.
 LUT_ERROR, CLOCK_ERROR = 0.04, 0.06
 #: Lanes, bits of the mantissas of activations and of weights, logic cells and MHz of builds with an iCE40.
-ICE40_BUILDS = ((4, 8, 7, 5190, 28.22), (2, 8, 7, 5055, 25.90))
+ICE40_BUILDS = ((4, 8, 7, 5190, 28.22), (2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 27.61))
 #: Logic cells of a lane, of a bit of a mantissa, and of the rest.
-ICE40_LANE, ICE40_BIT, ICE40_REST = 66, 15, 4696
+ICE40_LANE, ICE40_BIT, ICE40_REST = 67, 14, 4712
 #: Greatest error of the estimate at these builds.
-ICE40_LUT_ERROR = 0.002
+ICE40_LUT_ERROR = 0.001
 #: Share of the LUTs that a design can take and still be routed, and of the logic cells of an iCE40.
 FULL, ICE40_FULL = 0.95, 0.99
 
@@ -71,8 +73,17 @@ def use_of(config: NpuConfig) -> Use:
     luts = (
         config.rows * (ROW + LANE * config.lanes) + PAIR * shared + WINDOW * config.native * config.window_taps
         + MFU_LANE * config.mfu_lanes + WRITE * config.inflight + WIDE_BIT * config.wide_word.width + REST
+        + config.rows * _logic_luts(config.matrix_row.width, config.matrix_depth)
     )  # fmt: skip
     return Use(luts, _clock_of(luts), blocks)
+
+
+def _logic_luts(width: int, depth: int) -> int:
+    """LUTs of that bank of a memory that is too small for block RAM."""
+    last = banks_of(depth)[-1]
+    if last >= LEAST_RAM_WORDS:
+        return 0
+    return LOGIC_RAM * -(-last // LOGIC_RAM_WORDS) * -(-width // LOGIC_RAM_BITS)
 
 
 def _clock_of(luts: float) -> float:

@@ -51,17 +51,21 @@ def rams_of(width: int, depth: int, shapes: Sequence[tuple[int, int]] = ICE40_RA
     return min(-(-depth // words) * -(-width // bits) for words, bits in shapes)
 
 
-def banked_rams_of(width: int, depth: int) -> int:
-    """Block RAMs of an ECP5 for a memory in banks, each a power of two of words; small banks are logic."""
+def banks_of(depth: int) -> list[int]:
+    """Words of the banks of a memory of an ECP5: powers of two, the greatest first, and a last one of any size."""
     least, most = ECP5_RAM_SHAPES[0][0], ECP5_RAM_SHAPES[-1][0]
-    rams = 0
+    banks = []
     while depth > 0:
         bank = min(most, 1 << (depth.bit_length() - 1))
-        bank = depth if bank < least else bank
-        if bank >= LEAST_RAM_WORDS:
-            rams += -(-width // next(bits for words, bits in ECP5_RAM_SHAPES if words >= bank))
-        depth -= bank
-    return rams
+        banks.append(depth if bank < least else bank)
+        depth -= banks[-1]
+    return banks
+
+
+def banked_rams_of(width: int, depth: int) -> int:
+    """Block RAMs of an ECP5 for a memory in banks, of which a small one is logic."""
+    large = [bank for bank in banks_of(depth) if bank >= LEAST_RAM_WORDS]
+    return sum(-(-width // next(bits for words, bits in ECP5_RAM_SHAPES if words >= bank)) for bank in large)
 
 
 def in_single_port_rams(config: NpuConfig) -> bool:

@@ -61,7 +61,7 @@ def test_ice40():
     assert best.config.fingerprint == UP5K.fingerprint and best.text("icebreaker") == 'preset("up5k")'
     shown = [(one.config.lanes, one.config.act_mant, one.config.wgt_mant) for one in found]
     assert shown == [(4, 8, 7), (2, 8, 8), (1, 8, 8)]
-    assert best.text("ulx3s-85f").startswith('preset("ecp5-85f-256").replace(native=4, lanes=4, ')
+    assert best.text("ulx3s-85f").startswith('preset("ecp5-85f-256").replace(name="n4-l4-p1", native=4, lanes=4')
     assert preset("up5k").replace(lanes=2, wgt_mant=8) != found[1].config  # exponents and accumulator differ, too
 
 
@@ -83,10 +83,29 @@ def test_larger_vector_memories(monkeypatch):
     assert found.config.matrix_depth < preset("ecp5-25f").matrix_depth and len(race.refusals) == 1
 
 
+def test_a_few_words_more(monkeypatch):
+    """Where sixteen words are missing in the matrix memory, they are logic."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2),))
+    graph, real = perceptron(8, 8), compile_graph
+    deepest = search(graph, "ulx3s-25f", (8,)).candidates[0].config.matrix_depth
+
+    def refusing(graph, config):
+        if config.matrix_depth < deepest + 16:
+            raise CapacityError("too small", {RegionId.MATRIX: (config.matrix_depth, deepest + 16)})
+        return real(graph, config)
+
+    monkeypatch.setattr("concord.fit.candidates.compile_graph", refusing)
+    assert [one.config.matrix_depth for one in search(graph, "ulx3s-25f", (8,)).candidates] == [deepest + 16]
+
+
 def test_windows_slide_only_where_there_are_some(monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 8), Shape(16, 16, 8, 9)))
     found = search(depthwise(np.random.default_rng(0)), "ulx3s-85f").candidates
     assert [one.config.window_taps for one in found] == [9, 0] and found[0].cycles < found[1].cycles
+    samples = {"x": np.zeros((4, 8, 12, 12))}  # all exponents are the same: a step for each window
+    judge = Judge(depthwise(np.random.default_rng(0)), samples, Budget("error", 100))
+    measured = search(judge.graph, "ulx3s-85f", judge=judge).candidates
+    assert measured[0].cycles < found[0].cycles and measured[1].cycles == found[1].cycles
     assert [one.config.window_taps for one in search(perceptron(40, 16, 8), "ulx3s-85f").candidates] == [0]
 
 

@@ -30,3 +30,8 @@ def test_presets_fit_their_devices():
 def test_registers_of_windows_take_logic():
     plain = ECP5_85F.replace(lanes=16)
     assert use_of(plain.replace(window_taps=9)).luts - use_of(plain).luts == pytest.approx(1300, rel=0.01)
+
+
+def test_a_few_words_of_memory_are_logic():
+    plain, more = (use_of(ECP5_85F.replace(matrix_depth=depth)) for depth in (1024, 1040))
+    assert plain.blocks == more.blocks and more.luts - plain.luts == 16 * 6 * 17  # rows of 68 bits
