@@ -55,8 +55,8 @@ class Launcher(wiring.Component):
         Vectors, in order.
     result_ready, result_launch, result : In, Out, In
         Result queue of the tile engines.
-    queue : In(stream)
-        Vectors that skip the tile engines.
+    queue, queue_soon : In(stream), Out
+        Vectors that skip the tile engines; ``queue.ready`` of the next cycle.
     available, reserve : In, Out
         Operands, one bit per port.
     emitted : Out(1)
@@ -72,6 +72,7 @@ class Launcher(wiring.Component):
     result_launch: Signal
     result: data.View
     queue: stream.Interface
+    queue_soon: Signal
     available: Signal
     reserve: Signal
     emitted: Signal
@@ -91,6 +92,7 @@ class Launcher(wiring.Component):
                 "result_launch": Out(1),
                 "result": In(lanes),
                 "queue": In(stream_of(source_layout(config))),
+                "queue_soon": Out(1),
                 "available": In(len(OPERANDS)),
                 "reserve": Out(len(OPERANDS)),
                 "emitted": Out(1),
@@ -147,11 +149,12 @@ class Launcher(wiring.Component):
         ]
         operands_ok = ~emit | ~(needed & ~self.available).any()
         m.d.comb += starts.eq(soon & self.tokens.valid & source_ok & operands_ok)
+        m.d.comb += self.queue_soon.eq(starts & ~product & ~broadcast)
         m.d.sync += [
             emits.eq(emit),
             self.emitted.eq(starts & emit),
             from_result.eq(starts & product),
-            from_queue.eq(starts & ~product & ~broadcast),
+            from_queue.eq(self.queue_soon),
         ]
         with m.Switch(reduction):
             with m.Case(Reduction.MAX):

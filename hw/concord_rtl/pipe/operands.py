@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth import *
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
@@ -13,10 +13,10 @@ from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
-from concord_rtl.kept_register import KeptRegister
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.hazard import HazardGate
 from concord_rtl.pipe.layouts import count_shape, fetch_layout, vector_addr_bits
+from concord_rtl.pipe.wide_queue import WideQueue
 from concord_rtl.register_slice import RegisterSlice
 from concord_rtl.shapes import shape_of
 
@@ -24,8 +24,7 @@ from concord_rtl.shapes import shape_of
 class OperandPort(wiring.Component):
     """Queue of operand vectors of one port, handed out in beats.
 
-    The beats are all over the device. What moves them is known a cycle before, and is in registers of their own for
-    every ``GROUP`` elements. A vector that arrives in cycle t can be on ``beat`` in t + 2; one beat per cycle.
+    A vector that arrives in cycle t can be on ``beat`` in t + 2; one beat per cycle.
 
     Parameters
     ----------
@@ -57,9 +56,6 @@ class OperandPort(wiring.Component):
     beat: data.View
     freed: Signal
 
-    #: Elements of a beat that share their registers of control.
-    GROUP = 2
-
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__(
@@ -76,68 +72,22 @@ class OperandPort(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        beats, depth = self.config.beats, timing.operand_places(self.config)
-        push, load = Signal(), Signal()
-        beat, read, write = Signal(range(beats)), Signal(range(depth)), Signal(range(depth))
-        m.d.comb += self.freed.eq(load & (beat == beats - 1))
-        following = {
-            "push": self.coming,
-            "load": self._loads(m, push, load),
-            "beat": Mux(load, Mux(self.freed, 0, beat + 1), beat)[: len(beat)],
-            "read": Mux(self.freed, Mux(read == depth - 1, 0, read + 1), read)[: len(read)],
-            "write": Mux(push, Mux(write == depth - 1, 0, write + 1), write)[: len(write)],
-        }
-        for now, value in zip((push, load, beat, read, write), following.values(), strict=True):
-            m.d.sync += now.eq(value)
-        self._available(m, push)
-        for first in range(0, self.config.mfu_lanes, self.GROUP):
-            self._elements(m, first, following)
-        return m
-
-    def _loads(self, m, push, load) -> Value:
-        """Whether the next cycle loads a beat: a vector is there, and the beat before is none or consumed."""
-        level = Signal(range(timing.operand_places(self.config) + 1))
-        some, more, full, take = Signal(), Signal(), Signal(), Signal()  # the level is not 0; not 0 or 1
-        there, filled = push | Mux(self.freed, more, some), load | (full & ~take)
-        m.d.sync += [take.eq(self.soon), some.eq(there), full.eq(filled), level.eq(level + push - self.freed)]
-        with m.If(push & ~self.freed):
-            m.d.sync += more.eq(some)
-        with m.Elif(self.freed & ~push):
-            m.d.sync += more.eq(more & (level != 2))
-        return there & (~filled | self.soon)
-
-    def _available(self, m, push):
-        unreserved = Signal(range(timing.operand_places(self.config) + 1))
-        m.d.sync += unreserved.eq(unreserved + push - self.reserve)
-        with m.If(push & ~self.reserve):
-            m.d.sync += self.available.eq(1)
-        with m.Elif(self.reserve & ~push):
-            m.d.sync += self.available.eq(unreserved != 1)
-
-    def _elements(self, m, first, following):
-        """Memory and output register of a group of elements."""
-        lanes = self.config.mfu_lanes
-        count = min(self.GROUP, lanes - first)
-        m.submodules[f"control{first}"] = kept = KeptRegister(sum(len(value) for value in following.values()))
-        m.d.comb += kept.i.eq(Cat(following.values()))
-        here, at = {}, 0
-        for name, value in following.items():
-            here[name], at = kept.o[at : at + len(value)], at + len(value)
-        m.submodules[f"store{first}"] = store = memory.Memory(
-            shape=unsigned(16 * count * self.config.beats), depth=timing.operand_places(self.config), init=[]
-        )
-        w_port, r_port = store.write_port(), store.read_port(domain="comb")
-        vector = self.vector.as_value()
-        starts = [16 * (k * lanes + first) for k in range(self.config.beats)]
+        depth = timing.operand_places(self.config)
+        m.submodules.queue = queue = WideQueue(self.config.wide_word.width, depth, parts=self.config.beats)
         m.d.comb += [
-            w_port.en.eq(here["push"]),
-            w_port.addr.eq(here["write"]),
-            w_port.data.eq(Cat(vector[start : start + 16 * count] for start in starts)),
-            r_port.addr.eq(here["read"]),
+            queue.coming.eq(self.coming),
+            queue.word.eq(self.vector),
+            queue.soon.eq(self.soon),
+            self.beat.eq(queue.o),
+            self.freed.eq(queue.freed),
         ]
-        with m.If(here["load"]):
-            part = self.beat.as_value()[16 * first : 16 * (first + count)]
-            m.d.sync += part.eq(r_port.data.word_select(here["beat"], 16 * count))
+        unreserved = Signal(range(depth + 1))
+        m.d.sync += unreserved.eq(unreserved + queue.arrives - self.reserve)
+        with m.If(queue.arrives & ~self.reserve):
+            m.d.sync += self.available.eq(1)
+        with m.Elif(self.reserve & ~queue.arrives):
+            m.d.sync += self.available.eq(unreserved != 1)
+        return m
 
 
 class OperandFetch(wiring.Component):

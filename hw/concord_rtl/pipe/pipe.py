@@ -97,7 +97,7 @@ class ChainPipe(wiring.Component):
         m.submodules.launcher = launcher = Launcher(config, latency=mvm.LAUNCH_LATENCY)
         m.submodules.writeback = writeback = Writeback(config)
         wiring.connect(m, wiring.flipped(self.chains), walker.chains)
-        source, gate, jobs = self._source(m, walker, wide_tracker, narrow_tracker, mvm, launcher)
+        source, gate, jobs = self._source(m, walker, wide_tracker, narrow_tracker, mvm, launcher, writeback)
         self._tokens(m, walker, launcher, writeback, operands, [jobs, wide_tracker.room, narrow_tracker.room])
         self._hazards(m, walker, wide_tracker, narrow_tracker, writeback, operands, gate)
         self._memories(m, source, operands, writeback)
@@ -113,7 +113,7 @@ class ChainPipe(wiring.Component):
         ]
         return m
 
-    def _source(self, m, walker, wide_tracker, narrow_tracker, mvm, launcher):
+    def _source(self, m, walker, wide_tracker, narrow_tracker, mvm, launcher, writeback):
         """Jobs to taps, taps to reads, reads to tile engines and source queue."""
         config = self.config
         m.submodules.gate = gate = HazardGate(config, memories=2, payload=step_layout(config))
@@ -133,11 +133,12 @@ class ChainPipe(wiring.Component):
         wiring.connect(m, gate.o, reads.i)
         wiring.connect(m, reads.o, source.i)
         wiring.connect(m, source.queue, launcher.queue)
-        for index, tracker in enumerate((narrow_tracker, wide_tracker)):
+        m.d.comb += source.soon.eq(launcher.queue_soon)
+        for index, (name, tracker) in enumerate((("narrow", narrow_tracker), ("wide", wide_tracker))):
             m.d.comb += [
                 gate.entries[index].eq(tracker.entries),
                 gate.head[index].eq(tracker.head),
-                gate.pop[index].eq(tracker.pop),
+                gate.pop[index].eq(getattr(writeback, f"{name}_done")[1]),
             ]
         step = source.coming
         m.d.comb += [
@@ -196,12 +197,12 @@ class ChainPipe(wiring.Component):
                 tracker.push.eq(getattr(walker, f"push_{name}")),
                 tracker.addr.eq(getattr(walker, f"{name}_addr")),
                 getattr(walker, f"{name}_tail").eq(tracker.tail),
-                tracker.pop.eq(getattr(writeback, f"{name}_done")),
+                tracker.pop.eq(getattr(writeback, f"{name}_done")[0]),
             ]
         m.d.comb += [
             operands.entries.eq(wide_tracker.entries),
             operands.head.eq(wide_tracker.head),
-            operands.pop.eq(wide_tracker.pop),
+            operands.pop.eq(writeback.wide_done[2]),
         ]
 
     def _memories(self, m, source, operands, writeback):

@@ -6,7 +6,6 @@ from typing import Any
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from concord.spec import timing
@@ -16,6 +15,7 @@ from concord_rtl.block_float import activations
 from concord_rtl.pipe.counters import Credits
 from concord_rtl.pipe.layouts import Reduction, matrix_addr_bits, vector_addr_bits
 from concord_rtl.pipe.tap_walker import step_layout
+from concord_rtl.pipe.wide_queue import WideQueue
 from concord_rtl.shapes import shape_of, stream_of
 
 
@@ -71,8 +71,8 @@ class SourceReader(wiring.Component):
         The data that arrive in this cycle are for the window unit, with ``step``. Only with ``window_taps``, as are:
     taken, done : In(1)
         A vector has left the queue of the window unit; it has made the last step of a window.
-    queue : Out(stream)
-        Vectors that skip the tile engines.
+    queue, soon : Out(stream), In
+        Vectors that skip the tile engines; ``queue.ready`` of the next cycle.
     dense_step, depthwise_step : Out(1)
         Strobes for the counters.
     """
@@ -92,6 +92,7 @@ class SourceReader(wiring.Component):
     taken: Signal
     done: Signal
     queue: stream.Interface
+    soon: Signal
     dense_step: Signal
     depthwise_step: Signal
 
@@ -113,6 +114,7 @@ class SourceReader(wiring.Component):
                 "coming": Out(step_layout(config)),
                 "step": Out(step_layout(config)),
                 "queue": Out(stream_of(source_layout(config))),
+                "soon": In(1),
                 "dense_step": Out(1),
                 "depthwise_step": Out(1),
                 **({"push": Out(1), "taken": In(1), "done": In(1)} if config.window_taps else {}),
@@ -146,7 +148,7 @@ class SourceReader(wiring.Component):
         wide = delay(m, request.memory, 1 + timing.VECTOR_READ, "from_wide")
         coming = data.View(step_layout(self.config), delay(m, request.payload, timing.VECTOR_READ, "payload"))
         payload = data.View(step_layout(self.config), register(m, coming, "payload_now"))
-        to_queue = delay(m, go & ~product, 1 + timing.VECTOR_READ, "to_queue", reset_less=False)
+        to_queue = delay(m, go & ~product, timing.VECTOR_READ, "to_queue", reset_less=False)
         to_engines = delay(m, go & product, timing.VECTOR_READ, "to_engines", reset_less=False)
         m.d.comb += [self.coming_valid.eq(to_engines), self.coming.eq(coming), self.step.eq(payload)]
         if self.config.window_taps:
@@ -181,9 +183,9 @@ class SourceReader(wiring.Component):
             m.d.sync += [windows.eq(windows - 1), empty.eq(windows == 1)]
         return (places.room | ~payload.sliding) & (empty | ~(payload.starts & payload.first))
 
-    def _queue(self, m, push, wide, payload):
+    def _queue(self, m, coming, wide, payload):
         layout = source_layout(self.config)
-        m.submodules.queue = queue = SyncFIFOBuffered(width=layout.size, depth=timing.source_places(self.config))
+        m.submodules.queue = queue = WideQueue(layout.size, timing.source_places(self.config))
         entry: Any = Signal(layout)
         m.d.comb += [
             entry.first.eq(payload.first),
@@ -192,9 +194,9 @@ class SourceReader(wiring.Component):
             entry.wide_source.eq(wide),
             entry.narrow.eq(self.narrow_data),
             entry.wide.eq(self.wide_data),
-            queue.w_data.eq(entry),
-            queue.w_en.eq(push),
-            self.queue.valid.eq(queue.r_rdy),
-            self.queue.p.eq(queue.r_data),
-            queue.r_en.eq(self.queue.ready),
+            queue.word.eq(entry),
+            queue.coming.eq(coming),
+            queue.soon.eq(self.soon),
+            self.queue.valid.eq(queue.valid),
+            self.queue.p.eq(queue.o),
         ]

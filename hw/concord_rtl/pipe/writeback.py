@@ -44,8 +44,8 @@ class Writeback(wiring.Component):
         Write to the wide memory.
     narrow : Out(WritePort)
         Write to the narrow memory.
-    wide_done, narrow_done : Out(1)
-        The same strobes for the hazard trackers, from registers of their own: these and the memories lie far apart.
+    wide_done, narrow_done : Out(TAKERS)
+        The same strobes for hazard trackers and gates, from a register for each: these and the memories lie far apart.
     retired : Out(RetirePort)
         Vectors that leave the pipe.
     reset_noise : In(1)
@@ -67,6 +67,9 @@ class Writeback(wiring.Component):
     retired: Any
     reset_noise: Signal
 
+    #: Units that must know of a write: a tracker, the gate of sources and the one of operands.
+    TAKERS = 3
+
     def __init__(self, config: NpuConfig):
         self.config = config
         addr = vector_addr_bits(config)
@@ -82,8 +85,8 @@ class Writeback(wiring.Component):
                 "table_clamped": In(1),
                 "wide": Out(WritePort(addr, shape_of(config.wide_word))),
                 "narrow": Out(WritePort(addr, activations(config).word)),
-                "wide_done": Out(1),
-                "narrow_done": Out(1),
+                "wide_done": Out(self.TAKERS),
+                "narrow_done": Out(self.TAKERS),
                 "retired": Out(RetirePort(config)),
                 "reset_noise": In(1),
             }
@@ -121,8 +124,8 @@ class Writeback(wiring.Component):
 
     def _write(self, m, memory, strobe, addr):
         """Strobes and address of a write to ``memory``."""
-        m.submodules[f"{memory}_retire"] = retire = KeptRegister(1)
-        m.d.comb += [retire.i.eq(strobe), getattr(self, f"{memory}_done").eq(retire.o)]
+        m.submodules[f"{memory}_retire"] = retire = KeptRegister(self.TAKERS)
+        m.d.comb += [retire.i.eq(strobe.replicate(self.TAKERS)), getattr(self, f"{memory}_done").eq(retire.o)]
         port = getattr(self, memory)
         m.d.sync += [port.en.eq(strobe), port.addr.eq(addr)]
 

@@ -42,6 +42,7 @@ def test_products_take_no_place_in_the_queue(products):
         assert await accepted(ctx, dut, products, reduction=Reduction.PRODUCT, first=0) == products
         assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == source_places(TINY)
         ctx.set(dut.queue.ready, 1)
+        ctx.set(dut.soon, 1)
         assert await accepted(ctx, dut, 30, reduction=Reduction.NONE) == 30
 
     simulate(dut, bench)
