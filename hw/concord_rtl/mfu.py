@@ -25,7 +25,8 @@ class Mfu(wiring.Component):
     """Multiplies by an operand, then adds, subtracts or compares another, then applies ReLU or a table.
 
     Does not stall; operands must be there when they are taken. P elements per cycle, always ``LATENCY`` cycles later.
-    An operation that is left out keeps the bits of its input, also those of a NaN.
+    An operation that is left out keeps the bits of its input, also those of a NaN. A vector without a table may leave
+    in front of the tables, ``EARLY`` cycles later.
 
     Parameters
     ----------
@@ -44,6 +45,8 @@ class Mfu(wiring.Component):
         A beat is there; it is the first of its vector.
     ctrl : In(MFU_CTRL)
         Operations; held during all beats of a vector.
+    leaves : In(1)
+        The vector leaves early: its beats are in ``early``, and none comes out of ``o``. Held like ``ctrl``.
     mul_operand, add_operand : In(ArrayLayout(16, P))
         Beats of the operands.
         The one of the product is used with its beat, if ``ctrl.mul``, the other one ``ADD_OFFSET`` cycles later.
@@ -57,6 +60,10 @@ class Mfu(wiring.Component):
         ``o_valid`` and ``o_first`` of the next cycle.
     half_overflow, nonfinite, table_clamped : Out(1)
         Flags of the beat.
+    early : Out
+        A beat that leaves early: ``valid``, ``first``, ``half_overflow`` and ``values``.
+    early_soon : Out(1)
+        ``early.valid`` of the next cycle.
     tables : In(TableAccess)
         As in :class:`concord_rtl.table.TableBank`.
     """
@@ -67,6 +74,9 @@ class Mfu(wiring.Component):
     valid: Signal
     first: Signal
     ctrl: Any
+    leaves: Signal
+    early: data.View
+    early_soon: Signal
     o: data.View
     add_soon: Signal
     o_valid: Signal
@@ -79,7 +89,7 @@ class Mfu(wiring.Component):
     tables: Any
 
     ADD_OFFSET, ACT_OFFSET = timing.ADD_OFFSET, timing.ACT_OFFSET
-    LATENCY = timing.MFU
+    LATENCY, EARLY = timing.MFU, timing.MFU_EARLY
 
     def __init__(self, config: NpuConfig, unit: int, table_init=(), slot_init=()):
         if unit not in range(UNITS):
@@ -96,6 +106,9 @@ class Mfu(wiring.Component):
                 **{name: In(beat) for name in ("i", "mul_operand", "add_operand")},
                 **{name: In(1) for name in ("valid", "first")},
                 "ctrl": In(MFU_CTRL),
+                "leaves": In(1),
+                "early": Out(data.StructLayout({"valid": 1, "first": 1, "half_overflow": 1, "values": beat})),
+                "early_soon": Out(1),
                 "o": Out(beat),
                 **{name: Out(1) for name in flags},
                 "tables": In(TableAccess(config)),
@@ -105,10 +118,12 @@ class Mfu(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         ctrl, valid, now = {0: self.ctrl}, {0: self.valid}, 0
+        leaves = delay(m, self.leaves, self.ACT_OFFSET, "leaves")
         used = (self.ACT_OFFSET - TableBank.SLOT_LEAD, self.ACT_OFFSET - 1, self.ACT_OFFSET)
         for then in sorted({self.ADD_OFFSET - 1, self.ADD_OFFSET, *used, self.LATENCY - 2, self.LATENCY - 1}):
             ctrl[then] = data.View(MFU_CTRL, delay(m, ctrl[now], then - now, f"ctrl_{then}"))
-            valid[then] = delay(m, valid[now], then - now, f"valid_{then}", reset_less=False)
+            here = valid[now] & ~leaves if now == self.ACT_OFFSET else valid[now]
+            valid[then] = delay(m, here, then - now, f"valid_{then}", reset_less=False)
             now = then
         before = self.ADD_OFFSET - 1
         m.d.comb += self.add_soon.eq(valid[before] & (ctrl[before].add != AddOp.NONE))
@@ -116,7 +131,14 @@ class Mfu(wiring.Component):
         values, add_over = self._add(m, values, ctrl[self.ADD_OFFSET])
         over = delay(m, mul_over, Binary16Add.LATENCY, "mul_over") | add_over
         self._activate(m, values, ctrl, valid[self.LATENCY - 1], over)
-        first = delay(m, self.valid & self.first, self.LATENCY - 1, "first", reset_less=False)
+        first = delay(m, self.valid & self.first, self.ACT_OFFSET, "early_first", reset_less=False)
+        m.d.comb += self.early_soon.eq(valid[self.ACT_OFFSET] & leaves)
+        m.d.sync += [
+            self.early.valid.eq(self.early_soon),
+            self.early.first.eq(first),
+            self.early.half_overflow.eq(over),
+        ]
+        first = delay(m, first & ~leaves, self.LATENCY - 1 - self.ACT_OFFSET, "first", reset_less=False)
         m.d.comb += [self.valid_soon.eq(valid[self.LATENCY - 1]), self.first_soon.eq(first)]
         m.d.sync += self.o_first.eq(first)
         return m
@@ -151,7 +173,8 @@ class Mfu(wiring.Component):
             m.d.comb += act.i.eq(Cat(soon))
             relu, look_up = act.o
             rectified = Mux(is_nan(x), BINARY16_NAN, Mux(x[-1], 0, x))[:BINARY16_WIDTH]
-            around = delay(m, Mux(relu, rectified, x), TableBank.LATENCY, f"around_{p}")
+            m.d.sync += self.early["values"][p].eq(Mux(relu, rectified, x))
+            around = delay(m, self.early["values"][p], TableBank.LATENCY - 1, f"around_{p}")
             m.d.comb += tables.i[p].eq(x)
             m.d.sync += self.o[p].eq(Mux(look_up, tables.o[p], around))
         m.d.sync += [

@@ -88,7 +88,7 @@ def test_programs_that_trap(device):
 
 #: Latencies and depths that cycles of random programs depend on.
 LATENCIES = (
-    "BUFFERED_QUEUE QUEUE REGISTER_SLICE LOOP_JUMP ALIGN MULTIPLIER RESULT_QUEUE MFU VECTOR_READ MATRIX_DELAY"
+    "BUFFERED_QUEUE QUEUE REGISTER_SLICE LOOP_JUMP ALIGN MULTIPLIER RESULT_QUEUE MFU MFU_EARLY VECTOR_READ MATRIX_DELAY"
     " ACC_TO_BINARY16 CONVERT JOBS TAPS source_places result_places max_tree"
 ).split()
 

@@ -53,13 +53,13 @@ def expected(entries, ctrl, x, f, g):
 
 
 def run(config, entries, work, gap=0.0):
-    """Run vectors; operands come from queues, as they are taken."""
+    """Run vectors; operands come from queues, as they are taken. Some of those without a table leave early."""
     dut = Mfu(config, 0, entries.tolist(), [config.table_slot.pack(**slot) for slot in SLOTS])
     rng = np.random.default_rng(5)
     lanes = config.mfu_lanes
     queues = {"mul": [], "add": []}
-    results, due, takes = [], {}, set()
-    soon = (False, False, False)
+    results, due, early_due, takes = {}, {}, {}, set()
+    soon = (False,) * 4
 
     async def bench(ctx):
         time = 0
@@ -71,32 +71,45 @@ def run(config, entries, work, gap=0.0):
                 ctx.set(port, beat.tolist())
             outputs = [dut.o_valid, dut.o_first, dut.half_overflow, dut.nonfinite, dut.table_clamped, dut.o]
             before = soon
-            strobes = [dut.add_soon, dut.valid_soon, dut.first_soon]
-            _, _, *now, valid, first, half, nonfinite, clamped, o = await ctx.tick().sample(*strobes, *outputs)
+            strobes = [dut.add_soon, dut.valid_soon, dut.first_soon, dut.early_soon]
+            _, _, *now, valid, first, half, nonfinite, clamped, o, early = await ctx.tick().sample(
+                *strobes, *outputs, dut.early
+            )
             flags, soon = (half, nonfinite, clamped), tuple(map(bool, now))
             for name in queues:
                 if (name, time) in takes:
                     queues[name].pop(0)
-            assert (bool(valid), bool(first)) == due.pop(time, (False, False)), f"cycle {time}"
-            assert before == (("add", time) in takes, bool(valid), bool(first)), f"cycle {time}"
+            expected = due.pop(time, None)
+            assert (bool(valid), bool(first)) == (expected is not None, expected is not None and expected[1] == 0)
+            assert before == (("add", time) in takes, bool(valid), bool(first), bool(early.valid)), f"cycle {time}"
             if valid:
-                results.append((list(o), *map(bool, flags)))
+                results[expected] = (list(o), *map(bool, flags))
             else:
                 assert not any(flags)
+            assert bool(early.valid) == (time in early_due), f"cycle {time}"
+            if early.valid:
+                left = early_due.pop(time)
+                assert bool(early.first) == (left[1] == 0)
+                results[left] = (list(early["values"]), bool(early.half_overflow), False, False)
             time += 1
 
-        for ctrl, x, f, g in work:
+        for n, (ctrl, x, f, g) in enumerate(work):
+            leaves = ctrl["act"] != Act.TABLE and rng.random() < 0.5
             ctx.set(dut.valid, 0)
             while rng.random() < gap:
                 ctx.set(dut.i, rng.integers(0, 1 << 16, lanes).tolist())
                 await tick()
             ctx.set(dut.ctrl, MFU_CTRL.const(ctrl))
+            ctx.set(dut.leaves, leaves)
             ctx.set(dut.valid, 1)
             for k in range(config.beats):
                 beat = slice(k * lanes, (k + 1) * lanes)
                 ctx.set(dut.i, x[beat].tolist())
                 ctx.set(dut.first, k == 0)
-                due[time + dut.LATENCY] = (True, k == 0)
+                if leaves:
+                    early_due[time + dut.EARLY] = n, k
+                else:
+                    due[time + dut.LATENCY] = n, k
                 if ctrl["mul"]:
                     queues["mul"].append(f[beat])
                     takes.add(("mul", time))
@@ -110,7 +123,7 @@ def run(config, entries, work, gap=0.0):
         assert not queues["mul"] and not queues["add"]
 
     simulate(dut, bench, cycles=len(work) * config.beats * 10 + 100)
-    return results
+    return [results[key] for key in sorted(results)]
 
 
 def by_beats(config, z, *flags):

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.operations import ADDRESSED, OPERANDS
-from concord_rtl.control import AddOp
+from concord_rtl.control import Act, AddOp
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.layouts import (
     Reduction,
@@ -215,6 +215,10 @@ class ChainWalker(wiring.Component):
             self.launch.reduction.eq(chain.reduction),
             self.launch.unit0.eq(chain.unit0),
             self.launch.unit1.eq(chain.unit1),
+            self.launch.early.eq(
+                (chain.unit0.act != Act.TABLE)
+                & ~(chain.unit1.mul | chain.unit1.add.as_value().any() | chain.unit1.act.as_value().any())
+            ),
             fetch.before.eq(self.wide_tail),
             fetch.enable.eq(
                 Cat(

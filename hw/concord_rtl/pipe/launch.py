@@ -8,6 +8,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import OPERANDS
 from concord_rtl.arith.helpers import delay
@@ -40,7 +41,8 @@ class Launcher(wiring.Component):
 
     Throughput: one vector of N/P beats every N/P cycles, which are two at least: a vector that has come to the head of
     its queue starts in the cycle after next at the earliest. A maximum takes one trip per tap, of which only the last
-    gives an output; a maximum over all elements takes one more, which carries no data.
+    gives an output; a maximum over all elements takes one more, which carries no data. A vector that leaves the
+    multifunction units early starts late enough to leave behind those in front of it.
 
     Parameters
     ----------
@@ -147,7 +149,7 @@ class Launcher(wiring.Component):
             control.emit.eq(emits),
             control.skip.eq(entry.outside),
         ]
-        operands_ok = ~emit | ~(needed & ~self.available).any()
+        operands_ok = ~emit | ~((needed & ~self.available).any() | (token.early & self._behind(m)))
         m.d.comb += starts.eq(soon & self.tokens.valid & source_ok & operands_ok)
         m.d.comb += self.queue_soon.eq(starts & ~product & ~broadcast)
         m.d.sync += [
@@ -166,6 +168,20 @@ class Launcher(wiring.Component):
         with m.If(start):
             m.d.sync += broadcast.eq((reduction == Reduction.MAX_ALL) & ~broadcast & entry.last)
         return control
+
+    def _behind(self, m):
+        """Whether a vector that starts in the next cycle and leaves early would not be behind those that do not.
+
+        Nothing starts in the cycle in which ``emitted`` is set, so that one does not count.
+        """
+        cycles = self.config.beats + timing.mfu_latency(early=False) - timing.mfu_latency(early=True)
+        left, behind = Signal(range(cycles)), Signal()
+        late = self.emitted & ~self.tokens.p.early
+        with m.If(late):
+            m.d.sync += [left.eq(cycles - 2), behind.eq(1)]
+        with m.Elif(behind):
+            m.d.sync += [left.eq(left - 1), behind.eq(left != 1)]
+        return behind
 
     def _beats(self, m, start, soon):
         """Beat counter: a vector may start in the last beat of the one before, which is ``soon`` the next cycle."""

@@ -127,8 +127,11 @@ def job_layout(config: NpuConfig) -> data.StructLayout:
 
 
 def launch_layout(config: NpuConfig) -> data.StructLayout:
-    """What the launcher must know of a vector."""
-    return data.StructLayout({"reduction": Reduction, "unit0": MFU_CTRL, "unit1": MFU_CTRL})
+    """What the launcher must know of a vector.
+
+    ``early``: it needs neither a table nor the second multifunction unit.
+    """
+    return data.StructLayout({"reduction": Reduction, "unit0": MFU_CTRL, "unit1": MFU_CTRL, "early": 1})
 
 
 def retire_layout(config: NpuConfig) -> data.StructLayout:

@@ -14,6 +14,7 @@ from concord.spec.config import NpuConfig
 from concord_rtl.arith.helpers import delay, register
 from concord_rtl.block_float import activations, weights
 from concord_rtl.control import MFU_CTRL
+from concord_rtl.kept_register import KeptRegister
 from concord_rtl.mfu import Mfu
 from concord_rtl.mvm.mvm import Mvm
 from concord_rtl.mvm.window import WindowUnit
@@ -225,7 +226,10 @@ class ChainPipe(wiring.Component):
         wiring.connect(m, writeback.wide, wiring.flipped(self.wide.write))
 
     def _datapath(self, m, mvm, launcher, operands, writeback):
-        """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along."""
+        """Fixed-latency part: reduction, two multifunction units, writeback; flags travel along.
+
+        In front of the writeback, vectors that leave the first unit early meet the others.
+        """
         m.submodules.reduce = reduce = Reduce(self.config)
         control, coming = launcher.control, launcher.coming
         m.d.comb += [
@@ -246,6 +250,7 @@ class ChainPipe(wiring.Component):
         half, acc = from_result & mvm.half_overflow, from_result & mvm.acc_overflow
         nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
+        early_half, early_acc = (delay(m, value, timing.MFU_EARLY, "early_flag") for value in (half, acc))
         beats = data.View(reduce.o.shape(), register(m, reduce.o, "reduced"))
         valid = delay(m, reduce.o_valid, 1, "reduced_valid", reset_less=False)
         first = register(m, reduce.o_first, "reduced_first")
@@ -263,18 +268,22 @@ class ChainPipe(wiring.Component):
                 operands.soon[2 * number + 1].eq(unit.add_soon),
             ]
             self._tables(m, number, unit)
-            half = delay(m, half, unit.LATENCY, f"half_{number + 1}") | unit.half_overflow
-            acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}")
+            half = delay(m, half, unit.LATENCY, f"half_{number + 1}") & unit.o_valid | unit.half_overflow
+            acc = delay(m, acc, unit.LATENCY, f"acc_{number + 1}") & unit.o_valid
             nonfinite = delay(m, nonfinite, unit.LATENCY, f"nonfinite_{number + 1}") | unit.nonfinite
             clamped = delay(m, clamped, unit.LATENCY, f"clamped_{number + 1}") | unit.table_clamped
             beats, valid, first = unit.o, unit.o_valid, unit.o_first
             valid_soon, first_soon = unit.valid_soon, unit.first_soon
-        m.d.comb += [
-            writeback.beat.eq(beats),
-            writeback.valid.eq(valid),
-            writeback.head.eq(first),
-            writeback.half_overflow.eq(half),
-            writeback.acc_overflow.eq(acc),
+        early = self.units[0].early
+        for lane in range(self.config.mfu_lanes):
+            m.submodules[f"early_{lane}"] = is_early = KeptRegister(1)
+            m.d.comb += is_early.i.eq(self.units[0].early_soon)
+            m.d.sync += writeback.beat[lane].eq(Mux(is_early.o, early["values"][lane], beats[lane]))
+        m.d.sync += [
+            writeback.valid.eq(early.valid | valid),
+            writeback.head.eq(early.valid & early.first | first),
+            writeback.half_overflow.eq(early.valid & (early.half_overflow | early_half) | half),
+            writeback.acc_overflow.eq(early.valid & early_acc | acc),
             writeback.nonfinite.eq(nonfinite),
             writeback.table_clamped.eq(clamped),
         ]
@@ -282,23 +291,28 @@ class ChainPipe(wiring.Component):
     def _controls(self, m, number, unit, launcher, valid_soon, first_soon) -> Value:
         """Controls of a unit wait in a queue for their vector, and in a register for all of its beats.
 
+        Vectors that leave the first unit early have none in the queue of the second one.
+
         Returns whether the beat of the next cycle is multiplied, if there is one.
         """
-        queue = SyncFIFOBuffered(width=MFU_CTRL.size, depth=self.config.inflight)
+        token = launcher.token
+        layout = data.StructLayout({"unit": MFU_CTRL, **({"early": 1} if number == 0 else {})})
+        queue = SyncFIFOBuffered(width=layout.size, depth=self.config.inflight)
         m.submodules[f"controls{number}"] = queue
         begins = valid_soon & first_soon
-        head: Any = Signal(MFU_CTRL, name=f"controls{number}_head")
-        held: Any = Signal(MFU_CTRL, name=f"controls{number}_held")
+        head: Any = Signal(layout, name=f"controls{number}_head")
+        held: Any = Signal(layout, name=f"controls{number}_held")
         with m.If(begins):
             m.d.sync += held.eq(head)
         m.d.comb += [
-            queue.w_en.eq(launcher.emitted),
-            queue.w_data.eq(launcher.token[f"unit{number}"]),
+            queue.w_en.eq(launcher.emitted & ~token.early if number else launcher.emitted),
+            queue.w_data.eq(Cat(token[f"unit{number}"], token.early)),
             queue.r_en.eq(begins),
             head.eq(queue.r_data),
-            unit.ctrl.eq(held),
+            unit.ctrl.eq(held.unit),
+            unit.leaves.eq(0 if number else held.early),
         ]
-        return Mux(first_soon, head.mul, held.mul)
+        return Mux(first_soon, head.unit.mul, held.unit.mul)
 
     def _tables(self, m, number, unit):
         """Both units hold the same tables; the host reads those of the first."""

@@ -24,12 +24,13 @@ class Launch:
         self._beats = config.beats
         self._start = 0
         self._reads = 0
+        #: First start of a vector that leaves early: it must not overtake others.
+        self._behind = 0
         begin = timing.launch_latency() + timing.reduce_latency(config) + 1
         offsets = (timing.MUL_OFFSET, timing.ADD_OFFSET)
         #: From the start to when the last beat of an operand leaves its queue: the one before it is used then.
         self._consumed = [begin + unit * timing.MFU + k + self._beats - 2 for unit in range(2) for k in offsets]
-        self._last_beat = begin + 2 * timing.MFU + self._beats - 1
-        self._narrow = self._last_beat + 1 + timing.quantizer_latency(config)
+        self._begin, self._quantizer = begin, timing.quantizer_latency(config)
 
     def process(self) -> Iterator[None]:
         """Start vectors; yields when nothing more is known."""
@@ -45,6 +46,8 @@ class Launch:
                 self._start = max(self._start, times.results[token.job] + 2)
             else:
                 yield from self._trips(token)
+            if token.early:
+                self._start = max(self._start, self._behind)
             for port in token.ports:
                 number = len(times.consumed[port])
                 while number >= len(times.operands[port]):
@@ -75,10 +78,14 @@ class Launch:
             times.freed.append(start + self._beats)
         for port in token.ports:
             times.consumed[port].append(start + self._consumed[port])
-        times.retiring.left.append(start + self._last_beat)
+        last_beat = start + self._begin + timing.mfu_latency(token.early) + self._beats - 1
+        narrow = last_beat + 1 + self._quantizer
+        times.retiring.left.append(last_beat)
         if token.wide:
-            times.writes[Mem.WIDE].left.append(start + self._last_beat + 1)
+            times.writes[Mem.WIDE].left.append(last_beat + 1)
         if token.narrow:
-            times.writes[Mem.NARROW].left.append(start + self._narrow)
-        times.retired = start + self._narrow
+            times.writes[Mem.NARROW].left.append(narrow)
+        times.retired = narrow
+        if not token.early:
+            self._behind = start + self._beats + timing.mfu_latency(False) - timing.mfu_latency(True)
         times.launched += 1

@@ -153,6 +153,7 @@ class Sources:
                 ports=tuple(port for port, _ in operands),
                 wide=any(target.mem is Mem.WIDE for target in chain.destinations),
                 narrow=any(target.mem is Mem.NARROW for target in chain.destinations),
+                early=chain.early,
             )
         )
 

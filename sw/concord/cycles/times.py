@@ -31,6 +31,8 @@ class Token:
         Operand ports.
     wide, narrow : bool
         Destinations.
+    early : bool
+        It needs neither a table nor the second multifunction unit.
     """
 
     ready: int
@@ -41,6 +43,7 @@ class Token:
     ports: tuple[int, ...]
     wide: bool
     narrow: bool
+    early: bool
 
 
 @dataclass(slots=True)

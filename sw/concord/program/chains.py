@@ -154,6 +154,11 @@ class Chain:
         return self.reduce is Op.MV_MUL and self.mode is MvMode.DEPTHWISE
 
     @property
+    def early(self) -> bool:
+        """Whether it needs neither a table nor the second multifunction unit."""
+        return all(op.op is not Op.V_TBL and op.stage < PipelineStage.MUL1 for op in self.mfu_ops)
+
+    @property
     def sliding(self) -> bool:
         """Whether it is a sliding depthwise product."""
         return self.fresh > 0

@@ -60,6 +60,9 @@ MUL_OFFSET = 0
 ADD_OFFSET = MUL_OFFSET + BINARY16_MUL
 ACT_OFFSET = ADD_OFFSET + BINARY16_ADD
 MFU = ACT_OFFSET + TABLE + 1
+#: From a beat at the first unit to its result in front of the tables, from where vectors that need neither a table nor
+#: the second unit leave at once; and of the register in which they meet the others.
+MFU_EARLY, MFU_MERGE = ACT_OFFSET + 1, 1
 
 
 def operand_places(config: NpuConfig) -> int:
@@ -98,6 +101,11 @@ def sum_latency(config: NpuConfig) -> int:
 def launch_latency() -> int:
     """From the launch of a vector to its first beat at the reduction unit."""
     return RESULT_QUEUE + ACC_TO_BINARY16
+
+
+def mfu_latency(early: bool) -> int:
+    """Of the multifunction units, for vectors that leave early and for the others."""
+    return (MFU_EARLY if early else 2 * MFU) + MFU_MERGE
 
 
 def reduce_latency(config: NpuConfig) -> int:
