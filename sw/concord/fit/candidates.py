@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.cycles import count
+from concord.fit.bounds import is_depthwise, least_cycles
 from concord.fit.evidence import Judge, Verdict, numbers
 from concord.fit.resources import Use, use_of
 from concord.fit.shapes import VECTORS, Shape, shapes_of, smallest, widths, with_memories
-from concord.graph.cost import macs
 from concord.graph.ir import Graph
 from concord.networks.window_steps import measured_steps
 from concord.program.allocator import CapacityError
@@ -122,10 +122,10 @@ def search(
 ) -> Race:
     """Configurations for a board that hold a network, the fastest first.
 
-    A shape that would be too slow even if no multiplier ever waited is not tried. Every other one is compiled for with
-    the widest mantissas of ``mantissas`` with which the network fits, with small and large vector memories, and with as
-    much matrix memory as the device has left. Narrower mantissas are tried where they leave room for vectors that wider
-    ones do not, and not where wider ones lose too much with the same native dimension.
+    A shape that would be too slow even if nothing ever waited (:mod:`concord.fit.bounds`) is not tried. Every other one
+    is compiled for with the widest mantissas of ``mantissas`` with which the network fits, with small and large vector
+    memories, and with as much matrix memory as the device has left. Narrower mantissas are tried where they leave room
+    for vectors that wider ones do not, and not where wider ones lose too much with the same native dimension.
 
     Parameters
     ----------
@@ -173,7 +173,6 @@ class _Search:
         self.most, self.least_mhz, self.say = most, least_mhz, say
         self.race = Race()
         self.unsupported: Unsupported | None = None
-        self.macs = macs(graph)
         #: Native dimension and mantissas that lose too much.
         self.lost: list[NpuConfig] = []
 
@@ -238,7 +237,7 @@ class _Search:
     def _limit(self, shape: Shape) -> float:
         """Runs per second that a shape cannot exceed."""
         config = smallest(self.board, shape, min(self.mantissas))
-        return 1e6 * use_of(config).clock_mhz * config.macs / max(self.macs, 1)
+        return 1e6 * use_of(config).clock_mhz / max(least_cycles(self.graph, config), 1)
 
     def _of_shape(self, shape: Shape) -> Iterator[Candidate]:
         """The fastest candidate of a shape, and with narrower mantissas those that are faster still."""
@@ -322,5 +321,5 @@ def _holds(graph: Graph, config: NpuConfig) -> bool:
 
 
 def _slides(graph: Graph) -> bool:
-    """Whether windows may slide: whether there are convolutions with groups."""
-    return any(node.op == "Conv" and node.attrs.get("group", 1) > 1 for node in graph.nodes)
+    """Whether windows may slide: whether there are depthwise convolutions."""
+    return any(is_depthwise(node) for node in graph.nodes)
