@@ -189,5 +189,5 @@ def compile_model(
     for line in lacking:
         click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
-    click.echo(f"{found.cycles_text} per run; {found.text}")
+    click.echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.text}")
     click.echo(f"inputs travel {found.input_route}")

@@ -110,7 +110,7 @@ def _rates(found: Rates) -> Table:
     what = (
         "bytes in", "bytes out", "requests", "ms on the link", "ms to compute", "ms alone", "samples/s", "limited by",
     )  # fmt: skip
-    table = _table(f"Rate of samples {found.at} ({samples}{found.cycles_text})", what, what[:-1])
+    table = _table(f"Rate of samples {found.at} ({samples}{found.cycles:,} cycles{found.assumption})", what, what[:-1])
     requests = found.requests / found.batch
     seconds = found.link_seconds, found.compute_seconds, found.latency_seconds
     times = (f"{1e3 * time:.4g}" for time in seconds)

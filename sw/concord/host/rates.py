@@ -63,10 +63,9 @@ class Rates:
     assumed: bool = False
 
     @property
-    def cycles_text(self) -> str:
-        """Cycles in words, and what was assumed for them."""
-        assumption = f" (assumed: {ASSUMED_STEPS} steps per sliding window)" if self.assumed else ""
-        return f"{self.cycles:,} cycles{assumption}"
+    def assumption(self) -> str:
+        """What was assumed for the cycles, as a text behind them."""
+        return f", assuming {ASSUMED_STEPS} steps per sliding window" if self.assumed else ""
 
     @property
     def bytes_in(self) -> float:
