@@ -22,8 +22,8 @@ def push_layout(config: NpuConfig) -> data.StructLayout:
     """A vector that enters the window, and its place there."""
     return data.StructLayout(
         {
-            "begins": 1,  # in the first window of an inner loop
-            "first": 1,  # the first one of a window that was not in the window before
+            "clears": 1,  # the first one of an inner loop: no other counts
+            "grows": 1,  # the window has a place more than before it
             "last": 1,  # the last one of a window
             "outside": 1,  # outside the image: counts as zero
             "exp": exponent_shape(config),  # minus act_exp_min
@@ -143,8 +143,8 @@ class WindowUnit(wiring.Component):
                 exps[0].eq(head.exp),
                 *(exps[k].eq(exps[k - 1]) for k in range(1, size)),
                 inside.eq(Cat(counts, inside)),
-                # Places that the present windows reach: as many as the first of them has.
-                within.eq(Mux(head.begins, Mux(head.first, 1, Cat(1, within)), within)),
+                # Places that the present window reaches: those that came in since its inner loop began, up to its taps.
+                within.eq(Mux(head.clears, 1, Mux(head.grows, Cat(1, within), within))),
                 *(equal[k].eq(Cat(new[k - 1], equal[k - 1])) for k in range(1, size)),
                 leads.eq(Cat(counts, leads[: size - 1] & ~(new & counts.replicate(size - 1)))),
             ]

@@ -35,6 +35,7 @@ class _State(NamedTuple):
     first_row: Signal
     starts: Signal | None
     begins: Signal | None
+    columns: Value | None
     last: Value
 
 
@@ -45,6 +46,9 @@ class ChainWalker(wiring.Component):
     trackers and, for the first of every T rows of a dense product and for every vector otherwise, sends a job to the
     tap walker, all in one cycle. The next chain follows without a gap. It does not ask the receivers: whoever drives
     ``enable`` knows that all have room.
+
+    Columns of a window on the left of the image hold nothing. The first window of an inner loop of a sliding product
+    leaves them out, as far as one column is left: its address moves past them, a cycle each, before it is issued.
 
     Parameters
     ----------
@@ -113,14 +117,14 @@ class ChainWalker(wiring.Component):
         m = Module()
         chain: Any = Signal(chain_layout(self.config))
         addr = {name: Signal(vector_addr_bits(self.config), name=f"{name}_addr") for name in ADDRESSED}
-        load, step = Signal(), Signal()
+        load, step, skip = Signal(), Signal(), Signal()
         group = Signal(range(self.config.engines))
         m.d.comb += [
             self.with_job.eq((group == 0) | (chain.reduction != Reduction.PRODUCT) | chain.depthwise),
-            step.eq(self.active & self.enable),
+            step.eq(self.active & self.enable & ~skip),
             self.issued.eq(step),
         ]
-        state = self._loops(m, chain, addr, group, load, step)
+        state = self._loops(m, chain, addr, group, load, step, skip)
         last = state.last
         m.d.comb += [
             self.chains.ready.eq(~self.active | (step & last)),
@@ -133,7 +137,7 @@ class ChainWalker(wiring.Component):
         self._tokens(m, chain, addr, state)
         return m
 
-    def _loops(self, m, chain, addr, group, load, step):
+    def _loops(self, m, chain, addr, group, load, step, skip):
         """Counters and addresses of the current vector."""
         p = self.chains.p
         loops = {name: Countdown(len(chain[name])) for name in ("rows", "inner", "outer")}
@@ -148,7 +152,10 @@ class ChainWalker(wiring.Component):
             outer.step.eq(step & rows.last & inner.last),
         ]
         first_row = Signal()
-        starts, begins = self._places(m, load, step, rows, inner) if self.config.window_taps else (None, None)
+        starts, begins, columns = None, None, None
+        if self.config.window_taps:
+            starts, begins = self._places(m, load, step, rows, inner)
+            columns = self._columns(m, chain, load, step, begins, x, skip)
         for name in ADDRESSED:
             self._address(m, chain[name], p[name], addr[name], load, step, rows.last, inner.last)
         with m.If(load):
@@ -162,7 +169,10 @@ class ChainWalker(wiring.Component):
                 m.d.sync += x.eq(Mux(inner.last, chain.x0, x + chain.step_x))
                 with m.If(inner.last):
                     m.d.sync += y.eq(y + chain.step_y)
-        return _State(rows.left, y, x, first_row, starts, begins, rows.last & inner.last & outer.last)
+        if self.config.window_taps:  # positions of later windows are not looked at: they go on where this one ends
+            with m.If(skip):
+                m.d.sync += [x.eq(x + chain.window.dil_x), addr["source"].eq(addr["source"] + chain.window.stride_x)]
+        return _State(rows.left, y, x, first_row, starts, begins, columns, rows.last & inner.last & outer.last)
 
     def _places(self, m, load, step, rows, inner):
         """Whether the current vector is the first one of its chain, and of an inner loop."""
@@ -172,6 +182,20 @@ class ChainWalker(wiring.Component):
         with m.Elif(step):
             m.d.sync += [starts.eq(0), begins.eq(rows.last & inner.last)]
         return starts, begins
+
+    def _columns(self, m, chain, load, step, begins, x, skip):
+        """Columns of the current window to read; whether one of them is left out now."""
+        p = self.chains.p
+        left, bounded, single = Signal.like(chain.window.kw), Signal(), Signal()
+        with m.If(load):
+            m.d.sync += [left.eq(p.window.kw), single.eq(p.window.kw == 1)]
+            m.d.sync += bounded.eq(p.sliding & (p.window.height != 0))
+        with m.Elif(step):
+            m.d.sync += [left.eq(chain.window.kw), single.eq(chain.window.kw == 1)]
+        with m.Elif(skip):
+            m.d.sync += [left.eq(left - 1), single.eq(left == 2)]
+        m.d.comb += skip.eq(self.active & bounded & begins & x[-1] & ~single)
+        return Mux(begins, left, chain.window.cols)
 
     def _address(self, m, steps, start, addr, load, step, last_row, last_inner):
         """One address: its value at the start of the outer, of the inner iteration, and now."""
@@ -241,4 +265,9 @@ class ChainWalker(wiring.Component):
             self.narrow_addr.eq(addr["narrow"]),
         ]
         if self.config.window_taps:
-            m.d.comb += [job.sliding.eq(chain.sliding), job.starts.eq(state.starts), job.begins.eq(state.begins)]
+            m.d.comb += [
+                job.sliding.eq(chain.sliding),
+                job.starts.eq(state.starts),
+                job.begins.eq(state.begins),
+                job.columns.eq(state.columns),
+            ]

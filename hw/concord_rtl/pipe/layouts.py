@@ -105,7 +105,8 @@ def count_shape(config: NpuConfig) -> Shape:
 def job_layout(config: NpuConfig) -> data.StructLayout:
     """One walk over the window: the source of one vector (of up to T vectors for a dense product).
 
-    ``starts``: the first one of its chain; ``begins``: of an inner loop.
+    ``starts``: the first one of its chain; ``begins``: of an inner loop; ``columns``: of a sliding product, the columns
+    of its window to read.
     """
     return data.StructLayout(
         {
@@ -114,6 +115,7 @@ def job_layout(config: NpuConfig) -> data.StructLayout:
             "reduction": Reduction,
             "depthwise": 1,
             **_with_windows(config, "sliding", "starts", "begins"),
+            **({"columns": _fields(isa.Op.SET_WINDOW, "kw")["kw"]} if config.window_taps else {}),
             "matrix": matrix_addr_bits(config),
             "first_row": 1,
             "vectors": clog2(config.engines),

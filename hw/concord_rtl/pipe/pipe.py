@@ -165,7 +165,7 @@ class ChainPipe(wiring.Component):
         vector, word = window.i, self.narrow.read.data
         m.d.comb += [
             window.valid.eq(source.push),
-            *(vector[name].eq(source.step[name]) for name in ("begins", "first", "last", "outside")),
+            *(vector[name].eq(source.step[name]) for name in ("clears", "grows", "last", "outside")),
             vector.exp.eq(word.exp - self.config.act_exp_min),
             vector.mant.eq(word.mant),
             source.taken.eq(window.taken),

@@ -27,7 +27,8 @@ def step_layout(config: NpuConfig) -> data.StructLayout:
             "lane": clog2(config.lanes),
             "matrix": matrix_addr_bits(config),
             "vectors": clog2(config.engines),
-            **({"sliding": 1, "starts": 1, "begins": 1} if config.window_taps else {}),
+            # of a sliding product; first of its chain; first of an inner loop; window has a place more than before it
+            **(dict.fromkeys(("sliding", "starts", "clears", "grows"), 1) if config.window_taps else {}),
         }
     )
 
@@ -36,8 +37,8 @@ class TapWalker(wiring.Component):
     """Walks the taps of each job: one step per cycle, jobs following one another without a gap.
 
     A dense product makes ``kh * kw * cols * N/L`` steps, a depthwise product and a maximum ``kh * kw``, a plain read
-    one. A sliding product makes ``kh * kw`` steps for the first vector of an inner loop, column by column, and
-    ``kh * cols`` for all others, whose columns follow those of the vector before.
+    one. A sliding product makes ``kh * columns`` steps, column by column; unless it is the first vector of an inner
+    loop, its columns follow those of the vector before.
 
     Parameters
     ----------
@@ -106,8 +107,23 @@ class TapWalker(wiring.Component):
             payload.vectors.eq(job.vectors),
         ]
         if self.config.window_taps:
-            m.d.comb += [payload[name].eq(job[name]) for name in ("sliding", "starts", "begins")]
+            m.d.comb += [
+                payload.sliding.eq(job.sliding),
+                payload.starts.eq(job.starts),
+                payload.clears.eq(job.begins & first),
+                payload.grows.eq(job.begins | self._missing(m, job, load, step & kx.last).any()),
+            ]
         return m
+
+    def _missing(self, m, job, load, column_ends):
+        """Columns that the first window of the inner loop has left out, and that later ones have not added yet."""
+        p = self.jobs.p
+        missing = Signal.like(p.window.kw)
+        with m.If(load & p.begins):
+            m.d.sync += missing.eq(p.window.kw - p.columns)
+        with m.Elif(column_ends & ~job.begins & missing.any()):
+            m.d.sync += missing.eq(missing - 1)
+        return missing
 
     def _order(self, sliding, inner, outer):
         """What belongs to the inner and to the outer loop of a window: a sliding one is walked column by column."""
@@ -121,7 +137,7 @@ class TapWalker(wiring.Component):
         windowed = job.reduction != Reduction.NONE
         kx, ky = job.window.kw, job.window.kh
         if self.config.window_taps:
-            kx, ky = self._order(job.sliding, Mux(job.sliding & ~job.begins, job.window.cols, kx), ky)
+            kx, ky = self._order(job.sliding, Mux(job.sliding, job.columns, kx), ky)
         dense = (job.reduction == Reduction.PRODUCT) & ~job.depthwise
         levels = {
             "half": (Const(steps, steps.bit_length()), dense),

@@ -120,7 +120,7 @@ class Sources:
             row = n % chain.rows
             begins = row % group == 0
             job += begins
-            earliest = max(taken, self._issued) + 1
+            earliest = max(taken, self._issued) + 1 + (0 if n % chain.inner else chain.skipped)
             while (issue := entry(self._receivers, self._issued, earliest)) is None:
                 yield
             self._issued = issue
@@ -181,8 +181,9 @@ class Sources:
         """All steps of a job."""
         times, product, windows = self.times, reads.chain.reduce is Op.MV_MUL, self._windows
         writes = self._writes(reads.chain, reads.addresses[job]) if reads.writes is None else reads.writes[job]
-        if reads.chain.sliding and job % reads.chain.inner:
-            writes = writes[-reads.chain.fresh * reads.chain.window.kh :]
+        if reads.chain.sliding:
+            columns = reads.chain.fresh if job % reads.chain.inner else reads.chain.window.kw - reads.chain.skipped
+            writes = writes[-columns * reads.chain.window.kh :]
         ends = times.writes[reads.chain.mem].left
         # A job is taken in the last step of the one before, or when it is there.
         self._loaded = max(self._issued + timing.BUFFERED_QUEUE, self._loaded + 1, self._stepped)

@@ -163,6 +163,14 @@ class Chain:
         """Whether it is a sliding depthwise product."""
         return self.fresh > 0
 
+    @property
+    def skipped(self) -> int:
+        """Columns on the left of the image that the first window of an inner loop of a sliding product leaves out."""
+        pad, window = self.pad, self.window
+        if not self.sliding or pad.height == 0 or pad.x0 >= 0:
+            return 0
+        return min(window.kw - 1, -(pad.x0 // window.dil_x))
+
     def destination(self, mem: Mem) -> Address | None:
         """Address of the destination in one memory, if there is one."""
         return next((d.address for d in self.destinations if d.mem is mem), None)
@@ -242,5 +250,5 @@ class Chain:
     def depthwise_steps(self) -> int:
         """Steps of a depthwise product: one per tap that is read."""
         if self.sliding:
-            return self.outer * self.window.kh * (self.window.kw + (self.inner - 1) * self.fresh)
+            return self.outer * self.window.kh * (self.window.kw - self.skipped + (self.inner - 1) * self.fresh)
         return self.vectors * self.window.taps if self.depthwise else 0

@@ -19,28 +19,32 @@ NINE = TINY.replace(name="nine", native=16, lanes=16, mfu_lanes=8, window_taps=9
 
 
 class Window:
-    """A window of some taps as it is read: those that its predecessor had not, and all of them."""
+    """A window of some taps as it is read: those that its predecessor had not, and all of them.
 
-    def __init__(self, new, taps, begins):
-        self.new, self.taps, self.begins = new, taps, begins
+    ``places``: how many places had come in since the row began, and how many count at most.
+    """
+
+    def __init__(self, new, taps, places=(0, 99)):
+        self.new, self.taps, self.places = new, taps, places
 
 
 def windows_of(rng, config, count, exponents):
-    """Rows of windows of changing shapes: elements are (number, exponent, outside)."""
+    """Rows of windows of changing shapes, the first ones not all whole: elements are (number, exponent, outside)."""
     found = []
     number = 0
     while len(found) < count:
         kh = rng.randint(1, min(3, config.window_taps))
         kw = rng.randint(1, config.window_taps // kh)
-        fresh = rng.randint(1, kw)
-        before = []
+        fresh, there = rng.randint(1, kw), rng.randint(1, kw)
+        before, total = [], 0
         for k in range(rng.randint(1, 6)):
             new = []
-            for _ in range(kh * (fresh if k else kw)):
+            for _ in range(kh * (fresh if k else there)):
                 number += 1
                 new.append((number % 100, rng.choice(exponents), int(rng.random() < 0.2)))
             before = [*before, *new][-kh * kw :]
-            found.append(Window(new, before, k == 0))
+            found.append(Window(new, before, (total, kh * kw)))
+            total += len(new)
     return found
 
 
@@ -50,9 +54,10 @@ def drive(config, windows, *, gap=0.0, seed=0):
     items = []
     for window in windows:
         for k, (number, exp, outside) in enumerate(window.new):
-            ends = {"first": k == 0, "last": k == len(window.new) - 1}
+            place, most = window.places[0] + k, window.places[1]
+            marks = {"clears": place == 0, "grows": place < most, "last": k == len(window.new) - 1}
             mant = [number] + [0] * (config.native - 1)
-            items.append({"begins": window.begins, **ends, "outside": outside, "exp": exp, "mant": mant})
+            items.append({**marks, "outside": outside, "exp": exp, "mant": mant})
     passes, cycles = [], 0
 
     async def bench(ctx):
@@ -118,19 +123,19 @@ def test_every_element_is_multiplied_once(config, pairs, gap, monkeypatch):
 def test_no_pair_of_lanes_is_taken_twice_in_a_pass(monkeypatch):
     monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
     taps = [(k, 5, 0) for k in range(9)]
-    (found,), _ = drive(NINE, [Window(taps, taps, True)])
+    (found,), _ = drive(NINE, [Window(taps, taps)])
     assert found == [(5, [8, 7, 6, 5, 4, 3, 2, 1]), (5, [0])]
 
 
 def test_a_window_outside_the_image_takes_one_step():
     taps = [(k, 5, 1) for k in range(4)]
-    (found,), _ = drive(FOUR, [Window(taps, taps, True)])
+    (found,), _ = drive(FOUR, [Window(taps, taps)])
     assert [numbers for _, numbers in found] == [[]]
 
 
 def test_latency_is_as_stated():
     taps = [(1, 5, 0)]
-    _, cycles = drive(FOUR, [Window(taps, taps, True)])
+    _, cycles = drive(FOUR, [Window(taps, taps)])
     assert cycles == 1 + WindowUnit.LATENCY
 
 

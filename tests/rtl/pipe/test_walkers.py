@@ -131,7 +131,7 @@ def sliding_chain(rng):
     kh, kw = rng.choice([(1, 1), (2, 2), (1, 4), (4, 1), (1, 3), (2, 1)])
     fresh, dil_x = rng.randint(1, kw), rng.randint(1, 2)
     window = Window(kh, kw, rng.randint(-9, 9), rng.randint(-9, 9), rng.randint(1, 2), dil_x)
-    pad = Pad(-1, -2, rng.randint(1, 2), fresh * dil_x, rng.choice([0, 3]), rng.randint(1, 4))
+    pad = Pad(-1, rng.randint(-4, 1), rng.randint(1, 2), fresh * dil_x, rng.choice([0, 3]), rng.randint(1, 4))
     chain = replace(
         random_chain(rng), mem=Mem.NARROW, reduce=Op.MV_MUL, mode=MvMode.DEPTHWISE, rows=1, cols=1, fresh=fresh,
         window=window, pad=pad, inner=rng.randint(1, 5),
@@ -140,11 +140,14 @@ def sliding_chain(rng):
 
 
 def sliding_steps(chain, config):
-    """The same as :func:`expected_steps` of a sliding product: column by column, the new columns of a window alone."""
+    """The same as :func:`expected_steps` of a sliding product: column by column, the new columns of a window alone.
+
+    Those on the left of the image are left out.
+    """
     sources, inside = chain.sources(config) & MASK, chain.inside()
     kh, kw = chain.window.kh, chain.window.kw
     for o, i in np.ndindex(chain.outer, chain.inner):
-        columns = range(kw - chain.fresh if i else 0, kw)
+        columns = range(kw - chain.fresh if i else chain.skipped, kw)
         taps = [ky * kw + kx for kx in columns for ky in range(kh)]
         for n, tap in enumerate(taps):
             ends = (n == 0, n == len(taps) - 1)
@@ -249,7 +252,7 @@ def test_addresses(config, stall):
 
 @pytest.mark.parametrize("stall", [0.0, 0.5])
 def test_windows_that_slide(stall):
-    """Among other chains: marks of the first window of a row, and of the first one of a chain."""
+    """Among other chains: marks of the first window of a row, of new places, and of the first window of a chain."""
     rng = random.Random(11)
     chains = [sliding_chain(rng) if rng.random() < 0.7 else random_chain(rng) for _ in range(25)]
     steps, vectors, _ = walk(SLIDING, chains, stall=stall)
@@ -262,8 +265,9 @@ def test_windows_that_slide(stall):
             assert not (payload.first and payload.starts) or number == 0
             assert payload.starts or number
             if chain.sliding:
-                row = chain.window.kh * (chain.window.kw + (chain.inner - 1) * chain.fresh)
-                assert payload.begins == (number % row < chain.window.taps)
+                row = chain.window.kh * (chain.window.kw - chain.skipped + (chain.inner - 1) * chain.fresh)
+                assert payload.clears == (number % row == 0)
+                assert payload.grows == (number % row < chain.window.taps)
 
 
 def test_no_bubbles_between_steps_jobs_and_chains():

@@ -58,4 +58,5 @@ def _along(layer: Layer, down: bool) -> Slide | None:
     along, across = window.kernel[axis], window.kernel[1 - axis]
     if rest or fresh >= along:
         return None
-    return Slide(down, fresh, layer.out[1 - axis] * across * (along + (layer.out[axis] - 1) * fresh))
+    skipped = min(along - 1, -(-window.begin[axis] // window.dilation[axis]))  # lines in front of the image
+    return Slide(down, fresh, layer.out[1 - axis] * across * (along - skipped + (layer.out[axis] - 1) * fresh))
