@@ -90,6 +90,8 @@ class NpuCore(wiring.Component):
         self._control(m, registers, sequencer, pipe, flags)
         self._vector_memories(m, host, pipe, narrow, wide, implementation.written(m))
         self._other_memories(m, host, registers, sequencer, pipe, flags, program, matrix)
+        if not implementation.held:
+            m.d.comb += host.write_free[RegionId.MATRIX].eq(matrix.host.ready)
         self._answer(m, host, implementation.held, registers, pipe, flags, program, matrix, narrow, wide)
         return m
 

@@ -9,13 +9,14 @@ from concord.cycles import count
 from concord.emulator import Memories, ReferenceMachine
 from concord.golden import binary16
 from concord.program.assembler import assemble
+from concord.spec import multipliers
 from concord.spec.memmap import Reg, RegionId
 from concord.spec.presets import TINY, UP5K
 from concord_rtl.core import NpuCore
 from concord_rtl.memories.matrix_memory import MatrixMemory
 from concord_rtl.registers import COUNTERS
 from support.bench import simulate
-from support.core_bench import contents, execute, read
+from support.core_bench import contents, execute, read, write
 from support.engine_programs import FEEDBACK, feedback_memories
 from support.program_gen import random_program
 
@@ -131,6 +132,24 @@ def test_the_host_reads_what_is_there(config):
     regions = (RegionId.PROGRAM, RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE)
     before, after = read_all(config, regions)
     assert before == after and len(set(before)) > 50
+
+
+@pytest.mark.slow
+def test_the_host_writes_rows_of_pairs_and_reads_them(monkeypatch):
+    """One access after the other without a pause: parts of a row must not be mixed with those of the next."""
+    monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
+    assert multipliers.paired(TINY)
+    dut, rng = NpuCore(TINY), random.Random(5)
+    bits = TINY.matrix_row.width
+    rows = {addr: rng.getrandbits(bits) for addr in rng.sample(range(TINY.matrix_depth * TINY.rows), 30)}
+
+    async def bench(ctx):
+        for addr, word in rows.items():
+            await write(ctx, dut, RegionId.MATRIX, addr, word)
+        for addr, word in rows.items():
+            assert await read(ctx, dut, RegionId.MATRIX, addr) == word
+
+    simulate(dut, bench, cycles=3_000)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -12,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import paired
-from concord_rtl.arith.helpers import delay
+from concord_rtl.arith.helpers import delay, register
 from concord_rtl.block_float import weights
 from concord_rtl.families import primitives_of
 from concord_rtl.kept_register import KeptRegister
@@ -25,7 +26,8 @@ class MatrixMemory(wiring.Component):
 
     Does not arbitrate: while ``host.sel`` is set the address of the host is used and ``read.data`` belongs to the host.
     One word per cycle, ``LATENCY`` cycles after its address; one row for the host, ``HOST_LATENCY`` cycles after its
-    address. A read of the host directly after a write gives the new row.
+    address, which must stay if a row has several ``parts``. A read of the host directly after a write gives the new
+    row.
 
     On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go; they cannot be
     initialised.
@@ -48,11 +50,13 @@ class MatrixMemory(wiring.Component):
     host.addr, host.row : In
         Word and row the host wants.
     host.en : In(1)
-        Write ``host.w_data`` to the row; only with ``host.sel``.
+        Write ``host.w_data`` to the row; only with ``host.sel`` and ``host.ready``.
     host.w_data : In(matrix_row.width)
-        Row to write.
+        Row to write, the same as long as ``host.sel`` has been set.
     host.data : Out(matrix_row.width)
         Row read.
+    host.ready : Out(1)
+        The row to write has come to the memory.
     """
 
     read: Any
@@ -62,6 +66,8 @@ class MatrixMemory(wiring.Component):
     LATENCY = 2 + VectorMemory.LATENCY
     #: Rows that share a register on the way to them, and that are merged in one cycle on the way to the host.
     GROUP = 4
+    #: Parts of a row of a pair for the host, a power of two.
+    PARTS = 4
 
     def __init__(self, config: NpuConfig, init=()):
         self.config = config
@@ -78,6 +84,7 @@ class MatrixMemory(wiring.Component):
             "en": Out(1),
             "w_data": Out(width),
             "data": In(width),
+            "ready": In(1),
         }
         super().__init__(
             {
@@ -87,49 +94,117 @@ class MatrixMemory(wiring.Component):
         )
 
     @property
-    def together(self) -> int:
-        """Rows that are side by side on the device: they share their requests, and meet on the way to the host."""
-        return 2 if paired(self.config) else 1
+    def parts(self) -> int:
+        """Parts in which a row goes to and from the host: wide rows would take a tenth of all wires of a device."""
+        return self.PARTS if paired(self.config) else 1
 
     @property
     def HOST_LATENCY(self) -> int:
         """Cycles from the address to the row for the host."""
-        levels, rows = self.together - 1, self.config.rows // self.together
-        while rows > 1:
-            levels, rows = levels + 1, -(-rows // self.GROUP)
-        return self.LATENCY + levels
+        if paired(self.config):
+            return self.LATENCY + 1 + self._levels(self.config.rows // 2) + self.parts
+        return self.LATENCY + self._levels(self.config.rows)
+
+    def _levels(self, words: int) -> int:
+        """Registers on the way of so many words that are merged."""
+        levels = 0
+        while words > 1:
+            levels, words = levels + 1, -(-words // self.GROUP)
+        return levels
 
     def elaborate(self, platform: Any) -> Module:
         spare = primitives_of(platform).single_port_rams if self.config.matrix_depth <= Spram.DEPTH else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
-        # Rows that meet on the way to the host are gated there, so that nothing stands before the multipliers.
-        gates = self.together > 1
-        words: list[Value] = []
-        addr = Mux(self.host.sel, self.host.addr, self.read.addr)
+        if paired(self.config):
+            self._pairs(m, spare)
+        else:
+            self._rows(m, spare)
+        return m
+
+    def _groups(self) -> Iterator[tuple[range, Value, Value]]:
+        """Rows that share a register on the way to them, and which of them are read and written."""
         for first in range(0, self.config.rows, self.GROUP):
             rows = range(first, min(first + self.GROUP, self.config.rows))
             mine = Cat(self.host.row == row for row in rows)
             to_read = mine | (~self.host.sel).replicate(len(rows))
             to_write = mine & (self.host.sel & self.host.en).replicate(len(rows))
-            common = Cat(addr, self.host.w_data)
-            group = self._kept(m, f"group{first}", Cat(common, to_read, to_write))
-            enables = group[len(common) :]
-            for k in range(0, len(rows), self.together):
-                own = enables[k : k + self.together], enables[len(rows) + k :][: self.together]
-                request = self._kept(m, f"request{rows[k]}", Cat(group[: len(common)], *own))
-                for n, row in enumerate(rows[k : k + self.together]):
-                    r_en, w_en = request[len(common) :][n :: self.together]
-                    read_here = Const(1) if gates else r_en
-                    spare -= self._row(m, row, Cat(request[: len(common)], read_here, w_en), spare)
-                    words.append(self._gated(m, row, r_en) if gates else self.read.data[row].as_value())
-        self._collect(m, words, gates)
-        return m
+            yield rows, to_read, to_write
 
-    def _gated(self, m, row, r_en) -> Value:
-        """The word of a row for the host, zero if not ``r_en`` at its address."""
-        return Mux(delay(m, r_en, VectorMemory.LATENCY, f"enabled{row}"), self.read.data[row].as_value(), 0)
+    def _rows(self, m, spare):
+        """Rows by themselves: whole words to and from the host."""
+        words: list[Value] = []
+        m.d.comb += self.host.ready.eq(1)
+        common = Cat(Mux(self.host.sel, self.host.addr, self.read.addr), self.host.w_data)
+        for rows, to_read, to_write in self._groups():
+            group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
+            enables = group[len(common) :]
+            for k, row in enumerate(rows):
+                own = group[: len(common)], enables[k], enables[len(rows) + k]
+                spare -= self._row(m, row, self._kept(m, f"request{row}", Cat(own)), spare)
+                words.append(self.read.data[row].as_value())
+        m.d.comb += self.host.data.eq(self._merged(m, words))
+
+    def _pairs(self, m, spare):
+        """Rows that share their multipliers and are side by side: words in parts to and from the host.
+
+        The parts go round all the time. Those to the rows are put together beside each pair, those from the row that
+        is read in front of the host.
+        """
+        parts, width, bits = self.parts, self.config.matrix_row.width, len(self.read.addr)
+        size = -(-width // parts)
+        turn, part, piece = Signal(range(parts)), Signal(range(parts)), Signal(size, reset_less=True)
+        pieces = Array(_parts(self.host.w_data, parts, size))
+        m.d.sync += [turn.eq(turn + 1), part.eq(turn), piece.eq(pieces[turn])]
+        common = Cat(Mux(self.host.sel, self.host.addr, self.read.addr), part, piece)
+        words: list[Value] = []
+        for rows, to_read, to_write in self._groups():
+            group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
+            enables = group[len(common) :]
+            for k, row in list(enumerate(rows))[::2]:
+                own = enables[k : k + 2], enables[len(rows) + k :][:2]
+                request = self._kept(m, f"request{row}", Cat(group[: len(common)], *own))
+                here, arrived = request[bits : bits + len(part)], request[bits + len(part) : len(common)]
+                w_data = Signal(parts * size, name=f"w_data{row}", reset_less=True)
+                with m.Switch(here):
+                    for n in range(parts):
+                        with m.Case(n):
+                            m.d.sync += w_data[n * size :][:size].eq(arrived)
+                r_en, w_en = request[len(common) :][:2], request[len(common) + 2 :]
+                for n in range(2):
+                    access = Cat(request[:bits], w_data[:width], Const(1, 1), w_en[n])
+                    spare -= self._row(m, row + n, access, spare)
+                words.append(self._read_pair(m, row, r_en, here, size))
+        self._put_together(m, self._merged(m, words), part, size)
+        count = Signal(range(parts + 2))  # cycles in which parts have left
+        m.d.sync += self.host.ready.eq(self.host.sel & (count == parts))
+        with m.If(~self.host.sel):
+            m.d.sync += count.eq(0)
+        with m.Elif(count != parts):
+            m.d.sync += count.eq(count + 1)
+
+    def _read_pair(self, m, row, r_en, here, size) -> Value:
+        """A part of the row of a pair that the host reads; zero if it reads another one."""
+        found = Signal(size, name=f"part{row}", reset_less=True)
+        enabled = delay(m, r_en, VectorMemory.LATENCY - 1, f"enabled{row}")
+        gated = []
+        for n in range(2):
+            word = self.read.data[row + n].as_value()
+            for k, part in enumerate(_parts(word, self.parts, size)):
+                mine = register(m, enabled[n] & (here == k), f"enabled{row + n}_{k}")
+                gated.append(part & mine.replicate(size))
+        m.d.sync += found.eq(reduce(or_, gated))
+        return found
+
+    def _put_together(self, m, found, part, size):
+        """Parts of a row to the row."""
+        late = delay(m, part, 4 + self._levels(self.config.rows // 2), "part")
+        with m.Switch(late):
+            for n in range(self.parts):
+                with m.Case(n):
+                    mine = self.host.data[n * size : (n + 1) * size]
+                    m.d.sync += mine.eq(found)
 
     @staticmethod
     def _kept(m, name, value) -> Value:
@@ -137,14 +212,13 @@ class MatrixMemory(wiring.Component):
         m.d.comb += register.i.eq(value)
         return register.o
 
-    def _collect(self, m, words, gates):
-        """Reading for the host, all rows but one are zero: OR them, a register per level."""
+    def _merged(self, m, words) -> Value:
+        """Reading for the host, all words but one are zero: OR them, a register per level."""
         while len(words) > 1:
-            size = self.together if gates and len(words) == self.config.rows else self.GROUP
-            groups = [words[k : k + size] for k in range(0, len(words), size)]
-            words = [Signal.like(self.host.data, name=f"of{len(groups)}_{k}") for k in range(len(groups))]
+            groups = [words[k : k + self.GROUP] for k in range(0, len(words), self.GROUP)]
+            words = [Signal.like(groups[0][0], name=f"of{len(groups)}_{k}") for k in range(len(groups))]
             m.d.sync += [word.eq(reduce(or_, group)) for word, group in zip(words, groups, strict=True)]
-        m.d.comb += self.host.data.eq(words[0])
+        return words[0]
 
     def _row(self, m, row, request, spare) -> int:
         """Build the memory of one row with at most ``spare`` SPRAMs; return how many it took."""
@@ -171,3 +245,9 @@ class MatrixMemory(wiring.Component):
             out.append(rows.read.data)
         m.d.comb += self.read.data[row].as_value().eq(Cat(out))
         return blocks
+
+
+def _parts(word, count, size) -> list[Value]:
+    """The parts of a word; the last one may be padded with zeros."""
+    padded = Cat(word, Const(0, count * size - len(word)))
+    return [padded[k * size : (k + 1) * size] for k in range(count)]
