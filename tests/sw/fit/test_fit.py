@@ -43,12 +43,12 @@ def depthwise(rng, channels=8, size=12):
 
 def test_search(shapes):
     graph = perceptron(40, 16, 8)
-    found = search(graph, "ulx3s-25f").candidates
-    assert [(one.config.native, one.config.lanes) for one in found] == [(8, 2)] * len(found) and found
+    (small,), found = (search(graph, board).candidates for board in ("ulx3s-25f", "ulx3s-85f"))
+    assert (small.config.native, small.config.lanes) == (8, 2) and small.use.fits(DEVICES["ulx3s-25f"])
     rates = [one.per_second for one in found]
-    assert rates == sorted(rates, reverse=True)
-    for one in found:
-        assert one.use.fits(DEVICES["ulx3s-25f"]) and one.config.act_mant == 8 and one.within
+    assert len(rates) == 3 and rates == sorted(rates, reverse=True)
+    for one in (small, *found):
+        assert one.use.fits(DEVICES["ulx3s-85f"]) and one.config.act_mant == 8 and one.within
         assert one.cycles == count(compile_graph(graph, one.config).image.program, one.config).cycles
     with pytest.raises(ValueError, match="board must be one of"):
         search(graph, "arduino")
@@ -112,10 +112,11 @@ def test_windows_slide_only_where_there_are_some(monkeypatch):
 def test_nothing_is_measured_that_is_too_slow(monkeypatch):
     """Only numbers of configurations that can be among the fastest, and each of them once."""
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(16, 8, 2), Shape(16, 8, 4)))
-    graph, rng, measured = perceptron(200, 100, 8), np.random.default_rng(1), []
-    judge = Judge(graph, {"x": rng.normal(0, 1, (20, 200))}, Budget("agreement", 100))
+    graph, rng, measured = perceptron(40, 16, 8), np.random.default_rng(1), []
+    judge = Judge(graph, {"x": rng.normal(0, 1, (20, 40))}, Budget("agreement", 100))
     race = search(graph, "ulx3s-85f", judge=judge, most=2, say=measured.append)
     assert [one.config.native for one in race.candidates] == [16, 16]
+    assert "trying n8-l2-p2: N 8 with mantissas of 8 bits" in measured  # which the bound had allowed
     assert [text for text in measured if text.startswith("measuring")] == [
         "measuring N 16 with mantissas of 8 bits on 20 samples"
     ]
