@@ -145,6 +145,10 @@ def failing(*arguments):
 
 
 def test_command_line_refuses(tmp_path):
+    image(with_mantissas(UP5K, 8)).save(tmp_path / "a.image")
+    assert "does not fit on icebreaker: up5k-m8 needs 316 block RAMs of 30" in failing(
+        "bitstream", "--board", "icebreaker", "--image", str(tmp_path / "a.image"), "--build", str(tmp_path)
+    )
     assert "must be numbers separated by commas, not '1,x'" in failing(
         "bitstream", "--board", "icebreaker", "--seeds", "1,x", "--build", str(tmp_path)
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import concord
 from concord.compiler.calibration.calibration import Follow
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.calibration.observed import NotFiniteError, observed
@@ -13,7 +14,7 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.spec.presets import TINY
-from support.commands import run
+from support.commands import run, two_products
 from support.onnx_models import model, node
 
 
@@ -121,3 +122,15 @@ def test_nothing_is_assumed_where_samples_or_functions_say_it(net, tmp_path):
     proto = model([node("MatMul", ["x", "w"], ["a"]), node("Tanh", ["a"], ["y"])], {"x": (1, 4)}, constants={"w": w})
     (tmp_path / "constant.onnx").write_bytes(proto.SerializeToString())
     assert compile_graph(import_model(tmp_path / "constant.onnx"), TINY).assumptions == ()
+
+
+def test_what_a_board_has_too_few_of(tmp_path):
+    """With its preset and other mantissas, whether the board is named or not; the network is compiled all the same."""
+    two_products(tmp_path)
+    for where in (("--board", "icebreaker"), ("--preset", "up5k")):
+        code, output = run("compile", tmp_path / "net.onnx", *where, "--mantissa", "8", "-o", tmp_path / "net")
+        assert code == 0 and "does not fit on icebreaker: up5k-m8 needs 316 block RAMs of 30" in output
+    (line,) = concord.load(tmp_path / "net").warnings
+    assert line in output
+    code, output = run("compile", tmp_path / "net.onnx", "--board", "icebreaker", "-o", tmp_path / "net")
+    assert code == 0 and "does not fit" not in output
