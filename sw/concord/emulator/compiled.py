@@ -299,6 +299,20 @@ def depthwise(x: F32, rows: Ints, weights: F32, out: F32) -> None:
     """
     positions, count, taps = rows.shape
     native, lanes = weights.shape[1], x.shape[1]
+    if lanes == 1:  # what follows each other in memory are the elements of a vector
+        by_tap = weights.transpose(0, 2, 1).copy()
+        total = np.empty(native, dtype=np.float32)
+        for p in range(positions):
+            for r in range(count):
+                total[:] = _ZERO
+                for t in range(taps):
+                    vector = x[rows[p, r, t] : rows[p, r, t] + native, 0]
+                    for n in range(native):
+                        total[n] += by_tap[r, t, n] * vector[n]
+                to = (p * count + r) * native
+                for n in range(native):
+                    out[to + n, 0] = total[n]
+        return
     for p in range(positions):
         for r in range(count):
             for n in range(native):

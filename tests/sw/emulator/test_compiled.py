@@ -150,6 +150,22 @@ def test_products(mode):
 
 
 @needs_numba
+def test_depthwise_sums_of_one_lane():
+    """The same as in a batch, where the order of the taps decides about the bits; and -0 adds up to +0."""
+    rng = np.random.default_rng(8)
+    x = (rng.normal(0, 1, (40, 5)) * np.exp2(rng.integers(-20, 20, (40, 5)))).astype(np.float32)
+    rows, weights = rng.integers(0, 36, (6, 2, 9)), rng.normal(0, 1, (2, 4, 9)).astype(np.float32)
+    rows[0], x[rows[0].min() : rows[0].max() + 4] = rows[0, 0, 0], -0.0
+    together = np.empty((48, 5), dtype=np.float32)
+    fused.compiled().depthwise(x, rows, weights, together)
+    assert not np.signbit(together[:8]).any() and together[8:].any()
+    for lane in range(5):
+        alone = np.empty((48, 1), dtype=np.float32)
+        fused.compiled().depthwise(x[:, lane : lane + 1].copy(), rows, weights, alone)
+        assert np.array_equal(alone.view(np.int32), together[:, lane : lane + 1].copy().view(np.int32))
+
+
+@needs_numba
 def test_scales_that_decide_on_the_precision():
     rng = np.random.default_rng(6)
     scale = np.exp2(rng.integers(-15, 10, (40, 7))).astype(np.float32)
