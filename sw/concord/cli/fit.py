@@ -123,7 +123,9 @@ def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race:
         lines.append(f"it fits on {', '.join(others)}: --board {others[0]}")
     else:
         lines.append("the preset of no larger board holds it")
-    if min(widths) > MANT_MIN and {RegionId.MATRIX, RegionId.NARROW} & set(nearest.error.short):
+    # On iCE40 narrower mantissas leave the matrix memory with as many words.
+    regions = set(nearest.error.short) & {RegionId.MATRIX, RegionId.NARROW}
+    if min(widths) > MANT_MIN and regions and not (nearest.config.serial and RegionId.MATRIX in regions):
         lines.append(f"narrower mantissas make room for more words: --mantissa {min(widths) - 1}")
     return "\n  ".join(lines)
 

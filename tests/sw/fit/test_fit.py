@@ -216,5 +216,7 @@ def test_a_network_that_fits_nowhere(net, monkeypatch):
     assert code == 1 and "net.onnx fits into no configuration for ulx3s-25f" in output
     assert "nearest: it does not fit: matrix memory has 512 words, but 9000 are needed" in output
     assert "the preset of no larger board holds it" in output and "more words: --mantissa 4" in output
+    code, output = run("fit", net / "net.onnx", "--board", "icebreaker")
+    assert code == 1 and "fits into no configuration for icebreaker" in output and "more words" not in output
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--budget", "1")
     assert code == 1 and "--budget must be given with --input" in output
