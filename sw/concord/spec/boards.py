@@ -41,7 +41,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": BoardSpec(
         preset="ecp5-85f-256",
         clock_hz=65_000_000,
-        aim_hz=66_000_000,
+        aim_hz=58_000_000,
         baud=3_000_000,
         others=("ecp5-85f", "ecp5-85f-mlp"),
     ),
