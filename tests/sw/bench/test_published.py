@@ -7,12 +7,11 @@ import pytest
 from concord.bench import Results, published
 from concord.bench.networks import Measured
 from concord.bench.published import BEST, BOARD, PUBLISHED, beside, candidates, fastest, measure_published
-from concord.bench.tasks import TASKS, folder
+from concord.bench.tasks import TASKS
 from concord.compiler.lowering.lower import Unsupported
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.presets import PRESETS, TINY
-
-needs_data = pytest.mark.skipif(folder() is None, reason="CONCORD_DATA does not name a folder with networks")
+from support.trained import DATA, needs_data
 
 
 def task_of(model):
@@ -42,14 +41,14 @@ def test_the_rate_is_that_of_the_preset():
 
 @needs_data
 def test_the_autoencoder_is_on_the_preset_for_dense_layers():
-    assert fastest(task_of("ad_fc_autoencoder"), folder()).name == "ecp5-85f-mlp"
+    assert fastest(task_of("ad_fc_autoencoder"), DATA).name == "ecp5-85f-mlp"
 
 
 @needs_data
 def test_a_network_that_no_candidate_computes(monkeypatch):
     monkeypatch.setattr(published, "candidates", lambda: [TINY])
     with pytest.raises(Unsupported, match="products in a sum on tiny"):
-        fastest(task_of("ad_fc_autoencoder"), folder())
+        fastest(task_of("ad_fc_autoencoder"), DATA)
 
 
 @needs_data
