@@ -12,7 +12,7 @@ from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Task, folder, load
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
-from concord.cycles import count
+from concord.host.rates import rates
 from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
@@ -69,24 +69,24 @@ def candidates() -> list[NpuConfig]:
 
 
 def fastest(task: Task, data: Path) -> NpuConfig:
-    """The candidate that computes a network fastest, by the cycles of a program with dynamic exponents.
+    """The candidate that computes a network fastest, by the cycles of a run with dynamic exponents.
 
     Raises
     ------
     CapacityError, Unsupported
         If none can compute it.
     """
-    graph, rates, errors = load(task, data)[0], {}, []
+    graph, seconds, errors = load(task, data)[0], {}, []
     for config in candidates():
         try:
             image = compile_graph(graph, config, batch=task.batch).image
         except (CapacityError, Unsupported) as error:
             errors.append(error)
             continue
-        rates[config.clock_hz / count(image.program, config).cycles] = config
-    if not rates:
+        seconds[config] = rates(image, task.batch).compute_seconds
+    if not seconds:
         raise errors[0]
-    return rates[max(rates)]
+    return min(seconds, key=lambda config: seconds[config])
 
 
 def beside(best: Published, found: Measured, config: NpuConfig) -> dict[str, str]:
