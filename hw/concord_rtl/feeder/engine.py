@@ -63,9 +63,9 @@ class _Parts:
 class FeedEngine(wiring.Component):
     """Executes the words of a script, one after the other, again and again.
 
-    Takes three cycles for an element that comes from the inbox, four if it has two bytes, two for one outside of the
-    image and one for padding; a vector costs three cycles more, and another N if it is converted. An element of a
-    result takes a cycle for each of its bytes and one more.
+    Takes three cycles for an element that comes from the inbox, four if it has two bytes and five if it is looked up in
+    the code book, two for one outside of the image and one for padding; a vector costs three cycles more, and another N
+    if it is converted. An element of a result takes a cycle for each of its bytes and one more.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class FeedEngine(wiring.Component):
     inbox_addr, inbox_data : Out, In
         A byte of the inbox, two cycles after its address.
     code_addr, code : Out, In
-        A number of the code book, at once.
+        A number of the code book, two cycles after its address.
     results : Out(stream)
         Bytes for the outbox.
     bus : Out(HostBus)
@@ -254,11 +254,18 @@ class FeedEngine(wiring.Component):
         with m.State("TAKE"):
             m.next = "LANE"
             m.d.sync += [parts.starving.eq(missing), low.eq(self.inbox_data)]
-            with m.If(~missing & single):
-                self._push(m, parts, Mux(parts.target.coded, self.code, self.inbox_data))
+            with m.If(~missing & single & parts.target.coded):
+                m.next = "LOOK"
+            with m.Elif(~missing & single):
+                self._push(m, parts, self.inbox_data)
                 m.d.comb += walker.step.eq(1)
             with m.Elif(~missing):
                 m.next = "HIGH"
+        with m.State("LOOK"):
+            m.next = "CODE"
+        with m.State("CODE"):
+            self._push(m, parts, self.code)
+            m.d.comb += walker.step.eq(1)
         with m.State("HIGH"):
             self._push(m, parts, Cat(low, self.inbox_data))
             m.d.comb += walker.step.eq(1)

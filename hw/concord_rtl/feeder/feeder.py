@@ -9,9 +9,10 @@ from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.feeder import OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.memmap import RegionId
 from concord_rtl.bus import HostBus
+from concord_rtl.feeder.code_book import CodeBook
 from concord_rtl.feeder.engine import FeedEngine
 from concord_rtl.feeder.walker import pointer_bits, result_bits
 from concord_rtl.memories.block_ram import BlockRam
@@ -130,24 +131,25 @@ class Feeder(wiring.Component):
         return read
 
     def _tables(self, m, engine):
-        """Code book and script; returns their write ports."""
-        m.submodules.codes = codes = memory.Memory(shape=16, depth=CODES_DEPTH, init=[])
+        """Code book and script; returns the code book and the write port of the script."""
+        m.submodules.codes = codes = CodeBook(self.config)
         m.submodules.script = script = memory.Memory(shape=SCRIPT_WORD.width, depth=SCRIPT_DEPTH, init=[])
-        code, word = codes.read_port(domain="comb"), script.read_port(domain="comb")
-        m.d.comb += [code.addr.eq(engine.code_addr), engine.code.eq(code.data)]
+        word = script.read_port(domain="comb")
+        m.d.comb += [codes.addr.eq(engine.code_addr), engine.code.eq(codes.data)]
         m.d.comb += [word.addr.eq(engine.script_addr), engine.script_word.eq(word.data)]
-        return codes.write_port(), script.write_port()
+        return codes, script.write_port()
 
     def _share(self, m, engine, restart, outbox, codes, script):
         """One access at a time, of the host or of the engine."""
         host, core = self.bus, self.core
         mine = Signal(4)
         m.d.comb += mine.eq(host.req.p.region)
-        byte = Signal(8)
+        byte, result = Signal(8), Signal(8)  # the first one may be in the block RAM, whose output is slow
+        m.d.sync += result.eq(byte)
         granted = Signal.like(core.req.p)  # the memories of the core are all over the device
         m.d.comb += core.req.p.eq(granted)
-        for port in (codes, script):
-            m.d.comb += [port.addr.eq(host.req.p.addr), port.data.eq(host.req.p.data)]
+        m.d.comb += [codes.w_addr.eq(host.req.p.addr), codes.w_data.eq(host.req.p.data)]
+        m.d.comb += [script.addr.eq(host.req.p.addr), script.data.eq(host.req.p.data)]
         m.d.comb += outbox.addr.eq(host.req.p.addr)
         with m.FSM():
             with m.State("IDLE"):
@@ -157,17 +159,19 @@ class Feeder(wiring.Component):
                     with m.If(mine == RegionId.OUTBOX):
                         m.d.comb += host.req.ready.eq(1)
                         m.d.sync += byte.eq(outbox.data)
-                        m.next = "ANSWER"
+                        m.next = "LOOK"
                     with m.Elif(mine == RegionId.CODES):
-                        m.d.comb += [host.req.ready.eq(1), codes.en.eq(1)]
+                        m.d.comb += [host.req.ready.eq(1), codes.w_en.eq(1)]
                         m.next = "IDLE"
                     with m.Elif(mine == RegionId.SCRIPT):
                         m.d.comb += [host.req.ready.eq(1), script.en.eq(1), restart.eq(1)]
                         m.next = "IDLE"
                 with m.Elif(engine.bus.req.valid):
                     m.next = "ENGINE"
+            with m.State("LOOK"):
+                m.next = "ANSWER"
             with m.State("ANSWER"):
-                m.d.comb += [host.rsp.valid.eq(1), host.rsp.p.eq(byte)]
+                m.d.comb += [host.rsp.valid.eq(1), host.rsp.p.eq(result)]
                 with m.If(host.rsp.ready):
                     m.next = "IDLE"
             for name, side in (("HOST", host), ("ENGINE", engine.bus)):

@@ -82,16 +82,17 @@ class ResultQueue(wiring.Component):
         waiting = Signal(range(self.slots + 1))
         engine = Signal(range(self.config.engines))
         final = Signal()
-        m.d.comb += [
-            self.ready.eq(waiting != 0),
-            final.eq(engine == self._vectors(m, push, tail, head)),
-        ]
+        m.d.comb += final.eq(engine == self._vectors(m, push, tail, head))
         done = self.launch & final
         with m.If(done):
             m.d.sync += [head.eq(self._next(head)), engine.eq(0)]
         with m.Elif(self.launch):
             m.d.sync += engine.eq(engine + 1)
         m.d.sync += waiting.eq(waiting + push - done)
+        with m.If(push & ~done):
+            m.d.sync += self.ready.eq(1)
+        with m.Elif(done & ~push):
+            m.d.sync += self.ready.eq(waiting != 1)
         self._read_out(m, Cat(self.coming, following), head, engine, final)
         return m
 

@@ -13,9 +13,11 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import OUTBOX_SHARE
 from concord.spec.memmap import RegionId
 
-#: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte and with two, of one
-#: outside of the image, of padding, of a vector, of one that is converted beside N, of a window, and of an exponent.
-ELEMENT, LONG_ELEMENT, OUTSIDE, PADDING, VECTOR, CONVERTED, WINDOW, EXPONENT = 3, 4, 2, 1, 3, 3, 1, 3
+#: Cycles of the RTL (:mod:`concord_rtl.feeder.engine`): of an element of the inbox with one byte, with two, and from
+#: the code book, of one outside of the image, of padding, of a vector, of one that is converted beside N, of a window,
+#: and of an exponent.
+ELEMENT, LONG_ELEMENT, CODED_ELEMENT, OUTSIDE, PADDING = 3, 4, 5, 2, 1
+VECTOR, CONVERTED, WINDOW, EXPONENT = 3, 3, 1, 3
 #: For the words of a script with a FILL, to start a run and notice its end, to fetch a vector, and to pass to the next
 #: one of its elements.
 FILLING, RUNNING, FETCHING, PASSING = 24, 16, 15, 1
@@ -119,6 +121,8 @@ def _steps(transfer: InputTransfer, rows: Rows) -> list[tuple[int, int, int]]:
     height -= rows.top
     tiles = -(-feed.lanes // native)
     element = ELEMENT if transfer.size == 1 else LONG_ELEMENT
+    if transfer.kind is LinkFormat.CODED:
+        element = CODED_ELEMENT
     vector = VECTOR + (EXPONENT if transfer.kind is LinkFormat.BLOCKS else 0)
     if transfer.kind is not LinkFormat.BLOCKS and transfer.port.region is RegionId.NARROW:
         vector += native + CONVERTED

@@ -18,6 +18,7 @@ from concord.spec.devices import (
     SINGLE_PORT_RAM_SHAPE,
     Device,
 )
+from concord.spec.feeder import CODES_DEPTH
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord.spec.isa import WORD_BITS
 from concord.spec.multipliers import lanes_in_logic, paired
@@ -80,6 +81,14 @@ def blocks_of(config: NpuConfig) -> Blocks:
     return _on_ice40(config) if config.serial else _on_ecp5(config)
 
 
+def code_book_in_ram(config: NpuConfig) -> bool:
+    """Whether the code book of a feeder is in block RAM: configurations whose rows share multipliers fill the logic.
+
+    The others fill the block RAMs.
+    """
+    return bool(config.inbox) and paired(config)
+
+
 def shortage(config: NpuConfig, board: str) -> str:
     """What a board has too few of for a configuration, in words; empty if its multipliers and memories suffice.
 
@@ -133,6 +142,7 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(BINARY16_WIDTH, config.table_depth)] * units,
         (len(Flag), config.program_depth),
         *([(8, config.inbox)] if config.inbox else []),
+        *([(BINARY16_WIDTH, CODES_DEPTH)] if code_book_in_ram(config) else []),
     ]
     return Blocks(multipliers + units, sum(banked_rams_of(*one) for one in memories) + _ECP5_LINK)
 

@@ -216,11 +216,7 @@ def test_layout_run_and_results(seed, monkeypatch):
                 ctx.set(dut.acknowledge, 0)
                 for _ in range(count):
                     await put(ctx, dut.bus.req, {"region": RegionId.OUTBOX, "addr": read % 64, "write": 0, "data": 0})
-                    ctx.set(dut.bus.rsp.ready, 1)
-                    *_, valid, byte = await ctx.tick().sample(dut.bus.rsp.valid, dut.bus.rsp.payload)
-                    assert valid
-                    ctx.set(dut.bus.rsp.ready, 0)
-                    assert byte & 255 == results[read]
+                    assert await get(ctx, dut.bus.rsp) & 255 == results[read]
                     read += 1
         await ctx.tick().repeat(200)
         assert not ctx.get(dut.busy)

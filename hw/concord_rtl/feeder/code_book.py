@@ -1,0 +1,71 @@
+"""Memory of the numbers that bytes of inputs stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from concord.spec.blocks import code_book_in_ram
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH
+from concord.spec.formats import BINARY16_WIDTH
+from concord_rtl.arith.helpers import delay
+from concord_rtl.memories.block_ram import BlockRam
+
+
+class CodeBook(wiring.Component):
+    """``CODES_DEPTH`` numbers in binary16: one read port, one write port.
+
+    In block RAM or in LUTs, as :func:`concord.spec.blocks.code_book_in_ram` says. One word per cycle, ``LATENCY``
+    cycles after its address. A read in the cycle of a write to the same address gives an undefined word.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        Says where the memory is.
+
+    Members
+    -------
+    addr, data : In, Out
+        Address, and its word ``LATENCY`` cycles later.
+    w_en, w_addr, w_data : In
+        Write ``w_data`` at the edge.
+    """
+
+    addr: Any
+    data: Any
+    w_en: Signal
+    w_addr: Any
+    w_data: Any
+
+    LATENCY = BlockRam.LATENCY
+
+    def __init__(self, config: NpuConfig):
+        self.in_ram = code_book_in_ram(config)
+        super().__init__(
+            {
+                "addr": In(range(CODES_DEPTH)),
+                "data": Out(BINARY16_WIDTH),
+                "w_en": In(1),
+                "w_addr": In(range(CODES_DEPTH)),
+                "w_data": In(BINARY16_WIDTH),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        if self.in_ram:
+            m.submodules.store = ram = BlockRam(BINARY16_WIDTH, CODES_DEPTH)
+            m.d.comb += [ram.addr.eq(self.addr), self.data.eq(ram.data)]
+            m.d.comb += [ram.w_en.eq(self.w_en), ram.w_addr.eq(self.w_addr), ram.w_data.eq(self.w_data)]
+            return m
+        m.submodules.store = store = memory.Memory(
+            shape=BINARY16_WIDTH, depth=CODES_DEPTH, init=[], attrs={"ram_style": "distributed"}
+        )
+        read, write = store.read_port(domain="comb"), store.write_port()
+        m.d.comb += [read.addr.eq(self.addr), self.data.eq(delay(m, read.data, self.LATENCY, "word"))]
+        m.d.comb += [write.en.eq(self.w_en), write.addr.eq(self.w_addr), write.data.eq(self.w_data)]
+        return m
