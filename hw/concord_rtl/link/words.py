@@ -52,6 +52,7 @@ class WordAssembler(_Words):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         index, full = Signal(range(self.nbytes)), Signal()
+        taken = Signal()  # the word has been taken in the cycle before: no byte of the next one is there yet
         byte, place = Signal(8), Signal(self.nbytes)  # the latest byte, and where it belongs, one bit per byte
         m.d.comb += self.i.ready.eq(~full)
         m.d.sync += [place.eq(0), self.o.valid.eq(full)]
@@ -62,8 +63,11 @@ class WordAssembler(_Words):
         for n in range(self.nbytes):
             with m.If(place[n]):
                 m.d.sync += self.o.payload[8 * n : 8 * (n + 1)].eq(byte)
+        m.d.sync += taken.eq(self.o.valid & self.o.ready)
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [full.eq(0), self.o.valid.eq(0), self.o.payload.eq(0)]
+            m.d.sync += [full.eq(0), self.o.valid.eq(0)]
+        with m.If(taken):
+            m.d.sync += self.o.payload.eq(0)
         return m
 
 

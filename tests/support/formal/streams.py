@@ -117,11 +117,11 @@ def word_assembler() -> Bench:
 
 
 def _assembler_inside(bench: Bench, dut, inside, size, count, word) -> None:
-    """For the induction: the byte that is on its way, and those that are in place."""
-    full, index, place, byte = (inside[name] for name in ("full", "index", "place", "byte"))
+    """For the induction: the byte that is on its way, and those that are in place, but not those of a word taken."""
+    full, index, place, byte, taken = (inside[name] for name in ("full", "index", "place", "byte", "taken"))
     late = place != 0
     shown = Signal.like(word, name="shown")
-    bench.m.d.comb += shown.eq(Cat(dut.o.p, Const(0, 8)))
+    bench.m.d.comb += shown.eq(Mux(taken, 0, Cat(dut.o.p, Const(0, 8))))
     arrived = Signal.like(word, name="arrived")
     for n in range(dut.nbytes):
         bench.m.d.comb += arrived.word_select(n, 8).eq(Mux(place[n], byte, shown.word_select(n, 8)))
@@ -132,6 +132,7 @@ def _assembler_inside(bench: Bench, dut, inside, size, count, word) -> None:
     bench.must(~late, given=dut.o.valid | (count == 0))
     bench.must(count <= size)
     bench.must(full, given=dut.o.valid)
+    bench.must((count == 0) & ~dut.o.valid, given=taken)
     for n in range(dut.nbytes):
         bench.must(word.word_select(n, 8) == 0, given=count <= n)
 
@@ -220,7 +221,7 @@ PROOFS = (
         "word assembler", "each word has the bytes that came, zeros above, and comes out once",
         word_assembler, depth=8, steps=1, reach=10, fast=True,
         changes=(
-            Change(_WORDS, "self.o.valid.eq(0), self.o.payload.eq(0)", "self.o.valid.eq(0)"),
+            Change(_WORDS, "m.d.sync += self.o.payload.eq(0)", "pass"),
             Change(_WORDS, "m.d.comb += self.i.ready.eq(~full)", "m.d.comb += self.i.ready.eq(~self.o.valid)"),
         ),
     ),
