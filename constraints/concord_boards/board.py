@@ -20,12 +20,15 @@ class Placement:
         Options of nextpnr for its placer.
     router : tuple of (str, str)
         Settings of nextpnr's ``router2`` for which it has no options, by name and value.
+    seeds : tuple of int
+        Seeds in the order in which they are tried, if none are asked for.
     """
 
     blocked_rows: int = 0
     sites: Callable[[Iterable[str]], dict[str, str]] | None = None
     placer: tuple[str, ...] = ()
     router: tuple[tuple[str, str], ...] = ()
+    seeds: tuple[int, ...] = (1, 2, 3)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,9 @@ CONSOLE = Console()
 partial_option = click.option("--partial", is_flag=True, help="Leave out contents that a bitstream cannot hold.")
 
 
-def _numbers(context: click.Context, option: click.Parameter, text: str) -> list[int]:
+def _numbers(context: click.Context, option: click.Parameter, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -79,10 +81,8 @@ def verilog(preset_name: str, build: Path) -> None:
 @build_option
 @click.option(
     "--seeds",
-    default="1,2,3",
-    show_default=True,
     callback=_numbers,
-    help="Of place and route, tried until one is fast enough.",
+    help="Of place and route, tried until one is fast enough.  [default: those of the board and preset, mostly 1,2,3]",
 )
 @click.option("--every-seed", is_flag=True, help="Try all seeds and keep the best one.")
 @click.option(
@@ -101,7 +101,7 @@ def bitstream(
     preset_name: str | None,
     image: Path | None,
     build: Path,
-    seeds: list[int],
+    seeds: list[int] | None,
     every_seed: bool,
     minutes: float,
     clock_mhz: float | None,
@@ -122,6 +122,7 @@ def bitstream(
     target = f"target {plan.aim / report.MHZ:g} MHz, {plan.baud} baud"
     CONSOLE.print(f"{board.name}, preset {config.name}, {target} -> {flow.folder}")
     plan.synthesize()
+    seeds = seeds or list(flow.placement.seeds)
     runs = flow.place(seeds, Goal(plan.aim, hz, plan.tunes), jobs, every_seed, minutes)
     if plan.tunes:
         hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, plan.baud)

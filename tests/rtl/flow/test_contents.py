@@ -8,7 +8,8 @@ from concord.program.builder import ProgramBuilder
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
-from concord_boards import BOARDS
+from concord_boards import BOARDS, board_named
+from concord_boards.board import Placement
 from concord_rtl import build
 from concord_rtl.build import main
 from concord_rtl.families import ECP5, ICE40
@@ -136,6 +137,24 @@ def test_what_place_and_route_aims_at(board, options, aim, enough, tunable, tmp_
     (goal,) = goals
     assert (goal.aim_hz, goal.tunable) == (aim, tunable)
     assert enough * 0.98 < goal.enough_hz <= enough
+
+
+@pytest.mark.parametrize(("options", "seeds"), [([], [5, 4]), (["--seeds", "7,7,8"], [7, 8])])
+def test_seeds_of_the_placement_are_tried_unless_others_are_asked_for(options, seeds, tmp_path, monkeypatch):
+    tried = []
+
+    def place(flow, seeds, *_):
+        tried.append(seeds)
+        raise ToolError("enough")
+
+    for name, method in (("generate", lambda *_: None), ("synthesize", lambda *_: None), ("place", place)):
+        monkeypatch.setattr(build.Flow, name, method)
+    board = board_named("ulx3s-25f")
+    monkeypatch.setitem(board.placements, "tiny", Placement(seeds=(5, 4)))
+    with pytest.raises(ToolError, match="enough"):
+        arguments = ["bitstream", "--board", board.name, "--preset", "tiny", "--build", str(tmp_path), *options]
+        CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert tried == [seeds]
 
 
 def failing(*arguments):
