@@ -26,7 +26,7 @@ _PAIRS = (
 )  # fmt: skip
 #: The same for the multifunction units, and groups and row of the vector memories.
 _UNITS = (_MIDDLE, 34, 46)
-_VECTORS = (range(2, 10), 70)
+_VECTORS = (range(12), 70)
 
 
 def multipliers(groups: Iterable[int], row: int) -> list[str]:
@@ -52,8 +52,10 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
         yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", multipliers(groups, dsp)[unit::2]
         tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
         yield tables, block_rams(groups, ram)[unit::2]
-    for k, memory in enumerate(("narrow", "wide")):
-        yield rf"core\.core\.{memory}\.bank0\.column(\d+)", block_rams(*_VECTORS)[k::2]
+    # Words of the wide memory have twice as many bits.
+    vectors = block_rams(*_VECTORS)
+    yield r"core\.core\.narrow\.bank0\.column(\d+)", vectors[1::3]
+    yield r"core\.core\.wide\.bank0\.column(\d+)", [site for k, site in enumerate(vectors) if k % 3 != 1]
 
 
 def places(names: Iterable[str]) -> dict[str, str]:

@@ -23,13 +23,13 @@ from concord.spec.multipliers import paired
 #: LUTs of a row and of each of its lanes; of two rows' lane whose products share a multiplier; of a register of windows
 #: in a row; of a lane of the multifunction units; of a write under way, in trackers and gates; of a bit of a wide word,
 #: in queues; of the rest.
-ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 83, 9, 2320, 134, 16.2, 8800
+ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320, 134, 16.2, 8400
 #: LUTs of 16 words of 4 bits in logic; they were not fitted.
 LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS = 6, 16, 4
 #: LUTs and MHz of builds, by preset.
-BUILDS = {"ecp5-25f": (21_941, 96.82), "ecp5-85f": (41_274, 77.27), "ecp5-85f-256": (63_965, 65.27)}
+BUILDS = {"ecp5-25f": (21_778, 96.07), "ecp5-85f": (41_274, 77.27), "ecp5-85f-256": (53_752, 81.54)}
 #: Greatest errors of the estimates at these builds.
-LUT_ERROR, CLOCK_ERROR = 0.04, 0.06
+LUT_ERROR, CLOCK_ERROR = 0.04, 0.10
 #: Lanes, bits of the mantissas of activations and of weights, logic cells and MHz of builds with an iCE40.
 ICE40_BUILDS = ((4, 8, 7, 5190, 28.22), (2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 27.61))
 #: Logic cells of a lane, of a bit of a mantissa, and of the rest.
@@ -38,6 +38,8 @@ ICE40_LANE, ICE40_BIT, ICE40_REST = 67, 14, 4712
 ICE40_LUT_ERROR = 0.001
 #: Share of the LUTs that a design can take and still be routed, and of the logic cells of an iCE40.
 FULL, ICE40_FULL = 0.95, 0.99
+#: Logic cells of an ECP5 above which the router runs out of wires: it got to an end with 58,064, and not with 65,062.
+ROUTABLE = 60_000
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,8 @@ class Use:
     full: float = FULL
 
     def fits(self, device: Device) -> bool:
-        """Whether a device has as much."""
-        return self.luts <= self.full * device.luts and not lacks(self.blocks, device)
+        """Whether a device has as much, and wires enough to connect it."""
+        return self.luts <= min(self.full * device.luts, ROUTABLE) and not lacks(self.blocks, device)
 
 
 def use_of(config: NpuConfig) -> Use:

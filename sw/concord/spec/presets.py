@@ -26,14 +26,14 @@ ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
     program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048, clock_hz=73_750_000,
 )  # fmt: skip
-#: Two products per multiplier, a result vector in two cycles, and windows of 3 x 3 that slide.
+#: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
 ECP5_85F_256 = ECP5_85F.replace(
-    name="ecp5-85f-256", lanes=16, mfu_lanes=8, matrix_depth=1024, window_taps=9,
+    name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, window_taps=9,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
-    name="ecp5-85f-mlp", mfu_lanes=4, matrix_depth=1040, window_taps=0, clock_hz=68_500_000
+    name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=68_500_000
 )
 
 #: The configuration if nothing says which one.

@@ -216,8 +216,8 @@ def test_rows_share_multipliers_where_no_device_has_enough():
         "ecp5-85f-mlp",
     ]
     assert multipliers.lanes_in_logic(ECP5_85F_256) == 0
-    # 256 pairs and 16 multipliers of the multifunction units are 116 too many for 16 pairs of rows.
-    assert multipliers.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 8
+    # 256 pairs and 8 multipliers of the multifunction units are 108 too many for 16 pairs of rows.
+    assert multipliers.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 7
     assert not multipliers.paired(ECP5_85F_256.replace(wgt_mant=9)), "too wide for a pair"
 
 

@@ -68,7 +68,7 @@ def test_other_counters(config):
 
 
 #: Rows that share their multipliers: places 0 and 8 of a window are in neighbouring lanes.
-PAIRED = ECP5_85F_256
+PAIRED = ECP5_85F_256.replace(mfu_lanes=8)
 #: Rows with multipliers of their own: mantissas are too wide to share them.
 APART = TINY.replace(native=16, lanes=16, window_taps=9, wgt_mant=9)
 

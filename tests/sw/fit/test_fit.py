@@ -24,7 +24,7 @@ from support.compiled_nets import graph_of, perceptron
 @pytest.fixture
 def shapes(monkeypatch):
     """Few shapes, so that searches are short."""
-    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(8, 2, 4), Shape(16, 16, 8)))
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(8, 2, 2), Shape(8, 2, 4), Shape(16, 16, 4)))
 
 
 @pytest.fixture
@@ -99,13 +99,14 @@ def test_a_few_words_more(monkeypatch):
 
 
 def test_windows_slide_only_where_there_are_some(monkeypatch):
-    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 8), Shape(16, 16, 8, 9)))
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(16, 16, 4, 9)))
     found = search(depthwise(np.random.default_rng(0)), "ulx3s-85f").candidates
     assert [one.config.window_taps for one in found] == [9, 0] and found[0].cycles < found[1].cycles
-    samples = {"x": np.zeros((4, 8, 12, 12))}  # all exponents are the same: a step for each window
-    judge = Judge(depthwise(np.random.default_rng(0)), samples, Budget("error", 100))
+    rng = np.random.default_rng(0)  # exponents of positions differ: more steps for a window than are assumed
+    samples = {"x": rng.normal(size=(4, 8, 12, 12)) * np.exp2(rng.integers(-8, 1, (4, 1, 12, 12)))}
+    judge = Judge(depthwise(np.random.default_rng(0)), samples, Budget("error", 1000))
     measured = search(judge.graph, "ulx3s-85f", judge=judge).candidates
-    assert measured[0].cycles < found[0].cycles and measured[1].cycles == found[1].cycles
+    assert measured[0].cycles > found[0].cycles and measured[1].cycles == found[1].cycles
     assert [one.config.window_taps for one in search(perceptron(40, 16, 8), "ulx3s-85f").candidates] == [0]
 
 
@@ -158,7 +159,7 @@ def test_what_cannot_be_computed(shapes, monkeypatch):
     with pytest.raises(ValueError, match=r"clock must be at most \d+ MHz, the most that is expected on ulx3s-85f, not"):
         search(graph, "ulx3s-85f", least_mhz=500)
     with pytest.raises(ValueError, match="mantissa must be narrower for ulx3s-25f, not 12: no configuration fits"):
-        monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 8),))
+        monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4),))
         search(graph, "ulx3s-25f", (12,))
 
     def refused(graph, config):
@@ -173,7 +174,7 @@ def test_the_command_without_samples(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
     text = " ".join(output.split())
     assert code == 0 and "Fastest configurations for net.onnx on ulx3s-25f" in text
-    assert " 6 " in output and "estimates, within 4% and 6% of the 3 builds" in text
+    assert " 6 " in output and "estimates, within 4% and 10% of the 3 builds" in text
     assert "accuracy was not judged: --input SAMPLES measures what is lost" in text and "accuracy " not in output[:200]
     assert re.search(r'^fastest: preset\("ecp5-25f"\).*act_mant=6', output, re.M)
 

@@ -4,13 +4,12 @@ import pytest
 
 from concord.fit.resources import BUILDS, CLOCK_ERROR, ICE40_BUILDS, ICE40_LUT_ERROR, LUT_ERROR, use_of
 from concord.spec.devices import DEVICES
-from concord.spec.presets import ECP5_25F, ECP5_85F, PRESETS, UP5K
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, PRESETS, UP5K
 
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_builds(name):
-    """Windows took no logic yet when these were built."""
-    use, (luts, mhz) = use_of(PRESETS[name].replace(window_taps=0)), BUILDS[name]
+    use, (luts, mhz) = use_of(PRESETS[name]), BUILDS[name]
     assert use.luts == pytest.approx(luts, rel=LUT_ERROR)
     assert use.clock_mhz == pytest.approx(mhz, rel=CLOCK_ERROR)
 
@@ -25,6 +24,13 @@ def test_ice40_builds():
 def test_presets_fit_their_devices():
     assert use_of(ECP5_85F).fits(DEVICES["ulx3s-85f"]) and use_of(ECP5_25F).fits(DEVICES["ulx3s-25f"])
     assert not use_of(ECP5_85F).fits(DEVICES["ulx3s-25f"]) and use_of(UP5K).fits(DEVICES["icebreaker"])
+
+
+def test_what_cannot_be_routed_does_not_fit():
+    """The device has LUTs for eight lanes of the multifunction units, but not the wires."""
+    eight = use_of(ECP5_85F_256.replace(mfu_lanes=8))
+    assert eight.luts < 0.8 * DEVICES["ulx3s-85f"].luts and not eight.fits(DEVICES["ulx3s-85f"])
+    assert all(use_of(PRESETS[name]).fits(DEVICES["ulx3s-85f"]) for name in ("ecp5-85f-256", "ecp5-85f-mlp"))
 
 
 def test_registers_of_windows_take_logic():

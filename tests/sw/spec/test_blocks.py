@@ -3,13 +3,14 @@
 import pytest
 
 from concord.spec.blocks import banked_rams_of, blocks_of, rams_of, shortage, shortages
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, PRESETS, TINY, UP5K, with_mantissas
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, PRESETS, TINY, UP5K, with_mantissas
 
 #: Multipliers, block RAMs and single-port RAMs that synthesis of the whole design made.
 BUILT = {
     ECP5_25F: (20, 56, 0),
     ECP5_85F: (136, 205, 0),
-    ECP5_85F_256: (144, 181, 0),
+    ECP5_85F_256: (136, 188, 0),
+    ECP5_85F_MLP: (136, 174, 0),
     TINY: (12, 13, 0),
     UP5K: (7, 28, 4),
     UP5K.replace(name="l2", lanes=2): (5, 28, 4),
