@@ -22,6 +22,9 @@ class Placement:
         Settings of nextpnr's ``router2`` for which it has no options, by name and value.
     seeds : tuple of int
         Seeds in the order in which they are tried, if none are asked for.
+    aim_hz : int, optional
+        Target that place and route begins with, if it is not the clock of the preset. That of the board's own preset is
+        in :data:`concord.spec.boards.BOARD_SPECS`.
     """
 
     blocked_rows: int = 0
@@ -29,6 +32,7 @@ class Placement:
     placer: tuple[str, ...] = ()
     router: tuple[tuple[str, str], ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3)
+    aim_hz: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

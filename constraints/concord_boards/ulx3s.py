@@ -40,7 +40,7 @@ ULX3S = (
             "ecp5-85f-256": _FIXED,
             "ecp5-85f-mlp": _FIXED,
             # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
-            "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3)),
+            "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
         },
     ),
 )

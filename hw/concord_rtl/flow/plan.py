@@ -141,7 +141,9 @@ class Plan:
             raise click.ClickException(str(error)) from error
         self.measures = tunable(self.board, self.wanted)
         self.tunes = self.measures and not clock_mhz
-        self.aim = spec.aim_hz if self.tunes and own else self.hz
+        self.aim: float = self.hz
+        if self.tunes:
+            self.aim = spec.aim_hz if own else self.flow.placement.aim_hz or self.hz
 
     def synthesize(self) -> None:
         """Make the netlist, with pseudo-random contents in its block RAMs."""

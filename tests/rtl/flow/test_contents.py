@@ -117,10 +117,12 @@ def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch
     [
         ("ulx3s-25f", [], BOARD_SPECS["ulx3s-25f"].aim_hz, BOARD_SPECS["ulx3s-25f"].clock_hz, True),
         ("ulx3s-25f", ["--preset", "tiny"], TINY.clock_hz, TINY.clock_hz, True),
+        ("ulx3s-85f", ["--preset", ECP5_85F.name], board_named("ulx3s-85f").placements[ECP5_85F.name].aim_hz,
+         ECP5_85F.clock_hz, True),
         ("ulx3s-25f", ["--clock", "80"], 80e6, 80e6, False),
         ("icebreaker", [], BOARD_SPECS["icebreaker"].clock_hz, BOARD_SPECS["icebreaker"].clock_hz, False),
     ],
-)
+)  # fmt: skip
 def test_what_place_and_route_aims_at(board, options, aim, enough, tunable, tmp_path, monkeypatch):
     """A clock that is demanded is not lowered, and one that is not is as high as it can be."""
     goals = []

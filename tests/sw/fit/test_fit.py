@@ -174,7 +174,7 @@ def test_the_command_without_samples(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
     text = " ".join(output.split())
     assert code == 0 and "Fastest configurations for net.onnx on ulx3s-25f" in text
-    assert " 6 " in output and "estimates, within 4% and 10% of the 3 builds" in text
+    assert " 6 " in output and "estimates, within 4% and 15% of the 3 builds" in text
     assert "accuracy was not judged: --input SAMPLES measures what is lost" in text and "accuracy " not in output[:200]
     assert re.search(r'^fastest: preset\("ecp5-25f"\).*act_mant=6', output, re.M)
 
