@@ -11,7 +11,7 @@ exchange vectors with all pairs, have the place in the middle, and the vector me
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 #: Columns at which the groups begin, and those of the multipliers and block RAMs within one.
@@ -24,9 +24,11 @@ _PAIRS = (
     (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
     (_LEFT, 58, 82), (_MIDDLE, 58, 82), (_RIGHT, 58, 82),
 )  # fmt: skip
-#: The same for the multifunction units, and groups and row of the vector memories.
+#: The same for the multifunction units.
 _UNITS = (_MIDDLE, 34, 46)
-_VECTORS = (range(12), 70)
+#: Row of the vector memories, the groups that they may have, and their names.
+_VECTOR_ROW, _VECTOR_GROUPS = 70, 12
+_NARROW, _WIDE = (rf"core\.core\.{memory}\.bank0\.column(\d+)" for memory in ("narrow", "wide"))
 
 
 def multipliers(groups: Iterable[int], row: int) -> list[str]:
@@ -39,7 +41,18 @@ def block_rams(groups: Iterable[int], row: int) -> list[str]:
     return [f"X{GROUPS[group] + k}/Y{row}/EBR{k // 2}" for group in groups for k in BLOCK_RAMS]
 
 
-def _rules() -> Iterator[tuple[str, list[str]]]:
+def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
+    """Sites of so many columns of the vector memories, evenly mixed, in as few groups in the middle as hold them."""
+    columns = narrow + wide
+    groups = min(-(-columns // len(BLOCK_RAMS)), _VECTOR_GROUPS)
+    first = (_VECTOR_GROUPS - groups) // 2
+    sites = block_rams(range(first, first + groups), _VECTOR_ROW)
+    step = max(2, round(columns / max(1, narrow)))
+    of_narrow = range((step - 1) // 2, len(sites), step)
+    return [sites[k] for k in of_narrow], [site for k, site in enumerate(sites) if k not in of_narrow]
+
+
+def _rules(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
@@ -52,10 +65,7 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
         yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", multipliers(groups, dsp)[unit::2]
         tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
         yield tables, block_rams(groups, ram)[unit::2]
-    # Words of the wide memory have twice as many bits.
-    vectors = block_rams(*_VECTORS)
-    yield r"core\.core\.narrow\.bank0\.column(\d+)", vectors[1::3]
-    yield r"core\.core\.wide\.bank0\.column(\d+)", [site for k, site in enumerate(vectors) if k % 3 != 1]
+    yield from zip((_NARROW, _WIDE), _vectors(*(len(_matching(one, names)) for one in (_NARROW, _WIDE))), strict=True)
 
 
 def places(names: Iterable[str]) -> dict[str, str]:
@@ -65,7 +75,7 @@ def places(names: Iterable[str]) -> dict[str, str]:
     """
     names = list(names)
     found: dict[str, str] = {}
-    for pattern, sites in _rules():
+    for pattern, sites in _rules(names):
         cells = _matching(pattern, names)
         if len(cells) <= len(sites):
             found |= dict(zip(cells, sites, strict=False))
@@ -81,7 +91,7 @@ def ecp5_85f(names: Iterable[str]) -> dict[str, str]:
         If the netlist has no cell of some kind: cells with other names would be placed anywhere.
     """
     names = list(names)
-    for pattern, _ in _rules():
+    for pattern, _ in _rules(names):
         if not _matching(pattern, names):
             raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
     return places(names)
@@ -95,4 +105,5 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 def all_sites() -> list[str]:
     """Every site that a cell can be given."""
-    return list(chain.from_iterable(sites for _, sites in _rules()))
+    vectors = block_rams(range(_VECTOR_GROUPS), _VECTOR_ROW)
+    return [*chain.from_iterable(sites for _, sites in _rules([])), *vectors]

@@ -1,5 +1,7 @@
 """Radiona ULX3S with its four sizes of ECP5."""
 
+from dataclasses import replace
+
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
 from concord.spec.boards import BOARD_PRESETS
@@ -38,7 +40,7 @@ ULX3S = (
         ULX3S_85F_Platform,
         **{
             "ecp5-85f-256": _FIXED,
-            "ecp5-85f-mlp": _FIXED,
+            "ecp5-85f-mlp": replace(_FIXED, aim_hz=65_000_000),
             # Half of its LUTs and nearly all of its block RAMs and multipliers: side by side, there are too few wires.
             "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
         },

@@ -80,6 +80,20 @@ def test_numbers_decide_and_not_their_digits():
     assert floorplan.places(columns)[columns[1]] == "X46/Y22/EBR3", "next to that of row 2"
 
 
+@pytest.mark.parametrize(("wide", "groups", "turns"), [(15, range(2, 10), "nwnw"), (30, range(12), "wnww")])
+def test_vector_memories_are_mixed_in_as_few_groups_as_hold_them(wide, groups, turns):
+    counts = {"narrow": 16, "wide": wide}
+    names = [f"core.core.{memory}.bank0.column{k}" for memory, count in counts.items() for k in range(count)]
+    memory_at = {site: name.split(".")[2][0] for name, site in floorplan.places(names).items()}
+    sites = floorplan.block_rams(groups, 70)
+    assert len(memory_at) == 16 + wide and memory_at.keys() <= {*sites}
+    assert "".join(memory_at[site] for site in sites[:4]) == turns
+
+
+def test_more_vector_memory_than_there_are_sites_is_left_to_the_placer():
+    assert floorplan.places([f"core.core.narrow.bank0.column{k}" for k in range(49)]) == {}
+
+
 def test_only_the_preset_has_them(tmp_path):
     quiet = Console(quiet=True)
     assert Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement.sites is floorplan.ecp5_85f
