@@ -33,7 +33,7 @@ ECP5_85F_256 = ECP5_85F.replace(
 )  # fmt: skip
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
-    name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=68_500_000
+    name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
 
 #: The configuration if nothing says which one.
