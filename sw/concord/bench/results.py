@@ -108,14 +108,34 @@ class Results:
                 table.add_row(figure.name, figure.text, figure.unit)
             console.print(table)
         for group, rows in self.rows.items():
-            table = Table(title=group, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-            table.add_column("", no_wrap=True)
-            for column in next(iter(rows.values())):
-                table.add_column(column, justify="right", overflow="fold")
-            for name, texts in rows.items():
-                table.add_row(name, *texts.values())
+            table = _table(group, rows)
+            turned = _table(group, _turned(rows))
+            if _width(console, turned) < _width(console, table) > console.width:
+                table = turned
             console.print(table)
             if group in self.notes:
                 console.print(self.notes[group])
         for group, reason in self.skipped.items():
             console.print(f"{group}: not measured, {reason}")
+
+
+def _table(title: str, rows: dict[str, dict[str, str]]) -> Table:
+    """A row of the terminal's table for each row."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for column in next(iter(rows.values())):
+        table.add_column(column, justify="right", overflow="fold")
+    for name, texts in rows.items():
+        table.add_row(name, *texts.values())
+    return table
+
+
+def _width(console: Console, table: Table) -> int:
+    """Columns that a table takes if no cell is broken into lines."""
+    return console.measure(table, options=console.options.update(width=10**4)).maximum
+
+
+def _turned(rows: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Rows as columns: a table of few rows that is wider than the terminal."""
+    columns = next(iter(rows.values()))
+    return {column: {name: texts[column] for name, texts in rows.items()} for column in columns}

@@ -36,6 +36,20 @@ def test_results_as_json_table_and_page(tmp_path):
     assert "Synthesis: not measured, no report" in shown
 
 
+@pytest.mark.parametrize(("width", "turned"), [(60, True), (200, False)])
+def test_a_table_wider_than_the_terminal_has_its_rows_as_columns(width, turned):
+    results = Results("")
+    for name in ("first", "second"):
+        results.row("Rates", name, {f"column {k}": f"{name}{k:06d}" for k in range(8)})
+    console = Console(width=width)
+    with console.capture() as capture:
+        results.show(console)
+    lines = capture.get().splitlines()
+    head = next(line for line in lines if "first" in line or "column 0" in line)
+    assert head.split() == (["first", "second"] if turned else [w for k in range(8) for w in ("column", str(k))])
+    assert all(f"{name}{k:06d}" in capture.get() for name in ("first", "second") for k in range(8))
+
+
 def test_synthesis_reads_reports_or_says_why_not(tmp_path):
     results = Results("")
     synthesis(TINY, results, tmp_path)
