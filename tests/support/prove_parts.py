@@ -17,7 +17,6 @@ from concord.bench import tasks
 from concord.networks.calibrated import choose_formats
 from concord.prove import DERIVED, Subject, prove
 from concord.prove.run import labels
-from concord.prove.samples import random_samples
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from support.corner_programs import corner_program
 from support.derive_flag_numbers import CONDITIONS, prove_condition
@@ -97,7 +96,7 @@ def network(name, rtl):
     given = tasks.calibration(task, graph, data)
     package = choose_formats(graph, ECP5_85F, given, batch=task.batch).chosen.compiled.package
     subject = Subject(name, package.image, package)
-    wild = random_samples(subject.shapes, RANDOM, 1)
+    wild = subject.random_samples(RANDOM, 1)
     inputs = {key: np.concatenate([np.asarray(x)[:RECORDED], wild[key]]) for key, x in given.items()}
     samples = len(next(iter(inputs.values())))
     found.add(prove(subject, inputs, samples=samples, machine_samples=rtl))

@@ -23,7 +23,8 @@ from concord.prove.difference_search import chain_text
 from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import Recorder, Written, different, of_derived, written
 from concord.prove.runtimes import Run, Runtime, SamplesByFlag
-from concord.spec.formats import Flag
+from concord.prove.samples import random_samples
+from concord.spec.formats import BINARY16_MAX, Flag
 
 Inputs = Mapping[str, NDArray[np.float64]]
 #: Values that are compared at once, of the largest kind: what fits into some hundred MiB.
@@ -57,6 +58,13 @@ class Subject:
     def batch(self) -> int:
         """Samples of a run."""
         return 1 if self.package is None else self.package.arrangement.batch
+
+    def random_samples(self, count: int, seed: int) -> dict[str, NDArray[np.float64]]:
+        """Samples ``[count, *shape]`` by input, within what a device takes, as :func:`random_samples` makes them."""
+        offsets = {} if self.package is None else self.package.arrangement.input_offsets
+        made = random_samples(self.shapes, count, seed)
+        middle = {name: offsets.get(name, 0.0) for name in made}
+        return {name: np.clip(x, middle[name] - BINARY16_MAX, middle[name] + BINARY16_MAX) for name, x in made.items()}
 
     def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
         """Samples as the driver gives them to a device."""

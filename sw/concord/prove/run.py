@@ -16,7 +16,6 @@ from concord.prove.derived import DerivedComparison, Places, Subject, chunk, emu
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, MachineComparison, run_cost, version_of
 from concord.prove.runtimes import RUNTIMES
-from concord.prove.samples import random_samples
 
 #: Names on the command line.
 DERIVED = tuple(RUNTIMES)
@@ -61,7 +60,7 @@ def prove(
     """
     subject = what if isinstance(what, Subject) else _subject(what)
     if inputs is None:
-        given = {name: np.asarray(x) for name, x in random_samples(subject.shapes, samples, seed).items()}
+        given = subject.random_samples(samples, seed)
         source = f"random, seed {seed}"
     else:
         given = {name: np.asarray(x, np.float64)[:samples] for name, x in inputs.items()}

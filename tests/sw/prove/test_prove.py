@@ -8,14 +8,17 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli.main import main
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.derive import ir
 from concord.emulator import Memories, ReferenceMachine, fused, kernels
 from concord.golden import binary16
+from concord.graph.ir import Node
 from concord.host import connect
 from concord.program.builder import ProgramBuilder
 from concord.prove import Subject, machines, prove, runtimes
 from concord.prove.page import render
+from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
@@ -361,3 +364,17 @@ def test_no_samples_are_no_proof():
 def test_the_page_escapes_names(residual):
     proof = prove(replace(residual, name="<b>"), samples=1, only=["numpy"])
     assert "<b></h1>" not in render(proof).replace("<h1><b>", "") and "&lt;b&gt;" in render(proof)
+
+
+def test_random_samples_are_within_what_a_device_takes():
+    """An offset that the host takes off moves the greatest numbers out of the range of ports."""
+    weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, 1, 2, 2))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 1, 1), "dilations": (1, 1), "group": 1}
+    conv = Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array([1.0, -2.0, 0.5]), **attrs})
+    graph = compiled_nets.graph_of([conv], x=(1, 1, 5, 5))
+    package = compile_graph(graph, TINY, Formats(input_offsets={"x": 127.0})).package
+    assert package.arrangement.input_offsets == {"x": 127.0}
+    subject = Subject("centred", package.image, package)
+    assert prove(subject, samples=16, only=["numpy"]).count.different == 0
+    most = max(np.abs(port).max() for port in subject.ports(subject.random_samples(16, 0)).values())
+    assert most == BINARY16_MAX
