@@ -25,6 +25,8 @@ class Placement:
     aim_hz : int, optional
         Target that place and route begins with, if it is not the clock of the preset. That of the board's own preset is
         in :data:`concord.spec.boards.BOARD_SPECS`.
+    short_chains : bool
+        Whether carry chains are shortened before, where the family can do that.
     """
 
     blocked_rows: int = 0
@@ -33,6 +35,7 @@ class Placement:
     router: tuple[tuple[str, str], ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3)
     aim_hz: int | None = None
+    short_chains: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -216,16 +216,16 @@ class Flow:
 
     @property
     def _to_place(self) -> Path:
-        """The netlist for nextpnr: with blockages, sites and settings, if there are any."""
+        """The netlist for nextpnr: with short carry chains, blockages, sites and settings, if there are any."""
         placement = self.placement
-        changed = placement.blocked_rows or placement.router or placement.sites
+        changed = placement.short_chains or placement.blocked_rows or placement.router or placement.sites
         return self.file("place.json" if changed else "json")
 
     def _origin(self) -> list[Any]:
         """What a placement depends on: the netlist, and what the configuration needs."""
         placement, netlist = self.placement, self.file("json")
         sites = self._sites(json.loads(netlist.read_text())["modules"][NAME]["cells"]) if placement.sites else {}
-        return [netlist, placement.blocked_rows, sites, placement.placer, placement.router]
+        return [netlist, placement.short_chains, placement.blocked_rows, sites, placement.placer, placement.router]
 
     def _sites(self, cells: Iterable[str]) -> dict[str, str]:
         """Sites of the cells that have one; :class:`ToolError` if there are none to give sites to."""
@@ -249,8 +249,13 @@ class Flow:
             raise ToolError(f"blocked_rows must be 0 on {self.family.name}, not {self.placement.blocked_rows!r}")
         return self.family.blockages
 
+    def _shorten(self, module: dict[str, Any]) -> None:
+        if self.family.carry_chains is None:
+            raise ToolError(f"short_chains must be False on {self.family.name}, not True")
+        self.family.carry_chains(module)
+
     def _prepare(self) -> None:
-        """Add placement blockages, sites and settings to the netlist, where nextpnr finds them."""
+        """Shorten carry chains, and add placement blockages, sites and settings where nextpnr finds them."""
         if self._to_place == self.file("json"):
             return
         step = FlowStep([self._to_place], digest(*self._origin(), tool_version(self.family.place_and_route)))
@@ -259,6 +264,8 @@ class Flow:
         step.clear()
         design = json.loads(self.file("json").read_text())
         module = design["modules"][NAME]
+        if self.placement.short_chains:
+            self._shorten(module)
         if self.placement.blocked_rows:
             module["cells"] |= self._blockages.cells(self._blocked_sites)
         for name, site in self._sites(module["cells"]).items():

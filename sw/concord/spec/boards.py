@@ -40,7 +40,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-85f": BoardSpec(
         preset="ecp5-85f-256",
-        clock_hz=81_250_000,
+        clock_hz=82_750_000,
         aim_hz=82_000_000,
         baud=3_000_000,
         others=("ecp5-85f", "ecp5-85f-mlp"),

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from concord_rtl.families.ecp5.blockages import Ecp5Blockages
+from concord_rtl.families.ecp5.carry_chains import shorten
 from concord_rtl.families.ecp5.gates import MODELS
 from concord_rtl.families.ecp5.pll import Ecp5Pll, ecp5_pll
 from concord_rtl.families.ecp5.primitives import Ecp5Primitives
@@ -60,6 +61,7 @@ class _Ecp5(Family):
     )
     tuning = Ecp5Tuning()
     blockages = Ecp5Blockages()
+    carry_chains = staticmethod(shorten)
     gates = MODELS
 
     def primitives(self, device: str) -> Primitives:
