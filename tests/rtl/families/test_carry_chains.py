@@ -124,7 +124,12 @@ def test_a_placement_may_ask_for_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(bitstream, "run_jobs", place)
     for short in (False, True):
-        flow = Flow(board_named("ulx3s-85f"), tmp_path, Console(quiet=True), Placement(short_chains=short))
+        flow = Flow(
+            board_named("ulx3s-85f"),
+            tmp_path,
+            Console(quiet=True),
+            Placement(router=(("bbMargin/x", "5"),), short_chains=short),
+        )
         flow.file("lpf").write_text("")
         flow.file("json").write_text(text)
         with pytest.raises(tools.ToolError, match="enough"):
