@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.lowering.bounds import assumed
+from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.emulator import Memories
 from concord.graph.ir import Graph

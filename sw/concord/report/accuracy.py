@@ -1,17 +1,13 @@
-"""Errors of tensors, and where their values lie in the window of a format."""
+"""Formats of tensors, and where their values lie in the windows of these formats."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from concord.compiler.calibration.calibration import Inputs, relative_error
-from concord.compiler.model import Compiled
-from concord.graph.ops import operator_of
-from concord.report.layer_facts import Distribution, Error, Format
-from concord.report.prefixes import Result
+from concord.networks.layer_results import Result
+from concord.report.layer_facts import Distribution, Format
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_FRAC, BINARY16_MAX
 from concord.spec.isa import Mem
@@ -19,54 +15,6 @@ from concord.utils.arrays import FloatArray
 
 #: Bins below the window that are told apart.
 _BELOW = 10
-
-
-def error(computed: FloatArray, reference: FloatArray) -> Error:
-    """Deviation of ``computed``."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return Error(
-            _finite(relative_error(computed, reference)), _finite(float(np.abs(computed - reference).max(initial=0.0)))
-        )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Result]]) -> list[Error]:
-    """Error of every layer alone: the reference computes it from the tensors as the NPU has them.
-
-    The conversion to narrow of what a layer reads counts as its own, if the tensor is there in wide, too.
-
-    Parameters
-    ----------
-    results : sequence of sequences of Result
-        By layer, what it computes; its error is that of the first.
-    """
-    graph, errors = compiled.graph, [Error(None, None)] * len(results)
-    values = {name: np.asarray(x, dtype=np.float64) for name, x in inputs.items()}
-    values = {name: x.reshape(len(x), *graph.shapes[name]) for name, x in values.items()}
-    computed: dict[str, list[tuple[int, int, Result]]] = {}
-    for index, found in enumerate(results):
-        for k, result in enumerate(found):
-            computed.setdefault(result.tensor, []).append((index, k, result))
-
-    def take(name: str, value: FloatArray) -> None:
-        flat = value.reshape(len(value), -1).copy()
-        for index, k, result in computed.get(name, ()):
-            if k == 0:
-                errors[index] = error(result.best, flat[:, result.mine])
-            flat[:, result.mine] = result.best
-        values[name] = flat.reshape(value.shape)
-
-    for name in graph.inputs:
-        take(name, values[name])
-    for node in compiled.lowered.graph.nodes:
-        with np.errstate(all="ignore"):
-            outputs = operator_of(node).evaluate(node, [values[name] if name else None for name in node.inputs])
-        for name, value in zip(node.outputs, outputs, strict=True):
-            take(name, value)
-    return errors
 
 
 def formats(result: Result, static: int | None, config: NpuConfig) -> tuple[Format, ...]:

@@ -15,13 +15,15 @@ from concord.graph.passes.dtype_report import rows, total
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates
+from concord.networks.layer_errors import error, layer_errors, own_errors
+from concord.networks.layer_results import COUNTED, Counts, results
 from concord.networks.window_steps import WindowSteps, measured_steps
-from concord.report.accuracy import distribution, error, formats, own_errors
+from concord.report.accuracy import distribution, formats
 from concord.report.difference import first_difference
 from concord.report.facts import Analysis, InputFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
 from concord.report.places import covered, kind, least_cycles, leaves, memories, mfu_ops, reads, space, work
-from concord.report.prefixes import COUNTED, Counts, cycles, layer_at, results, without_overlap
+from concord.report.prefixes import cycles, layer_at, without_overlap
 from concord.utils.arrays import FloatArray
 
 
@@ -129,7 +131,8 @@ def _layers(
     """The facts of every layer."""
     graph = compiled.graph
     found = list(results(compiled, inputs))
-    own = own_errors(compiled, inputs, [result for result, _ in found])
+    computed = [result for result, _ in found]
+    errors, own = layer_errors(computed, want), own_errors(compiled, inputs, computed)
     before: Counts = dict.fromkeys(found[0][1], 0)
     alone = [{reg: n - last[reg] for reg, n in now.items()} for last, now in pairwise([before, *(c for _, c in found)])]
     least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
@@ -155,7 +158,7 @@ def _layers(
                 mfu_ops=mfu_ops(layer),
                 reads=reads(compiled, index),
                 writes=writes,
-                error=error(part.best, reference),
+                error=errors[index],
                 own_error=own[index],
                 flagged=tuple(f for pc, f in flagged.items() if layer_at(compiled, pc) == index),
                 work=work(compiled, layer, alone[index], counted[index]),

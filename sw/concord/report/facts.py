@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, fields
 
 from concord.compiler.ir.quantized import Inexact
 from concord.host.rates import Rates
+from concord.networks.layer_errors import Error, largest_error
 from concord.report.json_types import typed
-from concord.report.layer_facts import Error, LayerFacts, Work
+from concord.report.layer_facts import LayerFacts, Work
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,7 @@ class Analysis:
     @property
     def error(self) -> float | None:
         """Relative error of the result; of several outputs the largest, ``None`` if one is not finite."""
-        errors = [output.error.relative for output in self.outputs]
-        return None if None in errors else max(error for error in errors if error is not None)
+        return largest_error(output.error for output in self.outputs)
 
     @property
     def summary(self) -> str:

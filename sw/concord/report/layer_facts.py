@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from concord.networks.layer_errors import Error
+
 
 @dataclass(frozen=True)
 class Format:
@@ -46,22 +48,6 @@ class Read:
     role: str
     layer: int | None
     input: str | None
-
-
-@dataclass(frozen=True)
-class Error:
-    """Deviation from the float reference on all samples.
-
-    Parameters
-    ----------
-    relative : float or None
-        Root mean square error, relative to the root mean square of the reference.
-    largest : float or None
-        Largest absolute error.
-    """
-
-    relative: float | None
-    largest: float | None
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.networks.layer_results import Counts, parts
 from concord.report.facts import Memory
 from concord.report.layer_facts import Read, Space, Work
-from concord.report.prefixes import Counts, parts
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import Reg, RegionId

@@ -1,4 +1,4 @@
-"""Results of every layer: the program runs up to that layer, once per layer.
+"""The program up to every layer: what a device has computed there, and in how many cycles.
 
 Later layers reuse the memory of a tensor, so it is read behind a ``halt`` in the place of the first instruction of the
 next layer. Of layers in row tiles no tensor is ever there as a whole: such a network is run in one piece, as it
@@ -16,144 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.emission.emit import REGIONS
-from concord.compiler.ir.layers import AnyLayer, Layer
-from concord.compiler.ir.layout import PAD, Storage
-from concord.compiler.lowering.lower import Lowered
 from concord.compiler.model import Compiled, in_one_piece
 from concord.cycles import counts_of
-from concord.graph.ops import operator_of
-from concord.host import connect
 from concord.image import Image, Port
 from concord.image.feeder_layout import Feeding
+from concord.networks.layer_results import LayerElements, Result, parts, result_of
 from concord.networks.window_steps import WindowSteps
 from concord.program import Trace, trace
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem
-from concord.spec.memmap import Reg
-from concord.utils.arrays import FloatArray, Ids
 
 #: Arrays ``[runs, *shape]`` by port.
 Outputs = Mapping[str, npt.NDArray[Any]]
-#: What the counters count in a prefix.
-Counts = dict[Reg, int]
-COUNTED = (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS)
-
-
-@dataclass(frozen=True)
-class LayerElements:
-    """Elements of a tensor that a layer computes.
-
-    Parameters
-    ----------
-    tensor : str
-        Name of the tensor.
-    root : Storage
-        Where they lie.
-    elements : Ids
-        In the shape of the tensor in the lowered graph: element of ``root``, ``PAD`` for those of other layers.
-    """
-
-    tensor: str
-    root: Storage
-    elements: Ids
-
-
-@dataclass(frozen=True)
-class Result:
-    """A part as the NPU has it.
-
-    Parameters
-    ----------
-    tensor : str
-        Name of the tensor.
-    mine : array of bool
-        Elements of a sample, flat, that the layer computes.
-    values : dict
-        By memory: these elements, ``[samples, elements]``.
-    blocks : array or None
-        Largest magnitude of every narrow vector that holds some of them, ``[runs, vectors]``.
-    """
-
-    tensor: str
-    mine: npt.NDArray[np.bool_]
-    values: dict[Mem, FloatArray]
-    blocks: FloatArray | None
-
-    @property
-    def best(self) -> FloatArray:
-        """The wide values where there are any, else the narrow ones."""
-        return self.values.get(Mem.WIDE, next(iter(self.values.values())))
-
-
-def parts(lowered: Lowered, layer: AnyLayer) -> list[LayerElements]:
-    """What a layer computes: the tensor of a chain; all states of a recurrent block, its sequence first.
-
-    A chain that only copies elements of a tensor computes these once more.
-    """
-    if layer.name in lowered.copied:
-        return [_copied(lowered, layer)]
-    if isinstance(layer, Layer):
-        return [LayerElements(layer.tensor, layer.target.root, _elements(layer.ids, [layer.target]))]
-    found = []
-    nodes = [
-        node for node in lowered.graph.nodes if operator_of(node).recurrence and node.inputs[0] == layer.source_tensor
-    ]
-    names = [name for node in nodes for name in node.outputs]
-    for storage in filter(None, (layer.target, layer.c)):
-        mine = {storage.vector(vector) for vector in range(storage.vectors)}
-        for name in filter(None, names):
-            ids = _computed(lowered, name)
-            inside = [s for s in lowered.storages.of(ids) if s.root is storage.root]
-            elements = _elements(ids, inside)
-            vectors = np.array(sorted(mine))
-            elements[~np.isin(elements // storage.native, vectors)] = PAD
-            if (elements != PAD).any():
-                found.append(LayerElements(name, storage.root, elements))
-    return found
-
-
-def _computed(lowered: Lowered, tensor: str) -> Ids:
-    """Where the elements of a tensor are computed."""
-    return lowered.gathered.get(tensor, lowered.views[tensor])
-
-
-def _copied(lowered: Lowered, layer: AnyLayer) -> LayerElements:
-    """The elements that a layer copies, of the tensor that has them."""
-    source = lowered.copied[layer.name]
-    for tensor, ids in _held(lowered):
-        mine = np.isin(ids, source)
-        if np.isin(source, ids).all():
-            order = np.argsort(source)
-            moved = np.full(ids.shape, PAD)
-            moved[mine] = layer.ids[order[np.searchsorted(source, ids[mine], sorter=order)]]
-            return LayerElements(tensor, layer.target.root, _elements(moved, [layer.target]))
-    raise AssertionError(f"{layer.name} copies what no layer computes")
-
-
-def _held(lowered: Lowered) -> Iterator[tuple[str, Ids]]:
-    """Tensors that are in memory as such, and where: inputs, results of layers, and what was brought together."""
-    yield from ((name, lowered.views[name]) for name in lowered.inputs)
-    for layer in lowered.layers:
-        if isinstance(layer, Layer) and layer.name not in lowered.copied:
-            yield layer.tensor, layer.ids
-    yield from ((name, lowered.views[name]) for name in lowered.gathered)
-    for node in lowered.graph.nodes:
-        if operator_of(node).recurrence:
-            yield from ((name, _computed(lowered, name)) for name in node.outputs if name in lowered.views)
-
-
-def _elements(ids: Ids, storages: list[Storage]) -> Ids:
-    """Elements of the root in which the given storages of a view lie; ``PAD`` for all others."""
-    elements = np.full(ids.shape, PAD)
-    for storage in storages:
-        local = ids - storage.base
-        inside = (local >= 0) & (local < storage.vectors * storage.native)
-        vector, lane = np.divmod(local[inside], storage.native)
-        where = np.array([storage.vector(v) for v in range(storage.vectors)])
-        elements[inside] = where[vector] * storage.native + lane
-    return elements
 
 
 def ends(compiled: Compiled) -> list[list[int]]:
@@ -198,22 +73,15 @@ class ProgramPrefix:
 
     def results(self, outputs: Outputs, samples: int) -> list[Result]:
         """Results of ``samples`` samples by prefix of the program, from the outputs of the image."""
-        return [self._result(k, part, outputs, samples) for k, part in enumerate(self.parts)]
-
-    def _result(self, k: int, part: LayerElements, outputs: Outputs, samples: int) -> Result:
-        used = part.elements.reshape(self.batch, -1) != PAD
-        wanted = part.elements[part.elements != PAD]
-        values, blocks = {}, None
-        for mem in Mem:
-            found = outputs.get(_port(k, mem))
-            if found is None:
-                continue
-            flat = found.astype(np.float64).reshape(len(found), -1)
-            values[mem] = flat[:, wanted].reshape(len(found) * self.batch, -1)[:samples]
-            if mem is Mem.NARROW:
-                vectors = np.unique(wanted // part.root.native)
-                blocks = np.abs(flat.reshape(len(found), -1, part.root.native)[:, vectors]).max(axis=2)
-        return Result(part.tensor, used[0], values, blocks)
+        return [
+            result_of(
+                part,
+                {mem: outputs[_port(k, mem)] for mem in Mem if _port(k, mem) in outputs},
+                self.batch,
+                samples,
+            )
+            for k, part in enumerate(self.parts)
+        ]
 
 
 def prefixes(compiled: Compiled) -> Iterator[ProgramPrefix]:
@@ -244,18 +112,6 @@ def _copies(compiled: Compiled, k: int, part: LayerElements) -> Iterator[Port]:
 
 def _port(part: int, mem: Mem) -> str:
     return f"{part}.{mem.name}"
-
-
-def results(compiled: Compiled, inputs: Inputs) -> Iterator[tuple[list[Result], Counts]]:
-    """What every layer computes on the emulator, and the counters of a run as far as that layer."""
-    samples = len(np.asarray(next(iter(inputs.values()))))
-    ports = compiled.package.arrangement.pack(inputs)
-    for prefix in prefixes(compiled):
-        with connect("emulator", prefix.image.config) as device:
-            device.load(prefix.image)
-            found = prefix.results(device.run(ports), samples)
-            counters = device.counters()
-            yield found, {reg: counters[reg.name] or 0 for reg in COUNTED}
 
 
 def without_overlap(cycles: Sequence[int], least: Sequence[int]) -> list[int]:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.lowering.bounds import DEVIATIONS, assumed, bounds
+from concord.compiler.lowering.bounds import bounds
+from concord.compiler.lowering.input_assumptions import DEVIATIONS, assumed
 from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.graph.ir import Node

@@ -10,8 +10,9 @@ from concord.frontend import import_model
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.networks.calibrated import emulate
+from concord.networks.layer_results import results
 from concord.program.allocator import CapacityError
-from concord.report.prefixes import prefixes, results
+from concord.report.prefixes import prefixes
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import perceptron

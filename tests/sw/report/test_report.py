@@ -15,12 +15,12 @@ from concord.graph.cost import macs
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import emulate
+from concord.networks.layer_results import results
 from concord.report import Analysis, analyse, render
 from concord.report.drawing import chart, edges
 from concord.report.layer_facts import Distribution, Read
 from concord.report.page import number, percent
 from concord.report.places import least_cycles
-from concord.report.prefixes import results
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
 from concord.spec.presets import ECP5_85F, TINY, UP5K

@@ -17,20 +17,15 @@ from concord.compiler.ir.activations import depends
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import covers_all, is_power
+from concord.compiler.lowering.input_assumptions import DEVIATIONS, Assumption, assumed, synthetic_samples
 from concord.compiler.lowering.moments import moments
 from concord.functions import function
 from concord.graph import execute
-from concord.graph.cost import macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
-#: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
-DEVIATIONS = 8.0
-#: Random samples, fewer of large networks: this many multiply-accumulates in all.
-_SAMPLES, _WORK = 32, 1 << 30
-_SEED = 12
 #: Stands for infinity, so that differences stay numbers.
 _HUGE = 1e30
 
@@ -69,55 +64,6 @@ class Bound:
         return self.low, self.high
 
 
-@dataclass(frozen=True)
-class Assumption:
-    """What is assumed of an input: its range, whether it is normal or uniform in it, and why."""
-
-    low: float
-    high: float
-    normal: bool
-    reason: str
-
-    @property
-    def text(self) -> str:
-        """For a message."""
-        what = "normal, deviation 1, within" if self.normal else "values in"
-        return f"{what} {self.low:g} to {self.high:g} ({self.reason})"
-
-
-def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
-    """What is assumed of every input.
-
-    Parameters
-    ----------
-    graph : Graph
-        The network.
-    given : mapping of str to pair of floats, optional
-        Ranges of inputs that are known.
-
-    Raises
-    ------
-    ValueError
-        If a range is of no input, or its ends are not finite or not in order.
-    """
-    given = given or {}
-    for name, (low, high) in given.items():
-        if name not in graph.inputs:
-            raise ValueError(f"input with a range must be one of {', '.join(graph.inputs)}, not {name!r}")
-        if not (np.isfinite([low, high]).all() and low < high):
-            raise ValueError(f"range of {name} must be two finite numbers low < high, not {low!r}, {high!r}")
-    found = {}
-    for name in graph.inputs:
-        if name in given:
-            found[name] = Assumption(float(given[name][0]), float(given[name][1]), False, "given")
-        elif name in graph.quantization:
-            ends = graph.quantization[name].range
-            found[name] = Assumption(float(ends[0].min()), float(ends[1].max()), False, "what its codes mean")
-        else:
-            found[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
-    return found
-
-
 def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Bound]:
     """Bounds on all tensors of a network.
 
@@ -138,7 +84,7 @@ def bounds(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str,
 def _values(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, FloatArray]:
     """All tensors for random inputs."""
     with np.errstate(all="ignore"):
-        return execute.run(graph, _samples(graph, inputs), keep="all")
+        return execute.run(graph, synthetic_samples(graph, inputs), keep="all")
 
 
 def _bounds(graph: Graph, inputs: Mapping[str, Assumption], values: Mapping[str, FloatArray]) -> dict[str, Bound]:
@@ -185,24 +131,6 @@ def _bound(values: FloatArray, worst: tuple[FloatArray, FloatArray]) -> Bound:
     sources = {"worst case" if end == limit else "statistics" for end, limit in ((low, ends[0]), (high, ends[1]))}
     known = float(ends[0]) if ends[0] > -_HUGE else -np.inf, float(ends[1]) if ends[1] < _HUGE else np.inf
     return Bound(low, high, mean, sigma, known, "both" if len(sources) > 1 else sources.pop())
-
-
-def _samples(graph: Graph, inputs: Mapping[str, Assumption]) -> dict[str, FloatArray]:
-    """Random inputs: in turn white, alike in all elements, and half of each."""
-    rng = np.random.default_rng(_SEED)
-    count = int(np.clip(_WORK // max(macs(graph), 1), 3, _SAMPLES))
-    found = {}
-    for name, assumption in inputs.items():
-        shape = graph.sample_shape(name)
-        white, alike = rng.normal(size=(count, *shape)), rng.normal(size=(count, *[1] * len(shape)))
-        common = np.array([0.0, 1.0, 0.5])[np.arange(count) % 3].reshape(-1, *[1] * len(shape))
-        mixed = np.sqrt(1 - common) * white + np.sqrt(common) * alike
-        if assumption.normal:
-            found[name] = np.clip(mixed, assumption.low, assumption.high)
-        else:  # about uniform: the logistic function is near the distribution function of normal numbers
-            share = 1 / (1 + np.exp(-1.702 * mixed))
-            found[name] = assumption.low + (assumption.high - assumption.low) * share
-    return found
 
 
 # The worst case ----------------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""What is assumed of inputs where no samples tell, and synthetic samples that are like it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.compiler.ir.table_specs import Domain
+from concord.graph.cost import macs
+from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
+
+#: What an input of floats is taken for where nothing is known: standard normal, this many deviations on either side.
+DEVIATIONS = 8.0
+#: Synthetic samples, fewer of large networks: this many multiply-accumulates in all.
+SYNTHETIC, _WORK = 32, 1 << 30
+_SEED = 12
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What is assumed of an input: its range, whether it is normal or uniform in it, and why."""
+
+    low: float
+    high: float
+    normal: bool
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """For a message."""
+        what = "normal, deviation 1, within" if self.normal else "values in"
+        return f"{what} {self.low:g} to {self.high:g} ({self.reason})"
+
+
+def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str, Assumption]:
+    """What is assumed of every input.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    given : mapping of str to pair of floats, optional
+        Ranges of inputs that are known.
+
+    Raises
+    ------
+    ValueError
+        If a range is of no input, or its ends are not finite or not in order.
+    """
+    given = given or {}
+    for name, (low, high) in given.items():
+        if name not in graph.inputs:
+            raise ValueError(f"input with a range must be one of {', '.join(graph.inputs)}, not {name!r}")
+        if not (np.isfinite([low, high]).all() and low < high):
+            raise ValueError(f"range of {name} must be two finite numbers low < high, not {low!r}, {high!r}")
+    found = {}
+    for name in graph.inputs:
+        if name in given:
+            found[name] = Assumption(float(given[name][0]), float(given[name][1]), False, "given")
+        elif name in graph.quantization:
+            ends = graph.quantization[name].range
+            found[name] = Assumption(float(ends[0].min()), float(ends[1].max()), False, "what its codes mean")
+        else:
+            found[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
+    return found
+
+
+def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int = SYNTHETIC) -> dict[str, FloatArray]:
+    """Seeded random inputs within what is assumed of them: in turn white, alike in all elements, and half of each.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    inputs : mapping of str to Assumption
+        Of every input (:func:`assumed`).
+    most : int
+        How many there are, at most; fewer of large networks, but three at least.
+
+    Returns
+    -------
+    dict
+        ``[samples, *shape of a sample]`` by input; the same for the same arguments.
+    """
+    rng = np.random.default_rng(_SEED)
+    count = int(np.clip(_WORK // max(macs(graph), 1), 3, most))
+    found = {}
+    for name, assumption in inputs.items():
+        shape = graph.sample_shape(name)
+        white, alike = rng.normal(size=(count, *shape)), rng.normal(size=(count, *[1] * len(shape)))
+        common = np.array([0.0, 1.0, 0.5])[np.arange(count) % 3].reshape(-1, *[1] * len(shape))
+        mixed = np.sqrt(1 - common) * white + np.sqrt(common) * alike
+        if assumption.normal:
+            found[name] = np.clip(mixed, assumption.low, assumption.high)
+        else:  # about uniform: the logistic function is near the distribution function of normal numbers
+            share = 1 / (1 + np.exp(-1.702 * mixed))
+            found[name] = assumption.low + (assumption.high - assumption.low) * share
+    return found
