@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.row_tiled import row_tiled
@@ -13,7 +15,7 @@ from concord.cycles import count
 from concord.graph.passes.dtypes import Types
 from concord.pipeline.manager import State
 from concord.spec.config import NpuConfig
-from concord.spec.isa import VECTOR_ADDR_BITS
+from concord.spec.isa import OPCODE_BITS, VECTOR_ADDR_BITS, Op, decode, encode
 from concord.spec.limits import PROGRAM_DEPTH_MAX
 from concord.spec.memmap import RegionId
 
@@ -34,7 +36,25 @@ def cost_of(program: Emitter) -> Cost:
     words, config = program.builder.words(), program.config.replace(program_depth=PROGRAM_DEPTH_MAX)
     starts = [phase.pc for phase in program.allocator.phases] or [0]
     memories = (program.allocator.used(region) for region in (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE))
-    return Cost(sum(count(words, config, pc).cycles for pc in starts), len(words), *memories)
+    return Cost(sum(_cycles(_untimed(words), config, pc) for pc in starts), len(words), *memories)
+
+
+@lru_cache(maxsize=256)
+def _cycles(words: tuple[int, ...], config: NpuConfig, pc: int) -> int:
+    """Cycles of a run. A network with other formats often has the same program, and counting takes seconds."""
+    return count(words, config, pc).cycles
+
+
+def _untimed(words: Sequence[int]) -> tuple[int, ...]:
+    """The program without the exponents of narrow vectors, which take no part in its cycles."""
+    plain = {word: _dynamic(word) for word in set(words) if word % (1 << OPCODE_BITS) == Op.SET_QUANT}
+    return tuple(plain.get(word, word) for word in words)
+
+
+def _dynamic(word: int) -> int:
+    """An instruction that sets an exponent, with dynamic ones instead."""
+    form, values = decode(word)
+    return encode(form.op, **values | {"mode": 0, "exp": 0})
 
 
 def estimate(layers: State, tiled: bool) -> Cost | None:
