@@ -9,10 +9,25 @@ from collections.abc import Collection
 
 #: What derived files call their own functions and modules.
 RESERVED = frozenset(
-    "add behind compute depthwise dot finite flags gather half host_exp host_log host_log_softmax host_mean host_root "
-    "host_softmax host_sum inputs larger largest load mul note np onnx path quantise raised relu run shapes smaller "
-    "sub t table torch w windows words".split()
+    "add behind compute constants_of depthwise dot finite flags gather half hashlib host_exp host_log "
+    "host_log_softmax host_mean host_root host_softmax host_sum inputs io larger largest load mul note np onnx path "
+    "quantise raised relu run shapes smaller sub t table torch w windows words".split()
 )
+
+_IN_DOCSTRING = str.maketrans({"\\": "_", '"': "'"})
+
+
+def in_ascii(text: str) -> str:
+    """A text as a part of an identifier: other characters than ASCII letters, digits and ``_`` as underscores.
+
+    Python takes identifiers for the same that are one after NFKC normalisation, as a ligature and its letters are.
+    """
+    return re.sub(r"\W", "_", text, flags=re.ASCII)
+
+
+def in_docstring(text: str) -> str:
+    """A text that may stand between three quotation marks: without control characters, backslashes and quotes."""
+    return "".join(character if character.isprintable() else "_" for character in text).translate(_IN_DOCSTRING)
 
 
 def identifier(text: str) -> str:

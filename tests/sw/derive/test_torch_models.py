@@ -45,7 +45,7 @@ def test_the_file_needs_torch_and_numpy_only(tmp_path):
     tree = ast.parse(Path(load(MODELS["products"](), tmp_path).__file__).read_text())
     plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert plain == {"numpy", "torch"} and parts == {"pathlib", "torch"}
+    assert plain == {"numpy", "torch", "hashlib", "io"} and parts == {"pathlib", "torch"}
 
 
 @pytest.mark.slow

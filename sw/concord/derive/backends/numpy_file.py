@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.names import free_name
 from concord.derive.backends.products import plan
 from concord.derive.backends.python_host import CONSTANTS, Dialect, partition_lines
 from concord.derive.flags import BITS, every
-from concord.derive.names import Names, identifier
+from concord.derive.names import Names, identifier, in_docstring
 from concord.golden import binary16
 from concord.graph.ir import Graph
 from concord.spec.formats import ExponentMode, Rounding
 from concord.utils.arrays import FloatArray
-from concord.utils.files import replacing, write_text
 
 _MARK = "# --- arithmetic ---\n"
 _HOST_MARK = "# --- arithmetic of the host ---\n"
@@ -46,10 +46,7 @@ _OPERATORS = {
 
 def write_numpy(model: ir.Model, path: Path) -> None:
     """Write ``path``, and the npz file of the same name beside it."""
-    text, arrays = numpy_source(model, path.with_suffix(".npz").name)
-    with replacing(path.with_suffix(".npz")) as file:
-        np.savez(file, allow_pickle=False, **arrays)
-    write_text(path, text)
+    write_both(path, *numpy_source(model, path.with_suffix(".npz").name))
 
 
 def _chunk(model: ir.Model) -> int:
@@ -59,8 +56,8 @@ def _chunk(model: ir.Model) -> int:
     return max(least, min(limit, _CACHED // most))
 
 
-def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
-    """The text of the file, and the arrays that it loads from ``weights`` beside it."""
+def numpy_source(model: ir.Model, weights: str) -> tuple[str, bytes]:
+    """The text of the file, and the contents of the npz file ``weights`` beside it."""
     writer = _Writer(model)
     functions = writer.functions()
     prelude = importlib.resources.files(__package__).joinpath("numpy_prelude.py").read_text(encoding="utf-8")
@@ -69,8 +66,9 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, dict[str, npt.NDAr
     arithmetic = prelude.split(_MARK, 1)[1].strip()
     load = f"W = load(Path(__file__).with_name({weights!r}))"
     words = f"FLAGS = {BITS!r}"
-    parts = [head, words, arithmetic, _LOAD.strip(), load, *functions, writer.run()]
-    return "\n\n\n".join(parts) + "\n", writer.arrays
+    run, data = writer.run(), archive(writer.arrays)
+    parts = [head, words, arithmetic, reader(data), _LOAD.strip(), load, *functions, run]
+    return "\n\n\n".join(parts) + "\n", data
 
 
 _HEAD = '''"""{title}
@@ -94,20 +92,19 @@ With flags=True it also returns the sticky flags: by layer and name of the flag 
 _LOAD = '''
 def load(file):
     """Weights as float64 or float32, and binary16 numbers as float32, by name."""
-    with np.load(file) as arrays:
-        return {name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in arrays.items()}
+    return {name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in constants_of(file).items()}
 '''
 
 
 def _title(model: ir.Model) -> str:
-    return model.name.replace("\\", " ").replace('"', "'") or "program"
+    return in_docstring(model.name) or "program"
 
 
 def _ports(values: Iterable[ir.Value], model: ir.Model) -> str:
     words = "inputs" if values is model.inputs else "outputs"
     drop = 1 if model.group > 1 else 0
     listed = ", ".join(f"{model.names[v.name]} {v.shape[drop:]}" for v in values)
-    return f"{words}: {listed}".replace("\\", " ").replace('"', "'")
+    return in_docstring(f"{words}: {listed}")
 
 
 @dataclass
@@ -264,7 +261,7 @@ class _Writer:
             case ir.Binary():
                 return self._binary(node)
             case ir.Table():
-                entries = self._shared(node.name, node.entries.view(np.float16))
+                entries = self._kept(identifier(node.name), node.entries.view(np.float16))
                 ends = f", {tuple(not end for end in node.constant_ends)}" if node.may else ""
                 numbers = f"{node.low}, {node.high}, {node.scale}{ends}{_flags(node)}"
                 return f"table({self._name(node.x)}, {entries}, {numbers})"
@@ -277,13 +274,6 @@ class _Writer:
                 weight = self._weight(node, node.weight)
                 return f"depthwise({self._name(node.x)}, {weight}{self._sums(node, 0)}{_flags(node)})"
         return self._data_movement(node)
-
-    def _shared(self, name: str, values: npt.NDArray[Any]) -> str:
-        name = identifier(name)
-        known = self.arrays.setdefault(name, values)
-        if known.tobytes() != values.tobytes():
-            raise ValueError(f"tables {name} must have one content")
-        return f'W["{name}"]'
 
     def _prepare(self, node: ir.Prepare) -> str:
         x = node.x.name
@@ -472,6 +462,6 @@ def _slices(node: ir.Slice) -> list[str]:
 def _about(piece: _Function) -> str:
     """What a function is, for its readers."""
     pcs = sorted({pc for node in piece.nodes for pc in node.pcs})
-    name = piece.layer.replace("\\", " ").replace('"', "'")
+    name = in_docstring(piece.layer)
     where = f" Chains at {', '.join(map(str, pcs))}." if pcs else ""
     return f"Layer {name}.{where}" if name else f"A part of the program.{where}"

@@ -134,7 +134,7 @@ class _Emitter(DataMovement):
         """The flag words of samples, those of the run that computes them."""
         assert self.model.flags is not None
         w, group = self.writer, self.model.group
-        name = free_name("flags", {*w.reserved})
+        name = free_name("flags", {*w.reserved, *(value.name for value in _values(self.model.body))})
         words = self.hits.words(self.model.flags, self.batch(self.model.inputs[0]))
         if group > 1:
             count = len(self.model.flags.places)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from concord.derive.backends.names import free_name
 from concord.derive.backends.onnx_functions import DOMAIN, IR_VERSION, OPSET, needed
+from concord.derive.names import in_ascii
 
 #: Domain of the functions that are layers.
 LAYERS = "layers"
@@ -148,7 +148,7 @@ def _grouped(
         made = [name for node in mine for name in node.output]
         wanted = {*reads(later), *outputs}
         given, results = list(dict.fromkeys(reads(mine))), [name for name in made if name in wanted]
-        name = free_name(re.sub(r"\W", "_", layer) or "part", names)
+        name = free_name(in_ascii(layer) or "part", names)
         functions.append(helper.make_function(LAYERS, name, given, results, mine, _opsets()))
         calls.append(helper.make_node(name, given, results, name=name, domain=LAYERS))
     return calls, functions

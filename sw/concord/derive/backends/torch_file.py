@@ -6,16 +6,11 @@ file .npz beside it.
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from concord.derive import ir
+from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.names import free_name, runs_of_layers
 from concord.derive.backends.python_host import Dialect, partition_lines
 from concord.derive.backends.torch_nodes import NodeLines
@@ -29,11 +24,11 @@ from concord.derive.backends.torch_texts import (
     host_functions,
 )
 from concord.derive.flags import every
-from concord.utils.files import write_bytes
+from concord.derive.names import in_ascii, in_docstring
 
 
-def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
-    """The text of the module of a derived model, and its constants, which it reads from the file ``constants``.
+def to_torch(model: ir.Model, constants: str) -> tuple[str, bytes]:
+    """The text of the module of a derived model, and the contents of the npz file ``constants``, which it reads.
 
     Raises
     ------
@@ -45,12 +40,7 @@ def to_torch(model: ir.Model, constants: str) -> tuple[str, dict[str, npt.NDArra
 
 def write_torch(model: ir.Model, path: Path) -> None:
     """Write the module, and the constants beside it."""
-    beside = path.with_suffix(".npz")
-    text, constants = to_torch(model, beside.name)
-    archive = io.BytesIO()
-    np.savez(archive, **constants)  # type: ignore[arg-type]
-    write_bytes(beside, archive.getvalue())
-    write_bytes(path, text.encode())
+    write_both(path, *to_torch(model, path.with_suffix(".npz").name))
 
 
 class _Emitter:
@@ -61,7 +51,7 @@ class _Emitter:
         self.nodes = NodeLines()
         self.local = self.nodes.local
 
-    def build(self, constants: str) -> tuple[str, dict[str, npt.NDArray[Any]]]:
+    def build(self, constants: str) -> tuple[str, bytes]:
         model = self.model
         methods, calls = [], []
         runs = runs_of_layers(model.body)
@@ -75,15 +65,19 @@ class _Emitter:
             inside = set(made)
             given = [self.local(value) for node in nodes for value in node.inputs if value not in inside]
             given = list(dict.fromkeys(given))
-            name = free_name("layer_" + (re.sub(r"\W", "_", layer) or "part"), taken)
+            name = free_name("layer_" + (in_ascii(layer) or "part"), taken)
             returned = ", ".join(results)
-            body = [f'"""{_quoted(layer)}"""', *self.nodes.of(nodes), f"return {returned}" if results else "return"]
+            body = [
+                f'"""{in_docstring(layer)}"""',
+                *self.nodes.of(nodes),
+                f"return {returned}" if results else "return",
+            ]
             given += ["flags"] if any(node.may for node in every(ir.Body(tuple(nodes)))) else []
             methods.append(_method(name, given, body))
             calls.append((f"{returned} = " if results else "") + f"self.{name}({', '.join(given)})")
-        return self._whole(constants, methods, calls), self.nodes.constants
+        return self._whole(constants, methods, calls)
 
-    def _whole(self, constants: str, methods: list[str], calls: list[str]) -> str:
+    def _whole(self, constants: str, methods: list[str], calls: list[str]) -> tuple[str, bytes]:
         model = self.model
         ends = {model.names[v.name]: self.local(v) for v in model.outputs}
         heads, host, behind = self._host_partition(ends)
@@ -105,21 +99,23 @@ class _Emitter:
             [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *host, f"return {', '.join(outputs)},"],
         )
-        names = [*behind, *ends]
-        return "\n".join(
+        names, title, data = [*behind, *ends], in_docstring(model.name), archive(self.nodes.constants)
+        text = "\n".join(
             [
-                f'"""{_quoted(model.name)}, derived from the program of an NPU: the same results, to the last bit."""',
+                f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 functions(),
                 *([] if model.host_partition is None else ["", host_functions()]),
                 *([] if model.flags is None else ["", flag_functions(), FLAGS.format(model.flags, model.group)]),
+                f"\n\n{reader(data)}\n",
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
                 f"INPUTS = {[model.names[value.name] for value in model.inputs]!r}",
                 f"OUTPUTS = {names!r}",
             ]
-        ) + CLASS.format(name=_quoted(model.name)) + "\n".join([*methods, forward]) + (
+        ) + CLASS.format(name=title) + "\n".join([*methods, forward]) + (
             END if model.flags is None else END_WITH_FLAGS
         )  # fmt: skip
+        return text, data
 
     def _host_partition(self, ends: dict[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
         """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
@@ -143,11 +139,6 @@ class _Emitter:
         dialect = Dialect(*functions, "permute", self.nodes.constant)
         lines = partition_lines(host, names, dialect, new)
         return heads, lines, {name: names[name] for name in host.outputs if name not in ends}
-
-
-def _quoted(text: str) -> str:
-    """Text that may stand in a docstring."""
-    return re.sub(r"[^ -~]|[\"\\]", "_", text)
 
 
 def _method(name: str, given: Sequence[str], body: Sequence[str]) -> str:

@@ -18,9 +18,8 @@ class Model(torch.nn.Module):
 
     def __init__(self, constants: str | Path = CONSTANTS):
         super().__init__()
-        with np.load(constants) as arrays:
-            for name in arrays.files:
-                self.register_buffer(name, torch.from_numpy(arrays[name]))
+        for name, values in constants_of(constants).items():
+            self.register_buffer(name, torch.from_numpy(values))
 
 '''
 
@@ -97,6 +96,7 @@ def host_functions() -> str:
 @cache
 def own_names() -> frozenset[str]:
     """Names that the file uses itself."""
-    used = "self torch np total rest iteration part run count flags no_flags raised Path Model Tensor".split()
+    used = "self torch np total rest iteration part run count flags no_flags raised Path Model Tensor"
+    used += " io hashlib constants_of"
     defined = re.findall(r"^def (\w+)", functions() + flag_functions() + host_functions(), re.MULTILINE)
-    return frozenset([*used, *defined, *dir(builtins), *keyword.kwlist])
+    return frozenset([*used.split(), *defined, *dir(builtins), *keyword.kwlist])
