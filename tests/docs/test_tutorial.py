@@ -19,9 +19,9 @@ def blocks(text):
         yield kind, contents, name
 
 
-def without_figures(text):
-    """Lines in which every number is the same one: training may end elsewhere on another processor."""
-    return [" ".join(re.sub(r"\d[\d.,]*", "0", line).split()) for line in text.splitlines()]
+def without_percentages(text):
+    """Lines in which all percentages are the same: training may end elsewhere on another processor."""
+    return [" ".join(re.sub(r"\d[\d.]* %", "0 %", line).split()) for line in text.splitlines()]
 
 
 @pytest.mark.slow
@@ -43,12 +43,13 @@ def test_the_tutorial(tmp_path):
             printed, commands = result.stdout, commands + len(contents.splitlines())
             assert result.returncode == 0, result.stderr
         elif not kind:
-            found = without_figures(printed)
-            assert [line for line in without_figures(contents) if line not in found] == [], printed
+            found = without_percentages(printed)
+            assert [line for line in without_percentages(contents) if line not in found] == [], printed
     assert commands == 8
     assert re.search(r"^emulator = RTL: +True\nemulator = derived: +True\n", (PAGE.read_text()), re.M)
 
 
-def test_other_words_are_noticed():
-    assert without_figures("accuracy: 97.75 %\n a  b") == without_figures("accuracy: 9.1 %\na b")
-    assert without_figures("emulator = RTL: False") != without_figures("emulator = RTL: True")
+def test_other_words_and_numbers_are_noticed():
+    assert without_percentages("accuracy: 97.75 %\n a  b") == without_percentages("accuracy: 9.1 %\na b")
+    assert without_percentages("emulator = RTL: False") != without_percentages("emulator = RTL: True")
+    assert without_percentages("457 samples/s") != without_percentages("162 samples/s")

@@ -12,7 +12,7 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.golden import binary16
 from concord.graph.ir import Graph
-from concord.host.rates import Rates, rates
+from concord.host.rates import Rates, rates, spoken
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
@@ -65,14 +65,23 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
             results.skip(f"{GROUP}: {task.model}", str(error))
             continue
         found = rates(expecting(compiled, _inputs(graph, inputs)).image, task.batch)
-        results.notes[GROUP] = (
-            f"Bytes of a sample in both directions, framing included, one of many, {found.at}; raw: those of the data, "
-            "a byte for an element of an input with at most 256 values, else a mantissa, and an exponent per native "
-            "vector, or two bytes where the windows that an element is in have other exponents; two for an output and "
-            "for a state. Allowed: samples per second if the bytes on the link were all that takes time. Computation: "
-            "while bytes travel. Alone: from the first byte to the last one of a single run."
-        )
+        results.notes[GROUP] = note(found)
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
+
+
+def note(found: Rates) -> str:
+    """What the columns are, with clock, bit rate and latencies of a row."""
+    slow = found.at_default or found
+    return (
+        f"Samples per second that a user gets {found.at}: in a batch of many, and one at a time, with flags read after "
+        f"each. Every request waits for its reply, {1e3 * found.reply_seconds:g} ms besides its bytes with the serial "
+        f"driver set to low latency, and {1e3 * slow.reply_seconds:g} ms as it is installed; both are assumed, not "
+        "measured on a board (driver.md). Bytes of a sample in both directions, framing included, and requests, one of "
+        "many; raw: those of the data, a byte for an element of an input with at most 256 values, else a mantissa, and "
+        "an exponent per native vector, or two bytes where the windows that an element is in have other exponents; two "
+        "for an output and for a state. Line: time of the bytes; replies: time of the waits. Computation: while bytes "
+        "travel. Alone: from the first byte to the last one of a single run. Core: what computation alone would allow."
+    )
 
 
 def _inputs(graph: Graph, inputs: FloatArray) -> dict[str, FloatArray]:
@@ -84,17 +93,23 @@ def _inputs(graph: Graph, inputs: FloatArray) -> dict[str, FloatArray]:
 
 
 def row(found: Rates, raw_in: float, raw_out: float) -> dict[str, str]:
-    """Texts of a network by column."""
+    """Texts of a network by column: first what a user gets, then what it is made up of."""
+    slow = found.at_default or found
     return {
+        "in a batch": spoken(found.per_second),
+        "one at a time": spoken(found.single_per_second),
+        "batch, as installed": spoken(slow.per_second),
+        "one, as installed": spoken(slow.single_per_second),
+        "limited by": found.limit,
         "raw in": f"{raw_in:,.0f}",
         "raw out": f"{raw_out:,.0f}",
         "in": f"{found.bytes_in:,.0f}",
         "out": f"{found.bytes_out:,.0f}",
         "of raw": f"{(found.bytes_in + found.bytes_out) / (raw_in + raw_out):.2f}",
-        "link, ms": f"{1e3 * found.link_seconds:.2f}",
+        "requests": f"{found.requests / found.batch:.2f}",
+        "line, ms": f"{1e3 * found.wire_seconds:.2f}",
+        "replies, ms": f"{1e3 * found.wait_seconds:.2f}",
         "computation, ms": f"{1e3 * found.compute_seconds:.3f}",
         "alone, ms": f"{1e3 * found.latency_seconds:.2f}",
-        "per second": f"{found.per_second:,.{found.per_second < 100:d}f}",
-        "allowed": f"{found.allowed:,.{found.allowed < 100:d}f}",
-        "limited by": found.limit,
+        "core, per second": spoken(1 / found.compute_seconds),
     }

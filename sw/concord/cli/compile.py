@@ -189,5 +189,6 @@ def compile_model(
     for line in lacking:
         click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
-    click.echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.text}")
+    click.echo(f"on the board: {found.speeds}")
+    click.echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.times}")
     click.echo(f"inputs travel {found.input_route}")

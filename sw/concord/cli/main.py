@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from concord.cli.common import (
     THING,
     arrays_of,
     npu,
+    printable,
     readable,
     text_of,
     text_output,
@@ -56,8 +58,18 @@ STRICT_STATUS = 3
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="concord")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Block-floating-point neural networks that agree to the last bit: emulator, RTL and bitstream."""
+    context.with_resource(warnings.catch_warnings())
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """The text alone: where in the code it comes from tells a user nothing."""
+    click.echo(f"warning: {printable(str(message))}", err=True)
 
 
 main.add_command(compile_model)

@@ -19,6 +19,8 @@ class PacedTransport(RtlTransport):
         Made by ``concord_rtl.verilate``.
     byte_cycles : int
         Clock cycles of a byte on the line.
+    reply_cycles : int
+        Clock cycles that every reply waits besides, in the drivers of the host.
 
     Members
     -------
@@ -26,11 +28,12 @@ class PacedTransport(RtlTransport):
         Bytes so far.
     """
 
-    def __init__(self, library: Path, byte_cycles: int):
+    def __init__(self, library: Path, byte_cycles: int, reply_cycles: int = 0):
         super().__init__(library)
-        self.byte_cycles = byte_cycles
+        self.byte_cycles, self.reply_cycles = byte_cycles, reply_cycles
         self.sent = self.received = 0
         self._came = bytearray()
+        self._asked = False  # and nothing of the reply has been read
 
     def _pass(self, cycles: int) -> None:
         end = self.cycles + cycles
@@ -40,6 +43,7 @@ class PacedTransport(RtlTransport):
 
     def write(self, data: bytes) -> None:
         """Send bytes, one after the other."""
+        self._asked = True
         self.sent += len(data)
         for byte in data:
             super().write(bytes([byte]))
@@ -52,5 +56,6 @@ class PacedTransport(RtlTransport):
         data = bytes(self._came[:count])
         del self._came[:count]
         self.received += len(data)
-        self._pass(len(data) * self.byte_cycles)
+        self._pass(len(data) * self.byte_cycles + (self.reply_cycles if data and self._asked else 0))
+        self._asked = self._asked and not data
         return data

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import ASSUMED_STEPS, counts_of
-from concord.host.traffic import fed_traffic, traffic
+from concord.host.traffic import call_traffic, fed_latency, fed_traffic, traffic
 from concord.image import Image
 from concord.image.feeder_scripts import FeedError, route
 from concord.program import trace
-from concord.spec.boards import baud_of
+from concord.spec.boards import adapter_of, baud_of
 from concord.spec.link import BYTE_BITS
 
 #: Share of the time that a link is busy if it is what limits.
@@ -48,6 +48,13 @@ class Rates:
     assumed : bool
         Values decide about cycles, and were not known: every window that slides is taken to need
         :data:`concord.cycles.ASSUMED_STEPS` steps.
+    reply_seconds : float
+        Time that a request waits for its reply besides the bytes, divided by the requests that are on the way at a time
+        (:class:`concord.spec.boards.Adapter`).
+    call_seconds : float
+        Time that a call of ``concord.Network.run`` takes besides its runs, to clear flags and to read them.
+    at_default : Rates or None
+        The same with the serial driver as it is installed, if that is slower.
     """
 
     sent: float
@@ -61,6 +68,9 @@ class Rates:
     period: float | None = None
     latency: float | None = None
     assumed: bool = False
+    reply_seconds: float = 0.0
+    call_seconds: float = 0.0
+    at_default: Rates | None = None
 
     @property
     def assumption(self) -> str:
@@ -78,9 +88,19 @@ class Rates:
         return self.received / self.batch
 
     @property
-    def link_seconds(self) -> float:
-        """Time of a sample on the link, without the latency of the host's drivers."""
+    def wire_seconds(self) -> float:
+        """Time of the bytes of a sample on the line."""
         return (self.sent + self.received) * BYTE_BITS / self.baud / self.batch
+
+    @property
+    def wait_seconds(self) -> float:
+        """Time that the requests of a sample wait for their replies, besides the bytes."""
+        return self.requests * self.reply_seconds / self.batch
+
+    @property
+    def link_seconds(self) -> float:
+        """Time of a sample on the link: bytes, and waits for replies."""
+        return self.wire_seconds + self.wait_seconds
 
     @property
     def compute_seconds(self) -> float:
@@ -89,14 +109,14 @@ class Rates:
 
     @property
     def per_second(self) -> float:
-        """Samples per second, of many."""
+        """Samples per second, in a batch of many."""
         if self.period is None:
             return 1 / (self.link_seconds + self.compute_seconds)
         return self.clock_hz / self.period * self.batch
 
     @property
     def allowed(self) -> float:
-        """Samples per second if bytes on the link were all that takes time."""
+        """Samples per second if the link were all that takes time."""
         return 1 / self.link_seconds
 
     @property
@@ -105,6 +125,11 @@ class Rates:
         if self.latency is None:
             return (self.link_seconds + self.compute_seconds) * self.batch
         return self.latency / self.clock_hz
+
+    @property
+    def single_per_second(self) -> float:
+        """Samples per second if each is a call of its own of ``concord.Network.run``, with its flags."""
+        return 1 / (self.latency_seconds + self.call_seconds)
 
     @property
     def limit(self) -> str:
@@ -119,20 +144,48 @@ class Rates:
         return f"at {self.clock_hz / 1e6:g} MHz and {self.baud / 1e6:g} Mbit/s"
 
     @property
-    def text(self) -> str:
-        """Everything in one line."""
-        alone = "" if self.period is None else f"; one alone takes {1e3 * self.latency_seconds:.3g} ms"
-        together = "" if self.period is None else " meanwhile"
-        times = f"{1e3 * self.link_seconds:.3g} ms on the link and {1e3 * self.compute_seconds:.3g} ms to compute"
+    def speeds(self) -> str:
+        """What a user gets, in one line: in a batch and one at a time, and with the driver as it is installed."""
+        text = (
+            f"{spoken(self.per_second)} samples/s in a batch, limited by the {self.limit}; "
+            f"{spoken(self.single_per_second)} one at a time"
+        )
+        slower = self.at_default
+        if slower is not None:
+            text += (
+                f" (serial driver as installed, {1e3 * slower.reply_seconds:g} ms a request: "
+                f"{spoken(slower.per_second)} and {spoken(slower.single_per_second)})"
+            )
+        return text
+
+    @property
+    def times(self) -> str:
+        """Bytes, requests and times of a sample, in one line."""
+        waits = ""
+        if self.wait_seconds:
+            waits = f" and {1e3 * self.wait_seconds:.3g} ms for replies to {self.requests / self.batch:.3g} requests"
         return (
             f"{self.at}, a sample takes {self.bytes_in:,.0f} bytes in and {self.bytes_out:,.0f} out, "
-            f"{times}{together}: {self.per_second:,.{self.per_second < 100:d}f} samples/s, "
-            f"limited by the {self.limit}{alone}"
+            f"{1e3 * self.wire_seconds:.3g} ms on the line{waits}, and {1e3 * self.compute_seconds:.3g} ms to compute"
+            f"{'' if self.period is None else ' meanwhile'}"
         )
+
+    @property
+    def text(self) -> str:
+        """Everything in one line."""
+        return f"{self.speeds}; {self.times}"
+
+
+def spoken(rate: float) -> str:
+    """A rate for people: whole numbers from 100 on."""
+    return f"{rate:,.{rate < 100:d}f}"
 
 
 def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int64]]] | None = None) -> Rates:
     """Rates of an image on the board that its configuration is for.
+
+    Every request waits for its reply: with the latency of the board's adapter, set to low latency as
+    :class:`concord.host.serial_port.SerialTransport` does; ``at_default`` has those without.
 
     Parameters
     ----------
@@ -143,21 +196,38 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
     steps : sequence, optional
         For every phase the steps of the windows of its sliding products, as for :func:`concord.cycles.count`.
     """
-    config, line, baud = image.config, traffic(image), baud_of(image.config.name)
+    config = image.config
     traces = [trace(image.program, config, phase.pc) for phase in image.schedule()]
     known = steps if steps is not None else [None] * len(traces)
     phases = [counts_of(found, config, one).cycles for found, one in zip(traces, known, strict=True)]
     assumed = steps is None and any(found.slides for found in traces)
-    fixed = sum(phases), batch, config.clock_hz, baud
+    adapter = adapter_of(config.name)
+    low, default = (
+        _rates(image, batch, phases, assumed, latency / adapter.window)
+        for latency in (adapter.latency, adapter.default_latency)
+    )
+    return replace(low, at_default=default) if default.per_second < low.per_second else low
+
+
+def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply_seconds: float) -> Rates:
+    """Rates if the computation of the phases takes so many cycles, and a request waits so long for its reply."""
+    config, line, call = image.config, traffic(image), call_traffic(image)
+    hz, baud = config.clock_hz, baud_of(config.name)
+    whole = Rates(
+        line.sent, line.received, line.requests, sum(phases), batch, hz, baud,
+        assumed=assumed,
+        reply_seconds=reply_seconds,
+        call_seconds=(call.sent + call.received) * BYTE_BITS / baud + call.requests * reply_seconds,
+    )  # fmt: skip
     try:
         feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
     except FeedError as reason:
-        return Rates(
-            line.sent, line.received, line.requests, *fixed, f"laid out by the host: {reason}", assumed=assumed
-        )
-    fed = fed_traffic(image, feeding, phases, BYTE_BITS * config.clock_hz / baud)
-    alone = fed.latency
-    if len(phases) > 1:  # one alone does without the feeder
-        alone = (line.sent + line.received) * BYTE_BITS / baud * config.clock_hz + sum(phases)
-    text = f"raw: {feeding.text}"
-    return Rates(fed.sent, fed.received, fed.requests, *fixed, text, fed.cycles, alone, assumed)
+        return replace(whole, input_route=f"laid out by the host: {reason}")
+    times = BYTE_BITS * hz / baud, reply_seconds * hz
+    fed = fed_traffic(image, feeding, phases, *times)
+    # One alone of an image in phases does without the feeder.
+    alone = fed_latency(image, phases, *times) if len(phases) == 1 else whole.latency_seconds * hz
+    return replace(
+        whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
+        period=fed.cycles, latency=alone,
+    )  # fmt: skip

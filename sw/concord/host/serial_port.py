@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+
 import serial
 
 from concord.host.errors import LinkError
+from concord.spec.boards import FTDI
 from concord.spec.link import BYTE_BITS
+
+#: Where Linux has a folder for every serial port, with the latency timer of those of FTDI, in milliseconds.
+PORTS = Path("/sys/class/tty")
+_MOST_MS = round(1e3 * FTDI.latency)
+
+
+class LatencyWarning(UserWarning):
+    """Replies on a serial port are held back, and small requests take many times as long as they need."""
 
 
 class SerialTransport:
     """Bytes over a serial port: 8 data bits, no parity, 1 stop bit, no flow control.
+
+    The driver is set to low latency where the system has a call for it; where replies are held back none the less, a
+    :class:`LatencyWarning` says what helps.
 
     Parameters
     ----------
@@ -27,6 +42,8 @@ class SerialTransport:
             self._serial = serial.Serial(port, baud, timeout=0, exclusive=True)
         except (serial.SerialException, ValueError) as error:
             raise LinkError(f"cannot open serial port {port!r}: {error}") from error
+        if advice := _set_low_latency(self._serial, port):
+            warnings.warn(advice, LatencyWarning, stacklevel=1)  # one place: shown once a port
 
     def write(self, data: bytes) -> None:
         """Send bytes."""
@@ -49,3 +66,26 @@ class SerialTransport:
     def close(self) -> None:
         """Close the port."""
         self._serial.close()
+
+
+def _set_low_latency(opened: serial.Serial, port: str) -> str:
+    """Ask the driver not to hold back short replies; what is wrong and what helps, or nothing."""
+    slow = f"replies on {port} wait up to {{}} ms each, so rates are lower than those with low latency"
+    try:
+        opened.set_low_latency_mode(True)
+    except (AttributeError, NotImplementedError):  # Windows; macOS and BSD
+        return (
+            slow.format(f"{1e3 * FTDI.default_latency:g}") + " unless the driver is set otherwise: this system has no "
+            f"call for it. Set the latency timer of the port to {_MOST_MS} ms (Windows: Device Manager, port, Port "
+            "Settings, Advanced; macOS: LatencyTimer in the settings of the FTDI driver)"
+        )
+    except ValueError:  # no adapter that has it, or no right to set it: the timer says which
+        pass
+    name = Path(port).resolve().name
+    try:
+        timer = int((PORTS / name / "device" / "latency_timer").read_text())
+    except (OSError, ValueError):  # no adapter with a timer
+        return ""
+    if timer <= _MOST_MS:
+        return ""
+    return slow.format(timer) + f". What helps: echo {_MOST_MS} | sudo tee {PORTS}/{name}/device/latency_timer"

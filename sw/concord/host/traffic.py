@@ -14,8 +14,9 @@ from concord.host.frames import line_bytes
 from concord.host.link import Identity, Link
 from concord.host.linked import LinkedDevice
 from concord.image import Image
-from concord.image.feeder_scripts import Route, Stream
+from concord.image.feeder_scripts import LinkFormat, Route, Stream, route
 from concord.spec.config import SPEC_VERSION, NpuConfig
+from concord.spec.feeder import CODES_DEPTH
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 
@@ -37,15 +38,12 @@ class Traffic:
         Requests, of which each waits for its reply.
     cycles : float or None
         From a run to the next one, in clock cycles, where transfers go on while the device computes.
-    latency : float or None
-        From the first byte to the last one, in clock cycles, where there is but one run.
     """
 
     sent: float
     received: float
     requests: float
     cycles: float | None = None
-    latency: float | None = None
 
 
 class _NoLine:
@@ -84,11 +82,11 @@ class _CountingLink(Link):
 
 
 class _FedLink(_CountingLink):
-    """A line on which bytes take time, with a feeder behind it."""
+    """A line on which bytes and replies take time, with a feeder behind it."""
 
-    def __init__(self, config: NpuConfig, clock: FeederClock, byte_cycles: float):
+    def __init__(self, config: NpuConfig, clock: FeederClock, byte_cycles: float, reply_cycles: float):
         super().__init__(config)
-        self.clock, self.byte_cycles = clock, byte_cycles
+        self.clock, self.byte_cycles, self.reply_cycles = clock, byte_cycles, reply_cycles
         self.now = 0.0
 
     def _pass(self, count: int) -> None:
@@ -108,6 +106,7 @@ class _FedLink(_CountingLink):
         finally:
             self.received += line_bytes(reply_bytes)
             self._pass(line_bytes(reply_bytes))
+            self.now += self.reply_cycles
         return reply
 
     def _answer(self, kind: Kind, payload: bytes, reply_bytes: int) -> bytes:
@@ -147,32 +146,67 @@ def traffic(image: Image) -> Traffic:
     return Traffic(link.sent, link.received, link.requests)
 
 
-def fed_traffic(image: Image, route: Route, cycles: Sequence[int], byte_cycles: float) -> Traffic:
+def call_traffic(image: Image) -> Traffic:
+    """What a call of ``concord.Network.run`` sends besides its runs: flags are cleared before, and read afterwards."""
+    link = _CountingLink(image.config)
+    device = LinkedDevice(link, image.config)
+    device.clear_flags()
+    device.flags()
+    return Traffic(link.sent, link.received, link.requests)
+
+
+def fed_traffic(
+    image: Image, way: Route, cycles: Sequence[int], byte_cycles: float, reply_cycles: float = 0.0
+) -> Traffic:
     """The bytes of one run of many through the feeder, and the time from one to the next.
 
     Parameters
     ----------
     image : Image
         With a feeding.
-    route : Route
+    way : Route
         How its samples go.
     cycles : sequence of int
         Of the phases.
     byte_cycles : float
         Clock cycles of a byte on the line.
+    reply_cycles : float
+        Clock cycles that a request waits for its reply, besides those of the bytes.
     """
-    few = max(_SAMPLES, _INBOXES * image.config.inbox // route.sample_bytes)
-    one, some, more = (_batch(image, route, cycles, byte_cycles, size) for size in (1, few, 2 * few))
+    few = max(_SAMPLES, _INBOXES * image.config.inbox // way.sample_bytes)
+    times = byte_cycles, reply_cycles
+    some, more = (_batch(image, way, cycles, times, size) for size in (few, 2 * few))
     sent, received, requests, now = ((b - a) / few for a, b in zip(some, more, strict=True))
-    return Traffic(sent, received, requests, max(now, (sent + received) * byte_cycles), one[3])
+    return Traffic(sent, received, requests, max(now, (sent + received) * byte_cycles))
+
+
+def fed_latency(image: Image, cycles: Sequence[int], byte_cycles: float, reply_cycles: float = 0.0) -> float:
+    """Clock cycles from the first byte of a sample alone to the last one of its results, as :func:`fed_traffic`.
+
+    Raises
+    ------
+    FeedError
+        If the host has to lay out the inputs.
+    """
+    elements, codable = 0, set(image.feeding.few)
+    for feed in image.feeding.feeds:  # so few elements have few values, whatever they are
+        elements += int(np.prod(feed.image))
+        if elements <= CODES_DEPTH:
+            codable.add(feed.port)
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codable, image.config)
+    return _batch(image, found, cycles, (byte_cycles, reply_cycles), 1)[3]
 
 
 def _batch(
-    image: Image, route: Route, cycles: Sequence[int], byte_cycles: float, size: int
+    image: Image, way: Route, cycles: Sequence[int], times: tuple[float, float], size: int
 ) -> tuple[float, float, float, float]:
-    """Bytes sent and received, requests and cycles of a batch whose script is there already."""
-    clock = FeederClock(route, image.schedule(), cycles, image.config)
-    link = _FedLink(image.config, clock, byte_cycles)
-    client = FeederClient(LinkedDevice(link, image.config))
-    client.exchange(Stream(route, bytes(size * route.sample_bytes), ()), size, None)
+    """Bytes sent and received, requests and cycles of a batch whose script is there already, but not its code book."""
+    clock = FeederClock(way, image.schedule(), cycles, image.config)
+    link = _FedLink(image.config, clock, *times)
+    device = LinkedDevice(link, image.config)
+    if elements := sum(
+        int(np.prod(transfer.feed.image)) for transfer in way.input_transfers if transfer.kind is LinkFormat.CODED
+    ):
+        device.write(RegionId.CODES, 0, [0] * min(size * elements, CODES_DEPTH))
+    FeederClient(device).exchange(Stream(way, bytes(size * way.sample_bytes), ()), size, None)
     return link.sent, link.received, link.requests, link.now

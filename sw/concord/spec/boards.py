@@ -1,4 +1,4 @@
-"""The boards for which there are bitstreams: the preset that fills each, its clock and its serial port."""
+"""The boards for which there are bitstreams: the preset that fills each, its clock and its way to the host."""
 
 from __future__ import annotations
 
@@ -6,6 +6,38 @@ import re
 from dataclasses import dataclass
 
 from concord.spec.link import BAUD
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """What carries the bytes of a board's serial port to the host, and how long a request waits for its reply.
+
+    Latencies are besides the time of the bytes on the line.
+
+    Parameters
+    ----------
+    name : str
+        The chip.
+    latency : float
+        Seconds of a request, with the driver set to low latency.
+    default_latency : float
+        Seconds of a request, with the driver as it is installed.
+    window : int
+        Requests that are on the way at a time.
+    """
+
+    name: str
+    latency: float
+    default_latency: float
+    window: int = 1
+
+
+#: USB serial ports of FTDI, as the boards have them. They hold back a short reply until the latency timer of the driver
+#: runs out: 16 ms as installed, 1 ms at the least. The timer runs while a request is on the line, which makes the wait
+#: shorter; the frames of USB make it up to 1 ms longer. These are assumptions, to be measured on a board. Others have
+#: measured 60 KiB/s with 1 KiB a request at 3 Mbit/s and 16 ms, and 220 to 250 KiB/s with 1 ms (illumos issue 14169):
+#: that is 13 ms and 0.7 to 1.2 ms a request besides its bytes.
+FTDI = Adapter(name="FTDI", latency=1e-3, default_latency=16e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +54,8 @@ class BoardSpec:
         Target that place and route of the preset begins with.
     baud : int
         Bits per second of its serial port.
+    adapter : Adapter
+        What is between its serial port and the host.
     others : tuple of str
         Other presets made for it.
     """
@@ -30,6 +64,7 @@ class BoardSpec:
     clock_hz: int
     aim_hz: int
     baud: int = BAUD
+    adapter: Adapter = FTDI
     others: tuple[str, ...] = ()
 
 
@@ -57,7 +92,19 @@ def preset_of(name: str) -> str:
     return re.sub(r"(-m\d+)?(-a\d+)?$", "", name)
 
 
+def board_of(preset: str) -> BoardSpec | None:
+    """The first board with a configuration made from the preset with this name, if there is one."""
+    name = preset_of(preset)
+    return next((board for board in BOARD_SPECS.values() if name in (board.preset, *board.others)), None)
+
+
 def baud_of(preset: str) -> int:
     """Bits per second of the board with a configuration made from the preset with this name; else the default."""
-    name = preset_of(preset)
-    return next((board.baud for board in BOARD_SPECS.values() if name in (board.preset, *board.others)), BAUD)
+    board = board_of(preset)
+    return BAUD if board is None else board.baud
+
+
+def adapter_of(preset: str) -> Adapter:
+    """Adapter of the board with a configuration made from the preset with this name; else the usual one."""
+    board = board_of(preset)
+    return FTDI if board is None else board.adapter

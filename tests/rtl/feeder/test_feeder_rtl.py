@@ -1,5 +1,8 @@
 """Networks through the feeder of the Verilated design: the same bits as the emulator, and fewer bytes."""
 
+from dataclasses import replace
+from itertools import count
+
 import numpy as np
 import pytest
 
@@ -9,9 +12,13 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, TrapError, connect
 from concord.host.paced import PacedTransport
+from concord.host.rates import rates
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
+from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route
+from concord.spec.boards import FTDI, baud_of
+from concord.spec.link import BYTE_BITS
 from support.fed_nets import NETWORKS, batch_of
 from support.rtl_configs import FED
 
@@ -117,3 +124,53 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
     found = fed_traffic(image, found, [cycles.count(image.program, FED).cycles], BYTE_CYCLES)
     assert found.cycles * count == pytest.approx(taken, rel=0.05)
     assert (found.sent + found.received) * count == pytest.approx(sent, rel=0.05)
+
+
+#: The same hardware with a slow clock, so that milliseconds are few cycles.
+SLOW = FED.replace(clock_hz=4_000_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "fed", "latency"),
+    [
+        ("perceptron", True, FTDI.latency),
+        ("perceptron", True, FTDI.default_latency),
+        ("residual", True, FTDI.latency),
+        ("residual", False, FTDI.latency),
+        ("residual", False, FTDI.default_latency),
+    ],
+)
+def test_rates_have_the_waits_for_replies(name, fed, latency):
+    """Samples per second in a batch and one at a time are those of a line on which every reply is held back."""
+    compiled = compile_graph(NETWORKS[name](), SLOW)
+    image = compiled.image if fed else replace(compiled.image, feeding=Feeding())
+    found = rates(image)
+    if latency != FTDI.latency:
+        found = found.at_default
+    transport, scales = PacedTransport(find_library(SLOW), 0), count(1)
+    with LinkedDevice(Link(transport), SLOW) as device:
+        device.load(image)
+
+        def seconds(call, samples):
+            """Of a call with so many samples, other ones than before."""
+            values = batch_of(compiled.graph, samples, "many")
+            given = compiled.package.arrangement.pack({key: next(scales) * value for key, value in values.items()})
+            before = transport.cycles
+            call(given)
+            return (transport.cycles - before) / SLOW.clock_hz
+
+        def with_flags(given):
+            device.clear_flags()
+            device.run(given)
+            device.flags()
+
+        few = 2 if not fed else 4 * REQUESTS * SLOW.max_payload // round(found.bytes_in)
+        seconds(device.run, few)  # writes the script
+        transport.byte_cycles = BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.name)
+        transport.reply_cycles = round(latency * SLOW.clock_hz)
+        each = (seconds(device.run, 2 * few) - seconds(device.run, few)) / few
+        assert device.input_route == found.input_route
+        assert 1 / found.per_second == pytest.approx(each, rel=0.05)
+        seconds(device.run, 1)  # writes another one, as so few numbers are coded
+        assert found.latency_seconds == pytest.approx(seconds(device.run, 1), rel=0.05)
+        assert 1 / found.single_per_second == pytest.approx(seconds(with_flags, 1), rel=0.05)

@@ -30,10 +30,15 @@ def test_states_have_two_bytes():
 
 
 def test_a_row():
-    found = Rates(sent=900, received=100, requests=5, cycles=500_000, batch=2, clock_hz=50_000_000, baud=1_000_000)
+    found = Rates(
+        900, 100, 5, 500_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=5e-3,
+        at_default=Rates(900, 100, 5, 500_000, 2, 50_000_000, 1_000_000, reply_seconds=16e-3, call_seconds=30e-3),
+    )  # fmt: skip
     assert list(bench.row(found, 350, 50).values()) == [
-        "350", "50", "450", "50", "1.25", "5.00", "5.000", "20.00", "100", "200", "computation",
+        "80.0", "33.3", "20.0", "7.7", "link",
+        "350", "50", "450", "50", "1.25", "2.50", "5.00", "2.50", "5.000", "25.00", "200",
     ]  # fmt: skip
+    assert "1 ms besides its bytes" in bench.note(found) and "and 16 ms as it is installed" in bench.note(found)
 
 
 def test_without_data_it_is_skipped(monkeypatch):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,8 @@ from concord.demo.train import TrainSettings, export_onnx
 from concord.examples import softmax
 from concord.frontend import import_model
 from concord.graph import execute
+from concord.host import LinkError
+from concord.host.serial_port import LatencyWarning
 from concord.image import Image
 from concord.networks.folder import load_package
 from concord.spec.presets import PRESETS, TINY
@@ -258,3 +261,18 @@ def test_demo_that_does_not_fit_is_one_message(tmp_path):
 def test_the_package_runs_as_the_command_does():
     done = subprocess.run([sys.executable, "-m", "concord", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("concord, version")
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_is_one_line_without_its_place(monkeypatch, tmp_path, image):
+    def slow(*_):
+        warnings.warn("replies wait", LatencyWarning, stacklevel=1)
+        raise LinkError("nobody answers")
+
+    monkeypatch.setattr("concord.cli.main.connect", slow)
+    port = Image.load(image).inputs[0]
+    np.savez(tmp_path / "x.npz", **{port.name: np.zeros((1, *port.shape))})
+    shown = warnings.showwarning
+    code, output = run("run", image, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--on", "COM7")
+    assert code == 1 and output == "warning: replies wait\nError: nobody answers\n"
+    assert warnings.showwarning is shown

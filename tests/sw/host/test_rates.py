@@ -13,7 +13,8 @@ from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import LinkTimeout
 from concord.host.rates import Rates, rates
 from concord.host.traffic import traffic
-from concord.spec.boards import BOARD_SPECS, baud_of
+from concord.spec import boards
+from concord.spec.boards import BOARD_SPECS, FTDI, baud_of
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
 from support.commands import run, two_products
@@ -66,13 +67,39 @@ def test_rates_of_a_board():
 
 
 def test_times_add_up():
-    found = Rates(900, 100, 5, 500_000, 2, 50_000_000, 1_000_000)
-    assert found.link_seconds == pytest.approx(5e-3) and found.compute_seconds == pytest.approx(5e-3)
-    assert found.per_second == pytest.approx(100) and (found.bytes_in, found.bytes_out) == (450, 50)
-    assert found.text == (
-        "at 50 MHz and 1 Mbit/s, a sample takes 450 bytes in and 50 out, 5 ms on the link and 5 ms to compute: "
-        "100 samples/s, limited by the computation"
+    found = Rates(900, 100, 5, 500_000, 2, 50_000_000, 1_000_000, reply_seconds=1e-3, call_seconds=4e-3)
+    assert (found.wire_seconds, found.wait_seconds) == pytest.approx((5e-3, 2.5e-3))
+    assert found.link_seconds == pytest.approx(7.5e-3) and found.compute_seconds == pytest.approx(5e-3)
+    assert found.per_second == pytest.approx(80) and (found.bytes_in, found.bytes_out) == (450, 50)
+    assert found.latency_seconds == pytest.approx(25e-3) and found.single_per_second == pytest.approx(1000 / 29)
+    slow = replace(found, reply_seconds=16e-3)
+    assert slow.per_second == pytest.approx(20)
+    assert replace(found, at_default=slow).text == (
+        "80.0 samples/s in a batch, limited by the link; 34.5 one at a time (serial driver as installed, 16 ms a "
+        "request: 20.0 and 9.6); at 50 MHz and 1 Mbit/s, a sample takes 450 bytes in and 50 out, 5 ms on the line and "
+        "2.5 ms for replies to 2.5 requests, and 5 ms to compute"
     )
+
+
+@pytest.mark.parametrize("inbox", [0, ECP5_85F_256.inbox])
+def test_requests_wait_for_replies(monkeypatch, inbox):
+    """Requests times latency, divided by those on the way at a time, with the host's layout and with the feeder."""
+    image = compile_graph(perceptron(40, 8, 16), ECP5_85F_256).image
+    image = replace(image, config=ECP5_85F_256.replace(inbox=inbox))
+
+    def of(**changes):
+        board = replace(BOARD_SPECS["ulx3s-85f"], adapter=replace(FTDI, **changes))
+        monkeypatch.setitem(boards.BOARD_SPECS, "ulx3s-85f", board)
+        return rates(image)
+
+    none, some, window = of(latency=0.0), of(latency=4e-3), of(latency=4e-3, window=2)
+    assert none.requests == some.requests > 0 and none.wait_seconds == 0
+    assert 1 / some.per_second - 1 / none.per_second == pytest.approx(some.requests * 4e-3)
+    assert 1 / window.per_second - 1 / none.per_second == pytest.approx(some.requests * 2e-3)
+    singles = [1 / one.single_per_second for one in (none, window, some)]
+    assert np.diff(singles) == pytest.approx(np.diff(singles)[0]) and np.diff(singles)[0] > 5 * 2e-3
+    assert some.at_default.reply_seconds == FTDI.default_latency and some.at_default.at_default is None
+    assert of(latency=16e-3).at_default is None  # nothing is gained by setting it
 
 
 def test_bit_rate_of_a_configuration():
@@ -126,17 +153,27 @@ def test_compile_and_inspect_show_rates(tmp_path):
     code, output = run("compile", tmp_path / "net.onnx", "--board", "ulx3s-85f", "-o", tmp_path / "net")
     assert code == 0
     clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
-    (line,) = (line for line in output.splitlines() if f"; at {clock} and 3 Mbit/s, a sample takes " in line)
-    found = re.search(r" meanwhile: ([\d,.]+) samples/s, limited by the (\w+); one alone takes ([\d.]+) ms$", line)
-    rate, limit, alone = found.groups()
+    speeds, line = (line for line in output.splitlines() if re.search("samples/s|a sample takes", line))
+    assert f" cycles per run; at {clock} and 3 Mbit/s, a sample takes " in line
+    rate, limit, single = re.fullmatch(
+        r"on the board: ([\d,.]+) samples/s in a batch, limited by the (\w+); ([\d,.]+) one at a time "
+        r"\(serial driver as installed, 16 ms a request: [\d,.]+ and [\d,.]+\)",
+        speeds,
+    ).groups()
     way = "inputs travel raw: x: "
     assert way in output
     code, output = run("inspect", tmp_path / "net", "--only", "rates")
     assert code == 0 and f"{clock} and 3 Mbit/s" in output and way in output
-    *numbers, limited = re.search(r"^ +([\d,.]+ .*)$", output, re.M)[1].split()
-    assert limited == limit == "link"
-    bytes_in, bytes_out, requests, _, _, latency, shown = (float(text.replace(",", "")) for text in numbers)
+    assert "low latency, 1 ms a request   as installed, 16 ms a request" in output
+    rows = dict(re.findall(r"^ +(\S.*?\S)  +(\S+ +\S+) *$", output, re.M))
+    low, installed = ({name: row.split()[k].replace(",", "") for name, row in rows.items()} for k in (0, 1))
+    shown = [low[name] for name in ("samples/s in a batch", "samples/s one at a time", "limited by")]
+    assert shown == [rate.replace(",", ""), single.replace(",", ""), limit]
+    assert limit == installed["limited by"] == "link"
     shorter = tuple(int(n) for n in re.search(r"(\d+) bytes in and (\d+) out", line).groups())
-    assert (round(bytes_in), round(bytes_out)) == shorter
-    assert requests < 1 and round(latency, 3) == float(alone)
-    assert abs(shown - float(rate.replace(",", ""))) <= 0.55  # a digit more here
+    assert (round(float(low["bytes in"])), round(float(low["bytes out"]))) == shorter
+    assert f"{float(low['ms on the line']):.3g} ms on the line" in line
+    assert float(low["requests"]) < 1
+    assert float(low["ms for replies"]) == pytest.approx(float(low["requests"]), abs=0.06)
+    assert float(installed["ms for replies"]) == pytest.approx(16 * float(low["ms for replies"]), rel=1e-3)
+    assert float(installed["samples/s one at a time"]) < float(single) / 4

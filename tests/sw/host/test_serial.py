@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from concord.host import Link, LinkError, connect
+from concord.host import Link, LinkError, connect, serial_port
 from concord.host.errors import LinkTimeout
-from concord.host.serial_port import SerialTransport
+from concord.host.serial_port import LatencyWarning, SerialTransport
 from concord.spec.presets import TINY
 from support.link_model import DeviceModel, ModelTransport
 from support.pty_bridge import bridged
@@ -52,3 +52,56 @@ def test_nobody_answers():
         with pytest.raises(LinkTimeout, match="PING failed 5 times"):
             link.synchronise()
         link.close()
+
+
+class Port:
+    """A serial port with a driver that takes the setting, refuses it, or has none."""
+
+    refuses, asked, timeout = None, None, 0
+
+    def __init__(self, port, *_, **__):
+        pass
+
+    def set_low_latency_mode(self, wanted):
+        if self.refuses:
+            raise self.refuses
+        type(self).asked = wanted
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Opens a port of Linux whose latency timer shows so many milliseconds, with a driver as described."""
+    monkeypatch.setattr(serial_port, "PORTS", tmp_path)
+
+    def opening(timer, refuses=None):
+        (tmp_path / "ttyUSB7" / "device").mkdir(parents=True)
+        if timer is not None:
+            (tmp_path / "ttyUSB7" / "device" / "latency_timer").write_text(f"{timer}\n")
+        kind = type("Here", (Port,), {"refuses": refuses})
+        monkeypatch.setattr(serial_port.serial, "Serial", kind)
+        SerialTransport("/dev/ttyUSB7", 3_000_000)
+        return kind.asked
+
+    return opening
+
+
+@pytest.mark.parametrize("timer", [1, None])
+def test_low_latency_is_set(opened, timer):
+    assert opened(timer) is True
+
+
+def test_a_port_without_a_timer_is_quiet(opened):
+    assert opened(None, ValueError("Failed to update ASYNC_LOW_LATENCY flag")) is None
+
+
+@pytest.mark.parametrize("refuses", [None, ValueError("Failed to update ASYNC_LOW_LATENCY flag")])
+def test_replies_that_are_held_back_are_told(opened, tmp_path, refuses):
+    remedy = f"wait up to 16 ms each.*What helps: echo 1 . sudo tee {tmp_path}/ttyUSB7/device/latency_timer$"
+    with pytest.warns(LatencyWarning, match=remedy):
+        opened(16, refuses)
+
+
+@pytest.mark.parametrize("refuses", [NotImplementedError(), AttributeError()])
+def test_a_system_without_the_setting_is_told(opened, refuses):
+    with pytest.warns(LatencyWarning, match="latency timer of the port to 1 ms .Windows: Device Manager"):
+        opened(None, refuses)
