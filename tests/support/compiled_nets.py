@@ -123,21 +123,19 @@ def recurrent(op, hidden, features, steps, seed=2, direction="forward", sequence
     rng = np.random.default_rng(seed)
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
     count = 2 if direction == "bidirectional" else 1
-    names = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}[op]
+    names = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[op]
     full = {
         "W": rng.normal(0, 1 / np.sqrt(features), (count, gates * hidden, features)),
         "R": rng.normal(0, 1 / np.sqrt(hidden), (count, gates * hidden, hidden)),
         "B": rng.normal(0, 0.3, (count, 2 * gates * hidden)),
-        "P": None,
         "hidden_size": hidden,
         "direction": direction,
-        "activations": [names] * count,
-        "activation_parameters": [[{}] * len(names)] * count,
+        "activations": (names,) * count,
+        "activation_parameters": (({},) * len(names),) * count,
         "clip": None,
         "initial_h": None,
-        "initial_c": None,
-        "input_forget": False,
-        "linear_before_reset": True,
+        **({"P": None, "initial_c": None, "input_forget": False} if op == "LSTM" else {}),
+        **({"linear_before_reset": True} if op == "GRU" else {}),
         **attrs,
     }
     outputs = ["y" if sequence else "", "" if sequence else "y", *([""] if op == "LSTM" else [])]

@@ -351,13 +351,24 @@ def host_operators():
         ("Max", ("both", "output/1"), "above", (1, 3, 4), {}),
         ("Min", ("above", "soft"), "below", (1, 3, 4), {}),
         ("Sub", ("soft", "input:1"), "away", (1, 3, 4), {}),
-        ("Function", ("away",), "line", (1, 3, 4), {"functions": [("linear", {"slope": -1.7, "offset": 0.3})]}),
-        ("Function", ("line",), "gate", (1, 3, 4), {"functions": [("identity", {}), ("hardsigmoid", {"alpha": 0.3})]}),
-        ("Function", ("line",), "rest", (1, 3, 4), {"functions": [("relu", {})]}),
+        ("Function", ("away",), "line", (1, 3, 4), {"functions": (("linear", {"slope": -1.7, "offset": 0.3}),)}),
+        (
+            "Function",
+            ("line",),
+            "gate",
+            (1, 3, 4),
+            {
+                "functions": (
+                    ("identity", {}),
+                    ("hardsigmoid", {"alpha": 0.3}),
+                )
+            },
+        ),
+        ("Function", ("line",), "rest", (1, 3, 4), {"functions": (("relu", {}),)}),
         ("Reshape", ("gate",), "flat", (1, 12), {"shape": (1, 12)}),
         ("LogSoftmax", ("output/0",), "logs", (1, 3, 4), {"axis": 2}),
         ("LogSoftmax", ("away",), "log rows", (1, 3, 4), {"axis": 1}),
-        ("Function", ("away",), "log", (1, 3, 4), {"functions": [("log", {})]}),
+        ("Function", ("away",), "log", (1, 3, 4), {"functions": (("log", {}),)}),
         ("Normalise", ("away",), "normal", (1, 3, 4), norm | {"axes": (2,), "centred": True}),
         ("Normalise", ("both",), "all", (1, 3, 4), norm | {"axes": (1, 2), "centred": False}),
     ]

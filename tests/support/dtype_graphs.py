@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Kind, Operator
 from concord.graph.passes.dtypes import Type
+from support.operator_examples import EXAMPLES
 
 W, N = Type.WIDE, Type.NARROW
 MORE = {"Split": Kind.MOVING, "Twin": Kind.PRECISE}
@@ -34,7 +35,8 @@ def graph(*lines, outputs=(), shape=(1, 8)):
         left, right = line.split(">")
         op, name, *inputs = left.split()
         names = [tuple("" if t == "-" else t for t in part) for part in (inputs, right.split())]
-        nodes.append(Node(op, name, *names))
+        attrs = EXAMPLES[op][0] if op in EXAMPLES else {}  # types do not depend on them
+        nodes.append(Node(op, name, *names, dict(attrs)))
     computed = [t for node in nodes for t in node.outputs if t]
     inputs = list(dict.fromkeys(t for node in nodes for t in node.inputs if t and t not in computed))
     made = Graph("net", nodes, inputs, list(outputs), dict.fromkeys([*inputs, *computed], shape))

@@ -71,7 +71,7 @@ def agrees(proto, inputs=None, tolerance=1e-5):
 
 def documented(op):
     """Names of the attributes an operator describes."""
-    return {name for names in OPS[op].attributes for name in names.split(", ")}
+    return set(OPS[op].attributes)
 
 
 def ops(graph):

@@ -17,7 +17,7 @@ def _random(*shape):
 def _recurrent(gates, outputs, names, **more):
     attrs = {
         "W": _random(1, 3 * gates, 4), "R": _random(1, 3 * gates, 3), "B": _random(1, 6 * gates), "hidden_size": 3,
-        "direction": "forward", "activations": [names], "activation_parameters": [[{}] * len(names)], "clip": None,
+        "direction": "forward", "activations": (names,), "activation_parameters": (({},) * len(names),), "clip": None,
         "initial_h": None, **more,
     }  # fmt: skip
     return attrs, [(5, 1, 4)], outputs

@@ -2,7 +2,8 @@
 
 Tensors have the shape they have in ONNX for one sample (a symbolic batch dimension is 1), so axes keep their meaning.
 Weights, biases and other constants are no tensors of the graph: they are attributes of the nodes, in float64.
-What an operator means, its attributes and its kind [dtype-pass] are in :mod:`concord.graph.ops`.
+What an operator means, its attributes and its kind [dtype-pass] are in :mod:`concord.graph.ops`. A node that does not
+fit the attributes of its operator cannot be made.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.graph.operation import Shape
+from concord.graph.ops import OPS
 from concord.utils.arrays import FloatArray
 
-Shape = tuple[int, ...]
+__all__ = ["Graph", "Node", "Quantization", "Shape", "fresh"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Node:
         Names of tensors. An input that is left out is the empty string.
     attrs : dict
         Attributes, constants among them.
+
+    Raises
+    ------
+    ValueError
+        If the operator does not have an attribute, an attribute has a value that the operator does not take, or one is
+        missing. (A node of an operator that does not exist is refused by whatever asks for its record.)
     """
 
     op: str
@@ -40,6 +49,11 @@ class Node:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        record = OPS.get(self.op)
+        if record is not None and (problems := list(record.attribute_problems(self))):
+            raise ValueError("; ".join(problems))
 
     def replace(self, **changes: Any) -> Node:
         """A copy with some fields changed."""

@@ -56,6 +56,9 @@ def _of_node(graph: Graph, node: Node) -> Iterator[str]:
     if node.op not in OPS:
         yield f"{node.name} is of the operator {node.op!r}, which does not exist"
         return
+    if found := list(OPS[node.op].attribute_problems(node)):
+        yield from found
+        return
     try:
         shapes = OPS[node.op].shape(node, [graph.shapes[name] if name else None for name in node.inputs])
     except (ValueError, LookupError, TypeError) as error:

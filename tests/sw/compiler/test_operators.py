@@ -21,6 +21,7 @@ from concord.graph import execute, passes
 from concord.graph.cost import macs, node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Kind, Operator, Weights, operator_of
+from concord.graph.ops.attributes import ARRAY, AXIS, Attribute
 from concord.graph.ops.base import no_macs, present, present_shape
 from concord.graph.passes import dtypes
 from concord.graph.passes.batch import BatchError, with_batch
@@ -74,7 +75,7 @@ def made(request):
 
 def test_attributes_are_described(made):
     node, _, record = made
-    assert set(node.attrs) <= {name for names in record.attributes for name in names.split(", ")}
+    assert set(node.attrs) <= set(record.attributes) and all(one.meaning for one in record.attributes.values())
 
 
 def test_shapes_are_those_of_results(made):
@@ -200,7 +201,7 @@ def test_identities(op, attrs, shape):
         ("Max", {}, [False, True], True),
         ("Max", {"constant": np.zeros(1)}, [False], True),
         ("Min", {}, [False, True], False),
-        ("Pad", {"mode": "constant", "value": -1.0}, [True], False),
+        ("Pad", {"pads": (0, 1, 0, 0), "mode": "constant", "value": -1.0}, [True], False),
         ("Dense", {"weight": np.ones((1, 1)), "bias": np.zeros(1)}, [True], False),
         ("Dense", {"weight": np.ones((1, 1)), "bias": np.zeros(1), "fixed": True}, [True], True),
         ("Dense", {"weight": -np.ones((1, 1)), "bias": np.zeros(1), "fixed": True}, [True], False),
@@ -372,7 +373,7 @@ def shrunk(lowering, node):
 SOFTSHRINK = Operator(Kind.PRECISE, {}, same_shape, softshrink)
 FLIP = Operator(
     Kind.MOVING,
-    {"axis": "the axis along which elements come in the other order"},
+    {"axis": Attribute("the axis along which elements come in the other order", AXIS)},
     same_shape,
     lambda node, inputs: [np.flip(present(inputs[0]), node.attrs["axis"] + 1)],
     view=True,
@@ -386,7 +387,7 @@ def weighed(node, inputs):
 #: A Dense by another name, with other names for its weights.
 WEIGHED = Operator(
     Kind.QUANTISED,
-    {"matrix": "float64 [O, K]", "offset": "float64 [O]"},
+    {"matrix": Attribute("[O, K]", ARRAY), "offset": Attribute("[O]", ARRAY)},
     lambda node, inputs: [(*present_shape(inputs[0])[:-1], len(node.attrs["matrix"]))],
     weighed,
     macs=lambda node, inputs, outputs: int(np.prod(outputs[0])) * node.attrs["matrix"].shape[1],

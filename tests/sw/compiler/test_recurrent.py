@@ -95,8 +95,8 @@ def test_details_make_more_difference_than_is_allowed(op, attrs, other):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", by_recurrent_name())
 def test_every_function(name):
-    assert error(recurrent("GRU", 11, 5, 4, activations=[["HardSigmoid", name]])) < 0.05
-    assert error(recurrent("RNN", 11, 5, 4, activations=[[name]])) < 0.05
+    assert error(recurrent("GRU", 11, 5, 4, activations=(("HardSigmoid", name),))) < 0.05
+    assert error(recurrent("RNN", 11, 5, 4, activations=((name,),))) < 0.05
 
 
 def test_two_layers_read_each_other_in_place():
@@ -117,5 +117,5 @@ def test_what_cells_cannot_do_is_told():
     with pytest.raises(Unsupported, match="clip is not supported"):
         compile_graph(recurrent("GRU", 8, 8, 2, clip=3.0), CONFIG)
     with pytest.raises(Unsupported, match="input_forget must go with a sigmoid"):
-        tanh = [["Tanh", "Tanh", "Tanh"]]
+        tanh = (("Tanh", "Tanh", "Tanh"),)
         compile_graph(recurrent("LSTM", 8, 8, 2, input_forget=True, activations=tanh), CONFIG)

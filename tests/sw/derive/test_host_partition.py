@@ -25,6 +25,7 @@ from support.compiled_nets import ROOMY, graph_of
 from support.derive_models import HOST_PARTITIONS, samples
 from support.derived_backends import every, networks, on_numpy, on_onnxruntime
 from support.derived_modules import same
+from support.operator_examples import EXAMPLES
 
 
 @every
@@ -72,7 +73,7 @@ def test_logarithms_of_a_softmax(count, backend, tmp_path):
         scores(count, 30, 99),
         Node("LogSoftmax", "log_softmax", ("a",), ("y",), {"axis": 1}),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Function", "the_log", ("p",), ("z",), {"functions": [("log", {})]}),
+        Node("Function", "the_log", ("p",), ("z",), {"functions": (("log", {}),)}),
     ]
     graph = graph_of(nodes, x=(1, 6))
     graph = replace(graph, outputs=["y", "z"])
@@ -87,7 +88,7 @@ def test_functions_behind_a_softmax(name, backend, tmp_path):
         scores(5, 2, 9),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
         Node("Sub", "less", ("p",), ("d",), {"constant": np.asarray(0.25)}),
-        Node("Function", "function", ("d",), ("y",), {"functions": [(name, {})]}),
+        Node("Function", "function", ("d",), ("y",), {"functions": ((name, {}),)}),
     ]
     networks(compile_graph(graph_of(nodes, x=(1, 6)), TINY).package, backend, tmp_path, 40)
 
@@ -202,7 +203,7 @@ def test_others_are_refused_by_name(tmp_path):
     derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise"}
     model = HOST_PARTITIONS["softmax"]()
     for op in sorted(late - derived - {"Function"}):
-        node = Node(op, "the last", ("shares",), ("end",), {})
+        node = Node(op, "the last", ("shares",), ("end",), EXAMPLES[op][0])
         partition = replace(
             model.host_partition,
             nodes=[*model.host_partition.nodes, node],
@@ -215,7 +216,7 @@ def test_others_are_refused_by_name(tmp_path):
     nodes = [
         Node("Dense", "dense", ("x",), ("a",), dense),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Function", "the last", ("p",), ("y",), {"functions": [("log", {}), ("tanh", {})]}),
+        Node("Function", "the last", ("p",), ("y",), {"functions": (("log", {}), ("tanh", {}))}),
     ]
     package = compile_graph(graph_of(nodes, x=(1, 6)), TINY).package
     with pytest.raises(ValueError, match=r"operator Function tanh \(the last\)"):

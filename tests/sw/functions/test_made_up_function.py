@@ -95,7 +95,7 @@ def test_compiled_networks(graph, tmp_path):
 
 
 def test_recurrent_layers(record):
-    graph = recurrent("RNN", 11, 5, 3, activations=[["Cosh"]])
+    graph = recurrent("RNN", 11, 5, 3, activations=(("Cosh",),))
     graph.nodes = [one.with_attrs(R=one.attrs["R"] / 8) for one in graph.nodes]
     x = {"x": np.random.default_rng(3).normal(0, 0.5, (3, 3, 1, 5))}
     assert relative(emulate(compile_graph(graph, ECP5_85F), x)["y"], run(graph, x)["y"]) < 0.05

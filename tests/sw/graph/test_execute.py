@@ -6,6 +6,7 @@ import pytest
 from concord.graph.execute import run
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS, Kind
+from support.operator_examples import EXAMPLES
 
 RNG = np.random.default_rng(5)
 
@@ -98,7 +99,7 @@ def test_kinds():
 
 WRONG = [
     ("Dense", [(1, 4)], {"weight": np.zeros((2, 3)), "bias": np.zeros(2)}, "last axis must have 3 elements"),
-    ("Conv", [(1, 2, 5)], {"weight": np.zeros((2, 3, 1)), "bias": np.zeros(2), "group": 1}, "3 channels"),
+    ("Conv", [(1, 2, 5)], {"weight": np.zeros((2, 3, 1)), "bias": np.zeros(2)}, "3 channels"),
     (
         "Conv",
         [(1, 3, 5)],
@@ -108,12 +109,20 @@ WRONG = [
     ("Dense", [(1, 3)], {"weight": np.zeros((2, 3)), "bias": np.zeros((1, 2))}, r"bias .* \[2\], not \[1, 2\]"),
     ("MaxPool", [(1, 2, 3)], {"kernel": (5,), "strides": (1,), "pads": (0, 1), "dilations": (1,)}, "must fit into"),
     ("Reshape", [(2, 3)], {"shape": (5,)}, "must have as many elements"),
-    ("Transpose", [(2, 3)], {"perm": (0, 0)}, "must be a permutation"),
+    ("Transpose", [(2, 3)], {"perm": (0, 2)}, "must be a permutation"),
     ("Concat", [(2, 3), (3, 3)], {"axis": 1}, "must be equal but for axis 1"),
     ("Slice", [(2, 3)], {"axes": (1,), "starts": (1,), "stops": (4,), "steps": (1,)}, "inside axis 1"),
     ("Pad", [(2, 3)], {"pads": (0, 3, 0, 0), "mode": "reflect", "value": 0.0}, "must be smaller"),
     ("Pad", [(2, 3)], {"pads": (0, 3), "mode": "edge", "value": 0.0}, "must be 4 numbers"),
     ("Add", [(2, 3), (4,)], {}, "broadcast"),
+    ("Add", [(2, 3)] * 3, {}, "operands must be two, a constant among them, not 3"),
+    ("Max", [(2, 3)] * 2, {"constant": np.ones(3)}, "operands must be two, a constant among them, not 3"),
+    ("Softmax", [(2, 3)], {"axis": 2}, r"axes must be of the 2 that \[2, 3\] has, not \[2\]"),
+    ("ReduceSum", [(2, 3)], {"axes": (0, 2)}, r"axes must be of the 2 that \[2, 3\] has, not \[0, 2\]"),
+    ("Concat", [(2, 3), (2, 3)], {"axis": 2}, "axis must be one that"),
+    ("GRU", [(5, 1, 4)], {"direction": "bidirectional"}, r"W must have the shape \[2, 9, 4\], not \[1, 9, 4\]"),
+    ("GRU", [(5, 1, 4)], {"R": np.zeros((1, 9, 2))}, r"R must have the shape \[1, 9, 3\]"),
+    ("LSTM", [(5, 1, 4)], {"activations": (("Tanh",),)}, "activations must be 3 for each of 1 directions"),
     ("MatMul", [(2, 3), (2, 3)], {}, r"\[..., I, K\] and \[..., K, J\], not \[2, 3\] and \[2, 3\]"),
     ("MatMul", [(3,), (3, 2)], {}, "factors must be"),
     ("MatMul", [(2, 3, 4), (3, 4, 2)], {}, "broadcast"),
@@ -135,6 +144,6 @@ WRONG = [
 
 @pytest.mark.parametrize(("op", "shapes", "attrs", "message"), WRONG)
 def test_shapes_that_do_not_fit(op, shapes, attrs, message):
-    node = Node(op, "node", tuple("abc"[: len(shapes)]), ("y",), attrs)
+    node = Node(op, "node", tuple("abc"[: len(shapes)]), ("y",), EXAMPLES[op][0] | attrs)
     with pytest.raises(ValueError, match=message):
         OPS[op].shape(node, shapes)

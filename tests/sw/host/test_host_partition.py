@@ -14,11 +14,11 @@ from concord.spec.presets import TINY
 from support.compiled_nets import graph_of
 
 
-def package(shape, axis, functions=()):
+def package(shape, axis, functions=("tanh",)):
     """A softmax, and functions of what it gives, on the host."""
     nodes = [
         Node("Softmax", "softmax", ("x",), ("p",), {"axis": axis}),
-        Node("Function", "more", ("p",), ("y",), {"functions": [(name, {}) for name in functions]}),
+        Node("Function", "more", ("p",), ("y",), {"functions": tuple((name, {}) for name in functions)}),
         Node("Mul", "scaled", ("p",), ("z",), {"constant": np.full((1,), 1 / 3)}),
     ]
     shapes = dict.fromkeys(("x", "p", "y", "z"), (1, *shape))
@@ -52,7 +52,7 @@ def test_a_compiled_network_row_for_row():
     nodes = [
         Node("Dense", "dense", ("x",), ("a",), dense),
         Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Function", "log", ("p",), ("y",), {"functions": [("log", {})]}),
+        Node("Function", "log", ("p",), ("y",), {"functions": (("log", {}),)}),
     ]
     compiled = compile_graph(graph_of(nodes, x=(1, 6)), TINY)
     x = rng.normal(0, 1, (9, 6))

@@ -211,7 +211,7 @@ def recurrent(op, rng, direction="forward", **more):
     return {
         "W": small(rng, count, gates * 5, 3) / 16, "R": small(rng, count, gates * 5, 5) / 16,
         "B": small(rng, count, 2 * gates * 5) / 16, "hidden_size": 5, "direction": direction,
-        "activations": [names] * count, "activation_parameters": [({},) * len(names)] * count, "clip": None,
+        "activations": (names,) * count, "activation_parameters": (({},) * len(names),) * count, "clip": None,
         "initial_h": None,
     } | ({"P": None, "input_forget": False, "initial_c": None} if op == "LSTM" else {}) | more  # fmt: skip
 

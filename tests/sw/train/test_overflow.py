@@ -233,11 +233,16 @@ def test_recurrent_layers_have_two_products():
     rng = np.random.default_rng(1)
     for op, gates in (("LSTM", 4), ("GRU", 3)):
         attrs = {
-            "W": rng.normal(0, 0.4, (1, gates * 5, 3)), "R": rng.normal(0, 0.4, (1, gates * 5, 5)),
-            "B": np.zeros((1, 2 * gates * 5)), "P": None, "hidden_size": 5, "direction": "forward", "clip": None,
+            "W": rng.normal(0, 0.4, (1, gates * 5, 3)),
+            "R": rng.normal(0, 0.4, (1, gates * 5, 5)),
+            "B": np.zeros((1, 2 * gates * 5)),
+            "hidden_size": 5,
+            "direction": "forward",
+            "clip": None,
             "activations": ((("Sigmoid", "Tanh", "Tanh") if op == "LSTM" else ("Sigmoid", "Tanh")),),
-            "linear_before_reset": False, "input_forget": False,
-        }  # fmt: skip
+            "activation_parameters": (({},) * (3 if op == "LSTM" else 2),),
+            "initial_h": None,
+        } | ({"P": None, "input_forget": False, "initial_c": None} if op == "LSTM" else {"linear_before_reset": False})
         nodes = [
             Node(op, "cell", ("x", "", ""), ("", "h", "")[: gates - 1], attrs),
             Node("Reshape", "flat", ("h",), ("f",), {"shape": (1, 5)}),

@@ -130,7 +130,8 @@ def reduction(lowering: Lowering, node: Node, axes: list[int], inside: bool) -> 
 
     def rest(stage: Node) -> Node:
         """What is left for the node itself; products are counted where they are added up first."""
-        return node.replace(inputs=stage.outputs).with_attrs(product=False)
+        left = {key: value for key, value in node.attrs.items() if key != "product"}
+        return node.replace(inputs=stage.outputs, attrs=left)
 
     if len(axes) > 1:
         stage = reduced(value, axes[-1])

@@ -1,6 +1,6 @@
 """The operators of a graph: a record of facts for each, such as its shapes and what it computes in double precision."""
 
-from concord.graph.ir import Node
+from concord.graph.operation import Operation
 from concord.graph.ops.base import Kind, Operator, Recurrence, Weights
 from concord.graph.ops.elementwise import ELEMENTWISE_OPS
 from concord.graph.ops.linear import LINEAR_OPS
@@ -25,7 +25,7 @@ __all__ = [
 OPS: dict[str, Operator] = LINEAR_OPS | RECURRENT_OPS | WINDOW_OPS | ELEMENTWISE_OPS | MOVING_OPS
 
 
-def operator_of(node: Node) -> Operator:
+def operator_of(node: Operation) -> Operator:
     """The record of a node's operator.
 
     Raises

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 import numpy as np
 
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import Attribute, problems
 from concord.utils.arrays import FloatArray
 
 #: Shape of every output, from those of the inputs (``None``: input left out).
-ShapeRule = Callable[[Node, Sequence[Shape | None]], list[Shape]]
+ShapeRule = Callable[[Operation, Sequence[Shape | None]], list[Shape]]
 #: Every output, from the inputs; arrays have the shape of the tensor behind an axis of samples.
-Evaluation = Callable[[Node, Sequence[FloatArray | None]], list[FloatArray]]
+Evaluation = Callable[[Operation, Sequence[FloatArray | None]], list[FloatArray]]
 #: Multiply-accumulates of one sample, from the shapes of the inputs and of the outputs (``None``: left out).
-Macs = Callable[[Node, Sequence[Shape | None], Sequence[Shape | None]], int]
+Macs = Callable[[Operation, Sequence[Shape | None], Sequence[Shape | None]], int]
 #: Whether the result always equals the first input, from the shapes of that and of the result.
-Identity = Callable[[Node, Shape | None, Shape], bool]
+Identity = Callable[[Operation, Shape | None, Shape], bool]
 #: Whether no result is negative, from whether each input that is there never is.
-SignRule = Callable[[Node, Sequence[bool]], bool]
+SignRule = Callable[[Operation, Sequence[bool]], bool]
 
 
 class Kind(Enum):
@@ -88,22 +89,22 @@ class Recurrence:
         return ("initial_h", "initial_c") if self.cell else ("initial_h",)
 
 
-def no_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def no_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """Sums, and products with zeros and ones, are no multiply-accumulates."""
     return 0
 
 
-def never_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def never_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     """The result may always differ from the input."""
     return False
 
 
-def any_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def any_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """Results may be negative, whatever the inputs are."""
     return False
 
 
-def keeps_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def keeps_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """Results are not negative if no input is."""
     return all(inputs)
 
@@ -120,7 +121,7 @@ class Operator:
     kind : Kind
         How the types of its edges are chosen.
     attributes : dict
-        Meaning of every attribute of its nodes.
+        Every attribute that its nodes may have, by name. A node with another one is refused where it is made.
     shape : callable
         ``shape(node, input shapes) -> output shapes``; ``ValueError`` if the shapes do not fit.
     evaluate : callable
@@ -164,7 +165,7 @@ class Operator:
     """
 
     kind: Kind
-    attributes: dict[str, str]
+    attributes: dict[str, Attribute]
     shape: ShapeRule
     evaluate: Evaluation
     _: KW_ONLY
@@ -186,6 +187,10 @@ class Operator:
         """The weights, if the result is ``row * x + bias`` along an axis; else ``None``."""
         return None if self.weights is None or self.weights.outputs is None else self.weights
 
+    def attribute_problems(self, node: Operation) -> Iterator[str]:
+        """A line for every attribute of a node that this operator does not have, is of another type or missing."""
+        return problems(self.attributes, node.attrs, f"{node.op} {node.name!r}")
+
     def __post_init__(self) -> None:
         quantised = self.kind is Kind.QUANTISED
         if quantised and self.macs is None:
@@ -199,8 +204,7 @@ class Operator:
         if self.wide_inputs and not quantised:
             raise ValueError(f"wide_inputs must be inputs of a quantised operator, not of a {self.kind.value} one")
         if self.weights is not None:
-            described = {name for names in self.attributes for name in names.split(", ")}
-            if missing := sorted({*self.weights.names, self.weights.bias} - described):
+            if missing := sorted({*self.weights.names, self.weights.bias} - self.attributes.keys()):
                 raise ValueError(f"weights must be among the attributes, not {', '.join(missing)}")
 
 

@@ -11,11 +11,25 @@ import numpy as np
 from concord.functions import evaluate, function
 from concord.functions.segmented import TableSegment
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import (
+    ARRAY,
+    AXES,
+    AXIS,
+    FLAG,
+    FUNCTION_PAIRS,
+    INPUTS,
+    NUMBER,
+    SEGMENT,
+    SIZES,
+    TENSOR,
+    Attribute,
+)
 from concord.graph.ops.base import (
     Evaluation,
     Kind,
     Operator,
+    ShapeRule,
     SignRule,
     aligned,
     broadcast,
@@ -27,11 +41,27 @@ from concord.graph.ops.base import (
 from concord.utils.arrays import FloatArray
 
 
-def _same_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _same_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [present_shape(inputs[0])]
 
 
-def _channel_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _along_axes(name: str) -> ShapeRule:
+    """The shape of the input, which must have the axes that the attribute ``name`` says."""
+
+    def rule(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
+        shape, axes = present_shape(inputs[0]), node.attrs[name]
+        _check_axes(shape, axes if isinstance(axes, tuple) else (axes,))
+        return [shape]
+
+    return rule
+
+
+def _check_axes(shape: Shape, axes: Sequence[int]) -> None:
+    if any(axis >= len(shape) for axis in axes):
+        raise ValueError(f"axes must be of the {len(shape)} that {list(shape)} has, not {list(axes)}")
+
+
+def _channel_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, channels = present_shape(inputs[0]), len(node.attrs["scale"])
     if len(shape) < 2 or shape[1] != channels:
         raise ValueError(f"shape {list(shape)} must have {channels} channels along axis 1")
@@ -40,19 +70,21 @@ def _channel_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [shape]
 
 
-def _unary(function: Callable[[Node, FloatArray], FloatArray]) -> Evaluation:
+def _unary(function: Callable[[Operation, FloatArray], FloatArray]) -> Evaluation:
     return lambda node, inputs: [function(node, present(inputs[0]))]
 
 
-def _broadcast_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _broadcast_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shapes = [present_shape(shape) for shape in inputs]
     if "constant" in node.attrs:
         shapes.append(node.attrs["constant"].shape)
+    if len(shapes) != 2:
+        raise ValueError(f"operands must be two, a constant among them, not {len(shapes)}")
     return [broadcast(*shapes)]
 
 
 def _binary(
-    ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Node, inputs: Sequence[FloatArray | None]
+    ufunc: Callable[[FloatArray, FloatArray], FloatArray], node: Operation, inputs: Sequence[FloatArray | None]
 ) -> list[FloatArray]:
     operands = [present(x) for x in inputs]
     constant = node.attrs.get("constant")
@@ -63,15 +95,15 @@ def _binary(
     return [ufunc(operands[0], operands[1])]
 
 
-def _softmax(node: Node, x: FloatArray) -> FloatArray:
+def _softmax(node: Operation, x: FloatArray) -> FloatArray:
     return np.asarray(host_softmax(x, node.attrs["axis"] + 1))
 
 
-def _log_softmax(node: Node, x: FloatArray) -> FloatArray:
+def _log_softmax(node: Operation, x: FloatArray) -> FloatArray:
     return np.asarray(host_log_softmax(x, node.attrs["axis"] + 1))
 
 
-def _normalise(node: Node, x: FloatArray) -> FloatArray:
+def _normalise(node: Operation, x: FloatArray) -> FloatArray:
     axes = tuple(axis + 1 for axis in node.attrs["axes"])
     if node.attrs["centred"]:
         x = x - host_mean(x, axes)
@@ -79,74 +111,86 @@ def _normalise(node: Node, x: FloatArray) -> FloatArray:
     return np.asarray(x / spread * node.attrs["scale"])
 
 
-def _batch_norm(node: Node, x: FloatArray) -> FloatArray:
+def _batch_norm(node: Operation, x: FloatArray) -> FloatArray:
     attrs = node.attrs
     factor = attrs["scale"] / np.sqrt(attrs["variance"] + attrs["epsilon"])
     sizes = (-1, *[1] * (x.ndim - 3))
     return np.asarray(x * factor.reshape(sizes) + (attrs["bias"] - factor * attrs["mean"]).reshape(sizes))
 
 
-def _reduced_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _reduced_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     axes, keep = node.attrs["axes"], node.attrs["keepdims"]
+    _check_axes(present_shape(inputs[0]), axes)
     sizes = enumerate(present_shape(inputs[0]))
     return [tuple(1 if axis in axes else size for axis, size in sizes if keep or axis not in axes)]
 
 
 def _reduction(function: Callable[..., FloatArray]) -> Evaluation:
-    def evaluate(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+    def evaluate(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
         axes = tuple(axis + 1 for axis in node.attrs["axes"])
         return [np.asarray(function(present(inputs[0]), axis=axes, keepdims=node.attrs["keepdims"]))]
 
     return evaluate
 
 
-def _expand_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _expand_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, wanted = present_shape(inputs[0]), tuple(node.attrs["shape"])
     if broadcast(shape, wanted) != wanted:
         raise ValueError(f"shape {list(wanted)} must be one that {list(shape)} broadcasts to")
     return [wanted]
 
 
-def _expand(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _expand(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x, shape = present(inputs[0]), node.attrs["shape"]
     return [np.broadcast_to(aligned(x, len(shape)), (len(x), *shape)).copy()]
 
 
-def _clip(node: Node, x: FloatArray) -> FloatArray:
+def _clip(node: Operation, x: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.maximum(x, node.attrs["min"]), node.attrs["max"]))
 
 
-def _function(node: Node, x: FloatArray) -> FloatArray:
+def _function(node: Operation, x: FloatArray) -> FloatArray:
     segment: TableSegment | None = node.attrs.get("segment")
     functions = node.attrs["functions"]
     return evaluate(functions, x) if segment is None else segment.evaluate(functions, x)
 
 
-_BINARY = {"constant": "float64 array, the operand that is no tensor; absent if there are two tensors"}
-_BEYOND = {"beyond": "what the NPU has as the operand beside elements that are none of the tensor's; may be absent"}
-_REVERSED = {"reversed": "true: the constant is the first operand"}
-_REDUCTION = {"axes": "tuple, not negative", "keepdims": "bool: axes stay, with length 1"}
-_SUM = {
-    "product": "true: the elements are products of a MatMul",
-    "together": "axes that should become elements of one position of the result; may be absent",
+_BINARY = {
+    "constant": Attribute("the operand that is no tensor; absent if there are two tensors", ARRAY, required=False),
+    "beyond": Attribute(
+        "what the NPU has as the constant beside elements that are none of the tensor's",
+        NUMBER,
+        required=False,
+        beside="constant",
+    ),
 }
-_MASKED = {"masked": "true: elements of native vectors that are none of the tensor's are small; may be absent"}
-_FUNCTIONS = "pairs (name of concord.functions, dict of its parameters), applied in this order"
+_REVERSED = {"reversed": Attribute("the constant is the first operand", FLAG, required=False, beside="constant")}
+_REDUCTION = {
+    "axes": Attribute("along which elements are reduced to one", AXES),
+    "keepdims": Attribute("axes stay, with length 1", FLAG),
+}
+_SUM = {
+    "product": Attribute("the elements are products of a MatMul", FLAG, required=False),
+    "together": Attribute("axes that should become elements of one position of the result", AXES, required=False),
+}
+_MASKED = {
+    "masked": Attribute("elements of native vectors that are none of the tensor's are small", FLAG, required=False)
+}
 
 
-def _positive(node: Node, inputs: Sequence[bool]) -> bool:
+def _positive(node: Operation, inputs: Sequence[bool]) -> bool:
     return True
 
 
-def _clip_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def _clip_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return bool(min(node.attrs["min"], node.attrs["max"]) >= 0)
 
 
-def _function_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def _function_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return function(node.attrs["functions"][-1][0]).never_negative
 
 
-def _sum_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def _sum_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """A constant that is added may be a bias, which training changes."""
     return all(inputs) and "constant" not in node.attrs
 
@@ -154,14 +198,14 @@ def _sum_sign(node: Node, inputs: Sequence[bool]) -> bool:
 def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
     """``of`` whether each operand, a constant among them, is never negative."""
 
-    def rule(node: Node, inputs: Sequence[bool]) -> bool:
+    def rule(node: Operation, inputs: Sequence[bool]) -> bool:
         constant = node.attrs.get("constant")
         return of([*inputs] if constant is None else [*inputs, bool(np.min(constant, initial=0.0) >= 0)])
 
     return rule
 
 
-def _product_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _product_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """A sum of elements that are products of a MatMul."""
     return prod(present_shape(inputs[0])) if node.attrs.get("product") else 0
 
@@ -175,7 +219,10 @@ ELEMENTWISE_OPS = {
     ),
     "Clip": _each(
         Kind.PRECISE,
-        {"min": "float or -infinity", "max": "float or infinity; where it is below min, it is the result"},
+        {
+            "min": Attribute("may be -infinity", NUMBER),
+            "max": Attribute("may be infinity; where it is below min, it is the result", NUMBER),
+        },
         _same_shape,
         _unary(_clip),
         rises=True,
@@ -184,9 +231,9 @@ ELEMENTWISE_OPS = {
     "Function": _each(
         Kind.PRECISE,
         {
-            "functions": _FUNCTIONS,
-            "domain": "least and greatest input there is, as far as that is known, or a Span; may be absent",
-            "segment": "inputs of this function (a TableSegment), elsewhere the least number; may be absent",
+            "functions": Attribute("applied in this order", FUNCTION_PAIRS),
+            "domain": Attribute("least and greatest input there is, as far as that is known", INPUTS, required=False),
+            "segment": Attribute("inputs of this function, elsewhere the least number", SEGMENT, required=False),
         },
         _same_shape,
         _unary(_function),
@@ -203,22 +250,22 @@ ELEMENTWISE_OPS = {
     ),
     "Max": _each(
         Kind.PRECISE,
-        _BINARY | _BEYOND,
+        _BINARY,
         _broadcast_shape,
         partial(_binary, np.maximum),
         never_negative=_sign_with_constant(any),
     ),
     "Min": _each(
         Kind.PRECISE,
-        _BINARY | _BEYOND,
+        _BINARY,
         _broadcast_shape,
         partial(_binary, np.minimum),
         never_negative=_sign_with_constant(all),
     ),
     "Softmax": Operator(
         Kind.PRECISE,
-        {"axis": "not negative"},
-        _same_shape,
+        {"axis": Attribute("along which the results add up to 1", AXIS)},
+        _along_axes("axis"),
         _unary(_softmax),
         layout_sensitive=False,
         host_partition=True,
@@ -226,8 +273,8 @@ ELEMENTWISE_OPS = {
     ),
     "LogSoftmax": Operator(
         Kind.PRECISE,
-        {"axis": "not negative"},
-        _same_shape,
+        {"axis": Attribute("along which exp of the results adds up to 1", AXIS)},
+        _along_axes("axis"),
         _unary(_log_softmax),
         layout_sensitive=False,
         host_partition=True,
@@ -235,20 +282,22 @@ ELEMENTWISE_OPS = {
     "Normalise": Operator(
         Kind.PRECISE,
         {
-            "axes": "tuple, not negative: the elements that are divided by the root of the mean of their squares",
-            "centred": "bool: their mean is taken off before",
-            "epsilon": "positive, added to the mean of the squares",
-            "scale": "float64 array, broadcast to the input, that the result is multiplied with",
+            "axes": Attribute("of the elements that are divided by the root of the mean of their squares", AXES),
+            "centred": Attribute("their mean is taken off before", FLAG),
+            "epsilon": Attribute("positive, added to the mean of the squares", NUMBER),
+            "scale": Attribute("broadcast to the input; the result is multiplied with it", ARRAY),
         },
-        _same_shape,
+        _along_axes("axes"),
         _unary(_normalise),
     ),
     "BatchNorm": Operator(
         Kind.PRECISE,
         {
-            "scale, bias, mean, variance": "float64 arrays ``[channels]``, along the first axis behind the batch",
-            "epsilon": "positive, added to the variance",
-            "momentum": "share of the past in the running statistics, for training",
+            **dict.fromkeys(
+                ("scale", "bias", "mean", "variance"), Attribute("[channels], the first axis behind the batch", ARRAY)
+            ),
+            "epsilon": Attribute("positive, added to the variance", NUMBER),
+            "momentum": Attribute("share of the past in the running statistics, for training", NUMBER),
         },
         _channel_shape,
         _unary(_batch_norm),
@@ -277,8 +326,8 @@ ELEMENTWISE_OPS = {
     "Expand": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
         {
-            "shape": "of the output, to which the input is broadcast",
-            "like": "a tensor that broadcasts to the same shape: elements come to the lanes of those they meet",
+            "shape": Attribute("of the output, to which the input is broadcast", SIZES),
+            "like": Attribute("broadcasts to the same shape: elements come to the lanes of those they meet", TENSOR),
         },
         _expand_shape,
         _expand,
@@ -288,8 +337,8 @@ ELEMENTWISE_OPS = {
     ),
     "AlignGroups": Operator(
         Kind.QUANTISED,  # a product with a matrix of zeros and ones
-        {"axes": "elements that differ along others come into native vectors of their own"},
-        _same_shape,
+        {"axes": Attribute("elements that differ along others come into native vectors of their own", AXES)},
+        _along_axes("axes"),
         _unary(lambda node, x: x),
         macs=no_macs,
         rises=True,

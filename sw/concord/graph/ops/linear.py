@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import ARRAY, COUNT, FLAG, Attribute
 from concord.graph.ops.base import Kind, Operator, Weights, aligned, broadcast, keeps_sign, present, present_shape
 from concord.graph.ops.windows import WINDOW_ATTRIBUTES, window_counts, windows
 from concord.utils.arrays import FloatArray
@@ -16,13 +17,13 @@ from concord.utils.arrays import FloatArray
 _PRODUCT_BLOCK, _DEPTHWISE_BLOCK = 1 << 22, 1 << 19
 
 
-def _check_bias(node: Node) -> None:
+def _check_bias(node: Operation) -> None:
     outputs, shape = len(node.attrs["weight"]), node.attrs["bias"].shape
     if shape != (outputs,):
         raise ValueError(f"bias must have the shape [{outputs}], not {list(shape)}")
 
 
-def _conv_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _conv_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, weight = present_shape(inputs[0]), node.attrs["weight"]
     _check_bias(node)
     channels = weight.shape[1] * node.attrs["group"]
@@ -34,7 +35,7 @@ def _conv_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(shape[0], weight.shape[0], *window_counts(node.attrs, weight.shape[2:], shape[2:]))]
 
 
-def _products(node: Node, view: FloatArray) -> FloatArray:
+def _products(node: Operation, view: FloatArray) -> FloatArray:
     """One matrix product per group with the windows ``[images, C, *counts, *kernel]`` as columns."""
     weight, group = node.attrs["weight"], node.attrs["group"]
     rank = weight.ndim - 2
@@ -45,7 +46,7 @@ def _products(node: Node, view: FloatArray) -> FloatArray:
     return np.asarray(out.reshape(len(weight), len(view), *counts).swapaxes(0, 1))
 
 
-def _depthwise(node: Node, view: FloatArray) -> FloatArray:
+def _depthwise(node: Operation, view: FloatArray) -> FloatArray:
     """Each channel by itself: tap by tap over the windows ``[images, C, *counts, *kernel]``."""
     weight = node.attrs["weight"]
     rank = weight.ndim - 2
@@ -55,7 +56,7 @@ def _depthwise(node: Node, view: FloatArray) -> FloatArray:
     return out
 
 
-def _conv(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _conv(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     weight, bias = node.attrs["weight"], node.attrs["bias"]
     depthwise = len(weight) == node.attrs["group"] == x.shape[2]
@@ -71,7 +72,7 @@ def _conv(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [out]
 
 
-def _dense_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _dense_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, weight = present_shape(inputs[0]), node.attrs["weight"]
     if weight.ndim != 2:
         raise ValueError(f"weight must have two axes, not the shape {list(weight.shape)}")
@@ -81,34 +82,34 @@ def _dense_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [(*shape[:-1], weight.shape[0])]
 
 
-def _dense(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _dense(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [present(inputs[0]) @ node.attrs["weight"].T + node.attrs["bias"]]
 
 
-def _matmul_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _matmul_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     first, second = present_shape(inputs[0]), present_shape(inputs[1])
     if min(len(first), len(second)) < 2 or first[-1] != second[-2]:
         raise ValueError(f"factors must be [..., I, K] and [..., K, J], not {list(first)} and {list(second)}")
     return [(*broadcast(first[:-2], second[:-2]), first[-2], second[-1])]
 
 
-def _matmul(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _matmul(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     factors = [present(x) for x in inputs]
     rank = max(x.ndim for x in factors) - 1
     first, second = (aligned(x, rank) for x in factors)
     return [np.asarray(first @ second)]
 
 
-def _weight_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _weight_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """Every element of the result meets one row of the weight."""
     return math.prod(present_shape(outputs[0])) * int(node.attrs["weight"][0].size)
 
 
-def _matmul_macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _matmul_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     return math.prod(present_shape(outputs[0])) * present_shape(inputs[0])[-1]
 
 
-def _fixed_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     """A matrix without negative elements that training leaves as it is keeps the sign."""
     weight, bias = node.attrs["weight"], node.attrs["bias"]
     return bool(node.attrs.get("fixed")) and weight.min(initial=0) >= 0 and not bias.any() and all(inputs)
@@ -118,9 +119,9 @@ LINEAR_OPS = {
     "Conv": Operator(
         Kind.QUANTISED,
         {
-            "weight": "float64 [O, C / group, *kernel], one or two spatial axes",
-            "bias": "float64 [O]",
-            "group": "number of groups of channels that do not mix",
+            "weight": Attribute("[O, C / group, *kernel], one or two spatial axes", ARRAY),
+            "bias": Attribute("[O]", ARRAY),
+            "group": Attribute("number of groups of channels that do not mix", COUNT),
             **WINDOW_ATTRIBUTES,
         },
         _conv_shape,
@@ -132,9 +133,9 @@ LINEAR_OPS = {
     "Dense": Operator(
         Kind.QUANTISED,
         {
-            "weight": "float64 [O, K]: x[..., K] becomes [..., O]",
-            "bias": "float64 [O]",
-            "fixed": "true: training leaves the weight as it is, such as an adjacency; else absent",
+            "weight": Attribute("[O, K]: x[..., K] becomes [..., O]", ARRAY),
+            "bias": Attribute("[O]", ARRAY),
+            "fixed": Attribute("training leaves the weight as it is, such as an adjacency", FLAG, required=False),
         },
         _dense_shape,
         _dense,

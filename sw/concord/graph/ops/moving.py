@@ -7,67 +7,70 @@ from functools import partial
 
 import numpy as np
 
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import AXES, AXIS, INTEGERS, NUMBER, SIZES, Attribute, choice
 from concord.graph.ops.base import Kind, Operator, keeps_sign, present, present_shape
 from concord.utils.arrays import FloatArray
 
 
-def _reshape_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _reshape_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, new = present_shape(inputs[0]), tuple(node.attrs["shape"])
     if np.prod(shape, dtype=int) != np.prod(new, dtype=int):
         raise ValueError(f"shape {list(shape)} must have as many elements as {list(new)}")
     return [new]
 
 
-def _reshape(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _reshape(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     return [x.reshape(len(x), *node.attrs["shape"])]
 
 
-def _reshape_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def _reshape_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     return tuple(node.attrs["shape"]) == x
 
 
-def _transpose_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _transpose_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, perm = present_shape(inputs[0]), node.attrs["perm"]
     if sorted(perm) != list(range(len(shape))):
         raise ValueError(f"perm must be a permutation of the axes of {list(shape)}, not {list(perm)}")
     return [tuple(shape[axis] for axis in perm)]
 
 
-def _transpose(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _transpose(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     order = (0, *(axis + 1 for axis in node.attrs["perm"]))
     return [np.ascontiguousarray(present(inputs[0]).transpose(order))]
 
 
-def _transpose_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def _transpose_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     return list(node.attrs["perm"]) == sorted(node.attrs["perm"])
 
 
-def _concat_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _concat_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shapes, axis = [present_shape(shape) for shape in inputs], node.attrs["axis"]
+    if any(axis >= len(shape) for shape in shapes):
+        raise ValueError(f"axis must be one that {[list(shape) for shape in shapes]} have, not {axis}")
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or len({len(s) for s in shapes}) != 1:
         raise ValueError(f"shapes {[list(shape) for shape in shapes]} must be equal but for axis {axis}")
     first = shapes[0]
     return [(*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])]
 
 
-def _concat(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _concat(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [np.concatenate([present(x) for x in inputs], axis=node.attrs["axis"] + 1)]
 
 
-def _concat_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def _concat_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     return len(node.inputs) == 1
 
 
-def _ranges(node: Node) -> dict[int, range]:
+def _ranges(node: Operation) -> dict[int, range]:
     """Indices that are taken along every axis that is not taken whole."""
     attrs = node.attrs
     rows = zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True)
     return {axis: range(start, stop, step) for axis, start, stop, step in rows}
 
 
-def _slice_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _slice_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, taken = list(present_shape(inputs[0])), _ranges(node)
     for axis, indices in taken.items():
         if not indices or not all(0 <= index < shape[axis] for index in (indices[0], indices[-1])):
@@ -76,7 +79,7 @@ def _slice_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(shape)]
 
 
-def _slice(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _slice(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x = present(inputs[0])
     index = [slice(None)] * x.ndim
     for axis, taken in _ranges(node).items():
@@ -84,12 +87,12 @@ def _slice(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [x[tuple(index)].copy()]
 
 
-def _slice_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def _slice_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     rows = zip(node.attrs["axes"], node.attrs["starts"], node.attrs["steps"], strict=True)
     return y == x and all(row[1:] == (0, 1) for row in rows)
 
 
-def _pad_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _pad_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, pads = present_shape(inputs[0]), node.attrs["pads"]
     rank = len(shape)
     if len(pads) != 2 * rank or min(pads, default=0) < 0:
@@ -99,7 +102,7 @@ def _pad_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
     return [tuple(pads[axis] + size + pads[rank + axis] for axis, size in enumerate(shape))]
 
 
-def _pad(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _pad(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     pads = node.attrs["pads"]
     rank = len(pads) // 2
     widths = [(0, 0), *((pads[axis], pads[rank + axis]) for axis in range(rank))]
@@ -108,29 +111,33 @@ def _pad(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     return [np.pad(present(inputs[0]), widths, mode=node.attrs["mode"])]
 
 
-def _pad_identity(node: Node, x: Shape | None, y: Shape) -> bool:
+def _pad_identity(node: Operation, x: Shape | None, y: Shape) -> bool:
     return not any(node.attrs["pads"])
 
 
-def _pad_sign(node: Node, inputs: Sequence[bool]) -> bool:
+def _pad_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return all(inputs) and (node.attrs["mode"] != "constant" or node.attrs["value"] >= 0)
 
 
 _PAD = {
-    "pads": "at the begin of every axis, then at the end of every one; none negative",
-    "mode": "constant, reflect (without the edge), edge or wrap (from the other end)",
-    "value": "of the padding where it is constant",
+    "pads": Attribute("at the begin of every axis, then at the end of every one", SIZES),
+    "mode": Attribute(
+        "reflect is without the edge, wrap from the other end", choice("constant", "reflect", "edge", "wrap")
+    ),
+    "value": Attribute("of the padding where it is constant", NUMBER),
 }
 
 _SLICE = {
-    "axes": "not negative, each once",
-    "starts, stops, steps": "one per axis: the indices range(start, stop, step); stop -1 is before the first",
+    "axes": Attribute("those that are not taken whole", AXES),
+    "starts": Attribute("one per axis: the indices range(start, stop, step)", SIZES),
+    "stops": Attribute("one per axis; -1 is before the first index", INTEGERS),
+    "steps": Attribute("one per axis, not 0", INTEGERS),
 }
 _view = partial(Operator, Kind.MOVING, view=True, rises=True)
 
 MOVING_OPS = {
     "Reshape": _view(
-        {"shape": "of the output, every size known"},
+        {"shape": Attribute("of the output", SIZES)},
         _reshape_shape,
         _reshape,
         layout_sensitive=False,
@@ -138,7 +145,7 @@ MOVING_OPS = {
         never_negative=keeps_sign,
     ),
     "Transpose": _view(
-        {"perm": "axis of the input for every axis"},
+        {"perm": Attribute("axis of the input for every axis", AXES)},
         _transpose_shape,
         _transpose,
         layout_sensitive=False,
@@ -146,7 +153,11 @@ MOVING_OPS = {
         never_negative=keeps_sign,
     ),
     "Concat": _view(
-        {"axis": "not negative"}, _concat_shape, _concat, identity=_concat_identity, never_negative=keeps_sign
+        {"axis": Attribute("along which the inputs follow each other", AXIS)},
+        _concat_shape,
+        _concat,
+        identity=_concat_identity,
+        never_negative=keeps_sign,
     ),
     "Slice": _view(
         _SLICE, _slice_shape, _slice, layout_sensitive=False, identity=_slice_identity, never_negative=keeps_sign

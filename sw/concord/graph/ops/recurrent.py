@@ -12,7 +12,18 @@ from functools import partial
 import numpy as np
 
 from concord.functions import by_recurrent_name
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import (
+    ARRAY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    RECURRENT_NAMES,
+    RECURRENT_PARAMETERS,
+    Attribute,
+    choice,
+    optional,
+)
 from concord.graph.ops.base import Kind, Operator, Recurrence, Weights, present, present_shape
 from concord.utils.arrays import FloatArray
 
@@ -21,13 +32,27 @@ States = tuple[FloatArray, ...]
 #: (x part of the gates, states) -> new states, h first.
 TimeStep = Callable[[FloatArray, States], States]
 #: (node, number of the direction, R, bias of R) -> what a step of that direction computes.
-Begin = Callable[[Node, int, FloatArray, FloatArray], TimeStep]
+Begin = Callable[[Operation, int, FloatArray, FloatArray], TimeStep]
 
 
-def _shape(recurrence: Recurrence, node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def directions(node: Operation) -> list[bool]:
+    """For every direction whether it goes from the last time step to the first."""
+    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
+
+
+def _shape(recurrence: Recurrence, node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     x, hidden, w = present_shape(inputs[0]), node.attrs["hidden_size"], node.attrs["W"]
+    if w.ndim != 3:
+        raise ValueError(f"W must have three axes, not the shape {list(w.shape)}")
     if len(x) != 3 or x[2] != w.shape[2]:
         raise ValueError(f"X must be steps by batch by {w.shape[2]} features, not {list(x)}")
+    count, rows = len(directions(node)), recurrence.gates * hidden
+    for name, wanted in (("W", (count, rows, w.shape[2])), ("R", (count, rows, hidden)), ("B", (count, 2 * rows))):
+        if node.attrs[name].shape != wanted:
+            raise ValueError(f"{name} must have the shape {list(wanted)}, not {list(node.attrs[name].shape)}")
+    for name in ("activations", "activation_parameters"):
+        if [len(part) for part in node.attrs[name]] != [len(recurrence.functions)] * count:
+            raise ValueError(f"{name} must be {len(recurrence.functions)} for each of {count} directions")
     state = (len(w), x[1], hidden)
     if any(shape not in (None, state) for shape in inputs[1:]):
         raise ValueError(f"initial states must have the shape {list(state)}, not {inputs[1:]}")
@@ -38,7 +63,7 @@ def _shape(recurrence: Recurrence, node: Node, inputs: Sequence[Shape | None]) -
     return [(x[0], *state[:1], x[1], hidden)] + [state] * len(recurrence.initial)
 
 
-def _activations(node: Node, direction: int) -> list[Activation]:
+def _activations(node: Operation, direction: int) -> list[Activation]:
     """The functions of one direction. Inputs of gates are clipped; that of h, the cell, is not, as in onnxruntime."""
     limit = np.inf if node.attrs["clip"] is None else node.attrs["clip"]
     known = by_recurrent_name()
@@ -51,7 +76,7 @@ def _activations(node: Node, direction: int) -> list[Activation]:
     return [one(name, parameters, np.inf if index == 2 else limit) for index, (name, parameters) in enumerate(pairs)]
 
 
-def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
+def _lstm_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     hidden = node.attrs["hidden_size"]
     f, g, h = _activations(node, d)
     peephole = np.zeros(3 * hidden) if node.attrs["P"] is None else node.attrs["P"][d]
@@ -68,7 +93,7 @@ def _lstm_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     return step
 
 
-def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
+def _gru_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     hidden = node.attrs["hidden_size"]
     f, g = _activations(node, d)
     r_zr, r_h = r[: 2 * hidden], r[2 * hidden :]
@@ -86,13 +111,13 @@ def _gru_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     return step
 
 
-def _rnn_step(node: Node, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
+def _rnn_step(node: Operation, d: int, r: FloatArray, bias: FloatArray) -> TimeStep:
     (f,) = _activations(node, d)
     return lambda x, states: (f(x + states[0] @ r.T + bias),)
 
 
 def _initial(
-    recurrence: Recurrence, node: Node, inputs: Sequence[FloatArray | None], samples: int, batch: int
+    recurrence: Recurrence, node: Operation, inputs: Sequence[FloatArray | None], samples: int, batch: int
 ) -> list[FloatArray]:
     """Every state ``[directions, samples * batch, hidden]`` before the first step."""
     hidden, count = node.attrs["hidden_size"], len(node.attrs["W"])
@@ -107,13 +132,8 @@ def _initial(
     return states
 
 
-def directions(node: Node) -> list[bool]:
-    """For every direction whether it goes from the last time step to the first."""
-    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[node.attrs["direction"]]
-
-
 def _evaluate(
-    recurrence: Recurrence, begin: Begin, node: Node, inputs: Sequence[FloatArray | None]
+    recurrence: Recurrence, begin: Begin, node: Operation, inputs: Sequence[FloatArray | None]
 ) -> list[FloatArray]:
     x = present(inputs[0])
     samples, steps, batch, _ = x.shape
@@ -135,29 +155,34 @@ def _evaluate(
     return [np.ascontiguousarray(y), *(np.stack(states, axis=1) for states in zip(*last, strict=True))]
 
 
+_INITIAL = Attribute(
+    "constant initial state [directions, 1, hidden]; None: zero, unless there is an input", optional(ARRAY)
+)
 _ATTRIBUTES = {
-    "W, R, B": "float64 weights of x and of h, and biases of both one after the other, as in ONNX",
-    "hidden_size": "elements of the state",
-    "direction": "forward, reverse or bidirectional",
-    "activations": "for every direction the ONNX names of the functions (LSTM f g h, GRU f g, RNN f)",
-    "activation_parameters": "for every direction and function the dict of its parameters",
-    "clip": "limit of the inputs of the gates' functions, or None",
-    "initial_h": "constant initial state [directions, 1, hidden], or None: zero, unless there is an input",
+    "W": Attribute("weights of x [directions, rows, features], as in ONNX", ARRAY),
+    "R": Attribute("weights of h [directions, rows, hidden]", ARRAY),
+    "B": Attribute("biases of both one after the other [directions, 2 * rows]", ARRAY),
+    "hidden_size": Attribute("elements of the state", COUNT),
+    "direction": Attribute("in which order time steps come", choice("forward", "reverse", "bidirectional")),
+    "activations": Attribute("for every direction the functions (LSTM f g h, GRU f g, RNN f)", RECURRENT_NAMES),
+    "activation_parameters": Attribute("for every direction and function its parameters", RECURRENT_PARAMETERS),
+    "clip": Attribute("limit of the inputs of the gates' functions; None: there is none", optional(NUMBER)),
+    "initial_h": _INITIAL,
 }
 _LSTM = {
-    "P": "peephole weights as in ONNX, or None",
-    "input_forget": "true: the forget gate is 1 - i",
-    "initial_c": "as initial_h, for the cell",
+    "P": Attribute("peephole weights as in ONNX; None: there are none", optional(ARRAY)),
+    "input_forget": Attribute("the forget gate is 1 - i", FLAG),
+    "initial_c": _INITIAL,
 }
 
 
-def _macs(node: Node, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
+def _macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """Every step has all weights once."""
     return present_shape(inputs[0])[0] * int(node.attrs["W"].size + node.attrs["R"].size)
 
 
 def _record(
-    attributes: dict[str, str], recurrence: Recurrence, begin: Begin, wide_inputs: frozenset[int] = frozenset()
+    attributes: dict[str, Attribute], recurrence: Recurrence, begin: Begin, wide_inputs: frozenset[int] = frozenset()
 ) -> Operator:
     return Operator(
         Kind.QUANTISED,
@@ -174,7 +199,7 @@ def _record(
 RECURRENT_OPS = {
     "LSTM": _record(_LSTM, Recurrence(4, ("Sigmoid", "Tanh", "Tanh"), cell=True), _lstm_step, frozenset({2})),
     "GRU": _record(
-        {"linear_before_reset": "true: the reset gate multiplies the product with R"},
+        {"linear_before_reset": Attribute("the reset gate multiplies the product with R", FLAG)},
         Recurrence(3, ("Sigmoid", "Tanh")),
         _gru_step,
         frozenset({1}),

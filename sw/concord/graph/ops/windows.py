@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from concord.graph.ir import Node, Shape
+from concord.graph.operation import Operation, Shape
+from concord.graph.ops.attributes import COUNTS, SIZES, Attribute
 from concord.graph.ops.base import Kind, Operator, keeps_sign, no_macs, present, present_shape
 from concord.utils.arrays import FloatArray
 
 WINDOW_ATTRIBUTES = {
-    "strides": "step of the window along every spatial axis",
-    "pads": "elements of padding: at the begin of every spatial axis, then at the end of every one",
-    "dilations": "distance of the taps along every spatial axis",
+    "strides": Attribute("step of the window along every spatial axis", COUNTS),
+    "pads": Attribute("elements of padding: at the begin of every spatial axis, then at the end of every one", SIZES),
+    "dilations": Attribute("distance of the taps along every spatial axis", COUNTS),
 }
 
 
@@ -46,22 +47,22 @@ def windows(attrs: dict[str, Any], kernel: Sequence[int], x: FloatArray, padding
     return view[(slice(None),) * (view.ndim - 2 * rank) + steps]
 
 
-def _pool_shape(node: Node, inputs: Sequence[Shape | None]) -> list[Shape]:
+def _pool_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
     shape, kernel = present_shape(inputs[0]), node.attrs["kernel"]
     kept = shape[: len(shape) - len(kernel)]
     return [kept + window_counts(node.attrs, kernel, shape[len(kept) :])]
 
 
-def _kernel_axes(node: Node) -> tuple[int, ...]:
+def _kernel_axes(node: Operation) -> tuple[int, ...]:
     return tuple(range(-len(node.attrs["kernel"]), 0))
 
 
-def _max_pool(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _max_pool(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     view = windows(node.attrs, node.attrs["kernel"], present(inputs[0]), -np.inf)
     return [view.max(axis=_kernel_axes(node))]
 
 
-def divisors(node: Node, spatial: Sequence[int]) -> FloatArray:
+def divisors(node: Operation, spatial: Sequence[int]) -> FloatArray:
     """What an AveragePool divides the sum of every window by: ``[*counts]``."""
     pads, counted, rank = node.attrs["pads"], node.attrs["counted"], len(spatial)
     grid = np.zeros([pads[axis] + size + pads[rank + axis] for axis, size in enumerate(spatial)])
@@ -71,13 +72,13 @@ def divisors(node: Node, spatial: Sequence[int]) -> FloatArray:
     return np.asarray(windows(unpadded, node.attrs["kernel"], grid, 0.0).sum(axis=_kernel_axes(node)))
 
 
-def _average_pool(node: Node, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
+def _average_pool(node: Operation, inputs: Sequence[FloatArray | None]) -> list[FloatArray]:
     x, kernel = present(inputs[0]), node.attrs["kernel"]
     sums = windows(node.attrs, kernel, x, 0.0).sum(axis=_kernel_axes(node))
     return [sums / divisors(node, x.shape[x.ndim - len(kernel) :])]
 
 
-_POOL = {"kernel": "size of the window along every spatial axis", **WINDOW_ATTRIBUTES}
+_POOL = {"kernel": Attribute("size of the window along every spatial axis", COUNTS), **WINDOW_ATTRIBUTES}
 
 WINDOW_OPS = {
     "MaxPool": Operator(
@@ -86,7 +87,7 @@ WINDOW_OPS = {
     "AveragePool": Operator(
         Kind.QUANTISED,  # a depthwise product with ones
         _POOL
-        | {"counted": "how many of the pads count as elements of the average; all others and what is beyond do not"},
+        | {"counted": Attribute("how many of the pads count as elements of the average; nothing beyond does", SIZES)},
         _pool_shape,
         _average_pool,
         macs=no_macs,

@@ -115,7 +115,7 @@ def _numbers(tensor: torch.Tensor | None, count: int = 0) -> Any:
 
 def shapes_only(attrs: dict[str, Any], *names: str) -> dict[str, Any]:
     """Attributes with zeros in the place of numbers, that take no memory: only their shapes are read."""
-    return {name: np.broadcast_to(np.int8(0), np.shape(attrs[name])) for name in names}
+    return {name: np.broadcast_to(np.float64(0), np.shape(attrs[name])) for name in names}
 
 
 @dataclass
@@ -324,8 +324,8 @@ def _recurrent_attrs(module: nn.LSTM | nn.GRU, number: int) -> dict[str, Any]:
     return {
         "W": gates("weight_ih"), "R": gates("weight_hh"), "hidden_size": size, "clip": None, "initial_h": None,
         "B": np.concatenate([gates("bias_ih"), gates("bias_hh")], axis=1),
-        "direction": "bidirectional" if module.bidirectional else "forward", "activations": [names] * len(ends),
-        "activation_parameters": [({},) * len(names)] * len(ends),
+        "direction": "bidirectional" if module.bidirectional else "forward", "activations": (names,) * len(ends),
+        "activation_parameters": (({},) * len(names),) * len(ends),
     } | more  # fmt: skip
 
 
