@@ -41,20 +41,19 @@ def calibration_of(
     batch: int = 1,
     engine: Engine | None = None,
 ) -> Calibration:
-    """A network and samples for it, flags being those of the emulator.
+    """A network and samples for it.
 
     Parameters
     ----------
     run : callable, optional
-        Computes the outputs; on the emulator, if left out.
+        Computes the outputs and tells the flags; on the emulator, if left out.
     engine : Engine or None
         Its workers share what runs on the emulator, whose bits do not depend on them. All else is computed here: sums
         in double precision depend on the processor and on the threads of BLAS.
     graph, inputs, labels, batch
         As for :class:`concord.compiler.calibration.calibration.Calibration`, with its errors.
     """
-    computed = run or partial(emulate, engine=engine)
-    return Calibration(graph, inputs, computed, partial(observe, engine=engine), labels, batch)
+    return Calibration(graph, inputs, run or partial(observe, engine=engine), labels, batch)
 
 
 def choose_formats(

@@ -32,10 +32,8 @@ from concord.utils.arrays import FloatArray
 
 Inputs = Mapping[str, npt.ArrayLike]
 Classes = npt.NDArray[np.int64]
-#: Computes the outputs of a compiled network.
-Runner = Callable[[Compiled, Inputs], dict[str, FloatArray]]
-#: Computes them and tells the flags that are raised.
-Observer = Callable[[Compiled, Inputs], tuple[dict[str, FloatArray], list[FlagDiagnostic]]]
+#: Computes the outputs of a compiled network, and tells the flags that it raises.
+Runner = Callable[[Compiled, Inputs], tuple[dict[str, FloatArray], list[FlagDiagnostic]]]
 
 
 class Follow(Flag):
@@ -75,6 +73,8 @@ class Candidate:
         Results on the calibration data, those of a final sigmoid from what the NPU computes in front of it.
     follow : Follow
         What follows that data.
+    flags : tuple of FlagDiagnostic
+        What the NPU raises on that data, but for a final sigmoid.
     """
 
     label: str
@@ -84,6 +84,12 @@ class Candidate:
     accuracy: float | None = None
     outputs: Mapping[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
     follow: Follow = ALL
+    flags: tuple[FlagDiagnostic, ...] = ()
+
+    @property
+    def flags_by_layer(self) -> frozenset[tuple[str, str]]:
+        """Which layers raise which flags."""
+        return frozenset((one.where, one.flag) for one in self.flags)
 
     @property
     def bits(self) -> int:
@@ -179,9 +185,7 @@ class Calibration:
     inputs : mapping of str to array
         Samples along the first axis.
     run : callable
-        Computes the outputs.
-    observe : callable
-        Computes the outputs and tells the flags, which is done once with what has been chosen.
+        Computes the outputs and tells the flags.
     labels : array of int, optional
         Right class of every sample.
     batch : int
@@ -200,11 +204,10 @@ class Calibration:
         graph: Graph,
         inputs: Inputs,
         run: Runner,
-        observe: Observer,
         labels: Classes | None = None,
         batch: int = 1,
     ):
-        self.graph, self.run, self.observe, self.labels, self.batch = graph, run, observe, labels, batch
+        self.graph, self.run, self.labels, self.batch = graph, run, labels, batch
         self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
         if empty := [name for name, values in self.inputs.items() if not values.size]:
             raise ValueError(f"input {empty[0]!r} must have samples to calibrate with, not none")
@@ -273,24 +276,30 @@ class Calibration:
         if weights or offsets:
             formats = replace(formats, weights=weights, input_offsets=offsets)
             compiled = compile_graph(self.graph, config, formats, batch=self.batch)
-        error, outputs = (on or self)._run(compiled)
-        best = self.decided(outputs[self.graph.outputs[0]])
-        agreement = float(np.mean(best == (on or self).best))
-        return Candidate(label, compiled, error, agreement, (on or self).accuracy(best), outputs, follow)
+        return (on or self)._candidate(label, compiled, follow)
 
-    def _run(self, compiled: Compiled) -> tuple[float, dict[str, FloatArray]]:
-        """The error before a final softmax or sigmoid, and all outputs."""
-        short, sigmoids = before_sigmoids(self.graph)
+    def complete(self, candidate: Candidate) -> tuple[Mapping[str, FloatArray], list[FlagDiagnostic]]:
+        """Outputs and flags of a candidate, those of a final sigmoid included."""
+        if before_sigmoids(self.graph)[1]:
+            return self.run(candidate.compiled, self.inputs)
+        return candidate.outputs, list(candidate.flags)
+
+    def _candidate(self, label: str, compiled: Compiled, follow: Follow) -> Candidate:
+        """Measure: the error is that before a final softmax or sigmoid."""
+        complete, (short, sigmoids) = compiled, before_sigmoids(self.graph)
         if sigmoids:
-            complete = compiled.package
-            compiled = compile_graph(short, complete.config, complete.formats, batch=self.batch)
+            package = compiled.package
+            compiled = compile_graph(short, package.config, package.formats, batch=self.batch)
         bare = replace(compiled, package=replace(compiled.package, host_graph=None))
-        computed = self.run(bare, self.inputs)
+        computed, flags = self.run(bare, self.inputs)
         error = max(
             relative_error(x.reshape(self.values[name].shape), self.values[name]) for name, x in computed.items()
         )
         outputs = compiled.package.host_outputs(self.inputs, computed)
-        return error, {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
+        outputs = {sigmoids.get(name, name): sigmoid(x) if name in sigmoids else x for name, x in outputs.items()}
+        best = self.decided(outputs[self.graph.outputs[0]])
+        agreement, accuracy = float(np.mean(best == self.best)), self.accuracy(best)
+        return Candidate(label, complete, error, agreement, accuracy, outputs, follow, tuple(flags))
 
     def _offsets(self, compiled: Compiled) -> dict[str, float]:
         """What the host takes off inputs; the same for the same vectors."""

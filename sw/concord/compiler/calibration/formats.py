@@ -19,6 +19,15 @@ from concord.compiler.calibration.calibration import (
     threshold,
 )
 from concord.compiler.calibration.observed import observed
+from concord.compiler.calibration.preference import (
+    FLAGGED,
+    GAIN,
+    flags_text,
+    is_static,
+    preferred,
+    rank,
+    worth_flags,
+)
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.layers import AnyLayer, Layer
 from concord.compiler.ir.table_segments import available, divided, sample, table_error
@@ -30,12 +39,9 @@ from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
-#: What another table for a function, which costs a chain, may leave of the error of the result. It may also leave all
-#: of that, if it leaves no more than ``TABLE_GAIN`` of the function's own: not all adds up in samples as in a stream.
-#: And what weights that are rounded for samples may leave of the error on these samples, which flatters them.
-GAIN, TABLE_GAIN = 0.9, 0.5
-#: What static exponents may leave of the error of dynamic ones, which need no samples: less gain is chance.
-TIE = 0.98
+#: Another table for a function may leave all of the error of the result, and not only :data:`GAIN` of it, if it leaves
+#: no more than this of the function's own: not all adds up in samples as in a stream.
+TABLE_GAIN = 0.5
 #: Behind the label of static exponents that are one less than nothing that saturates.
 _TIGHTER = ", one bit tighter"
 #: Samples of a half that something is compared on which was made with the other half, and how few a half may be.
@@ -62,7 +68,7 @@ class Evidence:
 
     @property
     def chosen(self) -> Candidate:
-        """The one with the least error of those that hold for samples that they were not made with."""
+        """The one with the least error of those that hold for other samples, and whose flags are worth it."""
         return self.candidates[0]
 
     def table(self) -> Table:
@@ -70,6 +76,9 @@ class Evidence:
         notes = list(self.notes)
         if any(candidate.compiled.package.formats.weights for candidate in self.candidates):
             notes.append(f"Weights for samples are taken if they leave at most {GAIN:.0%} of the error.")
+        flags = any(candidate.flags for candidate in self.candidates)
+        if flags:
+            notes.append(f"Flags: taken if less than {FLAGGED:.0%} of the error is left of what raises fewer.")
         if self.held:
             notes.append("Other half: made with one half of the samples, measured on the other, both ways.")
         table = Table(
@@ -80,13 +89,15 @@ class Evidence:
             caption_justify="left",
         )
         columns = ["candidate", "agreement", "error of the result", *(["on the other half"] if self.held else [])]
-        for column in columns:
-            table.add_column(column, justify="left" if column == "candidate" else "right")
+        for column in [*columns, *(["layers with flags"] if flags else [])]:
+            table.add_column(column, justify="left" if column in ("candidate", "layers with flags") else "right")
         for candidate in self.candidates:
             style = "bold" if candidate is self.chosen else None
             figures = [f"{100 * candidate.agreement:.2f} %", f"{100 * candidate.error:.2f} %"]
             if self.held:
                 figures.append(f"{100 * self.held[candidate.label]:.2f} %" if candidate.label in self.held else "")
+            if flags:
+                figures.append(flags_text(candidate))
             table.add_row(candidate.label, *figures, style=style)
         return table
 
@@ -173,9 +184,9 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     with_tables = [candidate for candidate in found if Follow.TABLES in candidate.follow]
     for node in calibration.graph.nodes:
         if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
-            more = by_tables(calibration, config, min(with_tables, key=rank), node)
+            more = by_tables(calibration, config, preferred(with_tables), node)
             found, with_tables = found + more, with_tables + more
-    best = min(found, key=rank)
+    best = preferred(found)
     for margin, suffix in enumerate(("", _TIGHTER)):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         formats = replace(plain, exponents=exponents, table_segments=best.compiled.package.formats.table_segments)
@@ -183,23 +194,14 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
         found.append(calibration.measure(label, config, formats, best.follow))
     ranked = sorted(found, key=rank)
     halves = _Halves(calibration, config)
-    chosen = next((one for one in ranked if halves.hold(one, found)), ranked[0])
+    worth = [one for one in ranked if worth_flags(one, found)]
+    chosen = next((one for one in worth if halves.hold(one, found)), worth[0])
     return Evidence((chosen, *(one for one in ranked if one is not chosen)), halves.errors, _notes(calibration))
 
 
 def _follows(layer: AnyLayer) -> bool:
     """Whether a table of a layer covers what its function reads."""
     return any(isinstance(domain, tuple) and not isinstance(domain, Proven) for _, domain in layer.table_specs)
-
-
-def rank(candidate: Candidate) -> float:
-    """The error, in proportion to what it may be."""
-    formats = candidate.compiled.package.formats
-    return candidate.error / (GAIN if formats.weights else 1.0) / (TIE if _static(candidate) else 1.0)
-
-
-def _static(candidate: Candidate) -> bool:
-    return candidate.label.startswith("static")
 
 
 def _notes(calibration: Calibration) -> tuple[str, ...]:
@@ -255,7 +257,7 @@ class _Halves:
             entries = sum(segment.entries for segment in held)
             segments[name] = divided(spec, sample(mine.values[node.inputs[0]]), len(held), entries) or held
         exponents: Mapping[str, int] = {}
-        if _static(candidate):
+        if is_static(candidate):
             margin = int(candidate.label.endswith(_TIGHTER))
             exponents = static_exponents(candidate.compiled, mine.values, margin)
         made = Formats(exponents, mantissas=formats.mantissas, table_segments=segments)
@@ -266,7 +268,7 @@ def _takes_less(one: Candidate, other: Candidate) -> bool:
     """Whether a candidate takes nothing from the samples that another one does not take, too."""
     segments, others = one.compiled.package.formats.table_segments, other.compiled.package.formats.table_segments
     fewer = all(len(held) <= len(others.get(name, ())) for name, held in segments.items())
-    return fewer and one.follow in other.follow and _static(one) <= _static(other)
+    return fewer and one.follow in other.follow and is_static(one) <= is_static(other)
 
 
 def choose_formats(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int] | None = None) -> Evidence:

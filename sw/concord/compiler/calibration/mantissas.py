@@ -18,6 +18,7 @@ from rich.table import Table
 from concord.compiler.calibration.calibration import Calibration, Candidate, Follow
 from concord.compiler.calibration.formats import rank_exponents, static_exponents
 from concord.compiler.calibration.observed import observed
+from concord.compiler.calibration.preference import FLAGGED, flags_text, worth_flags
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.footprint import KIB
 from concord.graph.ir import Graph
@@ -98,15 +99,21 @@ class Choice:
         """All candidates, the chosen one in bold."""
         samples = len(self.calibration.best)
         limit = f"{self.budget.measure}, at most {self.budget.points:g} {'%' if self._relative else 'points lost'}"
+        flags = any(candidate.flags for candidate in self.candidates)
+        note = f"Flags: taken if less than {FLAGGED:.0%} of the memory is needed of what raises fewer."
         table = Table(
             title=f"Mantissas on {samples} samples: {limit}",
+            caption=note if flags else None,
             box=box.SIMPLE_HEAD,
             title_justify="left",
+            caption_justify="left",
             padding=(0, 1, 0, 0),
         )
         shown = "agreement" if self._relative else self.budget.measure
-        for column in ("candidate", "memory KiB", shown, "error", "within"):
-            table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
+        for column in ("candidate", "memory KiB", shown, "error", "within", *(["layers with flags"] if flags else [])):
+            table.add_column(
+                column, justify="left" if column in ("candidate", "layers with flags") else "right", no_wrap=True
+            )
         for candidate in self.candidates:
             share = candidate.accuracy if shown == "accuracy" else candidate.agreement
             table.add_row(
@@ -115,6 +122,7 @@ class Choice:
                 f"{100 * (share or 0.0):.2f} %",
                 f"{100 * candidate.error:.2f} %",
                 "yes" if self.fits(candidate) else "no",
+                *([flags_text(candidate)] if flags else []),
                 style="bold" if candidate is self.chosen else None,
             )
         return table
@@ -191,9 +199,11 @@ class _Search:
         inside = [candidate for candidate in candidates if self._fits(candidate)]
         loss = partial(self.budget.loss, self.calibration)
         if inside:
-            chosen = min(inside, key=lambda candidate: (candidate.bits, candidate.error))
+            worth = [one for one in inside if worth_flags(one, inside, lambda candidate: candidate.bits)]
+            chosen = min(worth, key=lambda candidate: (candidate.bits, candidate.error))
         else:
-            chosen = min(candidates, key=lambda candidate: (loss(candidate), candidate.error))
+            worth = [one for one in candidates if worth_flags(one, candidates, loss)]
+            chosen = min(worth, key=lambda candidate: (loss(candidate), candidate.error))
         others = sorted((c for c in candidates if c is not chosen), key=lambda c: (c.bits, c.error))
         return Choice(self.calibration, self.budget, (observed(chosen, self.calibration), *others))
 

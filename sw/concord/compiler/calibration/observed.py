@@ -1,4 +1,4 @@
-"""A network that was compiled with samples, run on them once more: does it raise flags, are its results numbers?"""
+"""A network that was compiled with samples and run on them: does it raise flags, are its results numbers?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from concord.utils.arrays import FloatArray
 
 #: Flags that decide between formats, with the message about samples that raise them.
 _WEIGHED = (Flag.SATURATED.name, Flag.TABLE_CLAMPED.name)
-_CHOSEN = "no other formats that were tried leave less error"
+_CHOSEN = "other formats that were tried raise as many flags, or leave clearly more error"
 
 
 #: Infinities on the way are what a result loses its meaning by, if it errs by more than this, relative to its size.
@@ -37,7 +37,7 @@ def observed(candidate: Candidate, calibration: Calibration) -> Candidate:
         If a result is not finite where it is in floating point, or errs by more than 10 % and a layer has overflowed.
     """
     compiled = candidate.compiled
-    outputs, records = calibration.observe(compiled, calibration.inputs)
+    outputs, records = calibration.complete(candidate)
     wrong = _not_finite(outputs, calibration.values)
     overflowed = [one.text for one in records if one.flag in _OVERFLOW]
     if overflowed and candidate.error > _SPOILT:

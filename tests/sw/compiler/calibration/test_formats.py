@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from concord.compiler.calibration.calibration import relative_error
-from concord.compiler.calibration.formats import GAIN, Evidence, rank, static_exponent, static_exponents
+from concord.compiler.calibration.formats import Evidence, static_exponent, static_exponents
+from concord.compiler.calibration.preference import GAIN, rank
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.tensor_formats import Formats
@@ -75,7 +76,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
         """What comes of dynamic exponents is made wrong."""
         outputs = emulate(compiled, given)
         dynamic = all(layer["output"] == "dynamic exponent" for layer in compiled.image.metadata["layers"])
-        return {name: values + 10 * dynamic for name, values in outputs.items()}
+        return {name: values + 10 * dynamic for name, values in outputs.items()}, []
 
     other = choose_formats(graph, TINY, inputs(), spoilt)
     assert isinstance(other, Evidence) and other.candidates[-1].label.startswith("dynamic exponents")
@@ -139,7 +140,7 @@ def test_weights_for_samples_have_to_be_worth_it(share, chosen):
     def run(compiled, given):
         formats = compiled.package.formats
         error = (share if formats.weights else 1.0) * (0.1 if formats.means and not formats.exponents else 0.5)
-        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}
+        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
     evidence = choose_formats(graph, TINY, alike, run)
     assert evidence.chosen.label == chosen

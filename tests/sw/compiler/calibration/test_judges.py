@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from concord.compiler.calibration.calibration import before_sigmoids, relative_error, threshold
-from concord.compiler.calibration.formats import TIE
+from concord.compiler.calibration.preference import TIE
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
-from concord.networks.calibrated import calibration_of, choose_formats, emulate
+from concord.networks.calibrated import calibration_of, choose_formats, emulate, observe
 from concord.report import analyse
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of, residual
@@ -36,7 +36,7 @@ def test_the_error_is_that_before_the_final_sigmoid():
 
     def run(compiled, given):
         (name,) = compiled.lowered.graph.outputs
-        return {name: 1.25 * execute.run(graph, given, keep="all")[name]}
+        return {name: 1.25 * execute.run(graph, given, keep="all")[name]}, []
 
     one = calibration_of(graph, x, run).measure("", TINY, Formats())
     assert one.error == pytest.approx(0.25)
@@ -78,7 +78,7 @@ def test_a_single_result_is_decided_by_its_threshold(functions, side):
         middle = side if name == graph.outputs[0] else 0.0
         values = execute.run(graph, given, keep="all")[name]
         values[::4] = 2 * middle - values[::4]
-        return {name: values}
+        return {name: values}, []
 
     labels = (execute.run(graph, x)[graph.outputs[0]][:, 0] > side).astype(int)
     assert 0 < labels.sum() < len(labels)
@@ -101,7 +101,7 @@ def test_a_tie_keeps_dynamic_exponents(share, static):
 
     def run(compiled, given):
         error = 0.1 * (share if compiled.package.formats.exponents else 1.0)
-        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}
+        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
     assert (share < TIE) == static
     assert choose_formats(graph, TINY, x, run).chosen.label.startswith("static" if static else "dynamic")
@@ -115,7 +115,7 @@ def test_what_is_worse_on_the_other_half_is_not_taken():
     def run(compiled, given):
         formats, whole = compiled.package.formats, len(given["x"]) == 20
         error = (0.05 if whole else 0.5) if formats.exponents else 0.1 if formats.means else 0.2
-        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}
+        return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
     evidence = choose_formats(graph, TINY, x, run)
     assert evidence.chosen.label == "dynamic exponents"
@@ -132,7 +132,7 @@ def test_each_half_is_measured_with_what_the_other_one_says():
 
     def run(compiled, given):
         seen.append((compiled.package.formats.ranges.get("a"), np.abs(given["x"]).max()))
-        return emulate(compiled, given)
+        return observe(compiled, given)
 
     x = samples(20, scale=0.02)
     x["x"][1::2] *= 10

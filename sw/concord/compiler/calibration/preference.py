@@ -1,0 +1,58 @@
+"""Which of several candidates is taken: the one with the least error, but neither by chance nor at the price of flags.
+
+A flag says that values were cut off. Whoever runs the network with ``--strict`` gets no results then, so formats that
+raise flags on the samples have to be clearly better than those that raise fewer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from concord.compiler.calibration.calibration import Candidate
+
+#: What weights that are rounded for samples may leave of the error on these samples, which flatters them; and what
+#: another table for a function, which costs a chain, may leave of the error of the result.
+GAIN = 0.9
+#: What static exponents may leave of the error of dynamic ones, which need no samples: less gain is chance.
+TIE = 0.98
+#: Formats that raise flags must leave less than this of the error of those that raise fewer.
+FLAGGED = 0.8
+
+
+def rank(candidate: Candidate) -> float:
+    """The error, in proportion to what it may be."""
+    formats = candidate.compiled.package.formats
+    return candidate.error / (GAIN if formats.weights else 1.0) / (TIE if is_static(candidate) else 1.0)
+
+
+def is_static(candidate: Candidate) -> bool:
+    """Whether calibration has set the exponents."""
+    return candidate.label.startswith("static")
+
+
+def worth_flags(candidate: Candidate, others: Sequence[Candidate], cost: Callable[[Candidate], float] = rank) -> bool:
+    """Whether a candidate costs clearly less than each one that raises fewer flags, those of every layer counted.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        The candidate.
+    others : sequence of Candidate
+        What else could be taken.
+    cost : callable
+        What is to be small: the error in proportion to what it may be, unless something else is asked for.
+    """
+    quieter = [one for one in others if len(one.flags_by_layer) < len(candidate.flags_by_layer)]
+    return all(cost(candidate) < FLAGGED * cost(one) for one in quieter)
+
+
+def preferred(candidates: Sequence[Candidate]) -> Candidate:
+    """The candidate with the least error whose flags are worth it; one that raises as few as any always is."""
+    return min((one for one in candidates if worth_flags(one, candidates)), key=rank)
+
+
+def flags_text(candidate: Candidate) -> str:
+    """In how many layers the samples raise which flags."""
+    layers = Counter(flag for _, flag in candidate.flags_by_layer)
+    return ", ".join(f"{count} {flag}" for flag, count in sorted(layers.items()))
