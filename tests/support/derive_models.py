@@ -10,7 +10,7 @@ from concord.derive import ir
 from concord.derive.checks import check
 from concord.derive.flags import every, raisable, with_flags
 from concord.golden import binary16
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph, Node, Quantization
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from support.halves import halves
 
@@ -329,6 +329,11 @@ def at_limits(model):
     return {model.names[value.name]: values for value, values in zip(model.inputs, (x, fine), strict=True)}
 
 
+def codes(scale, zero, axis=None):
+    """Codes of 4 bits."""
+    return Quantization(np.asarray(scale, float), np.asarray(zero), 4, True, axis)
+
+
 def host_operators():
     """The host has every operator that can be derived, and reads an input, which has a grid."""
     m = Maker(10)
@@ -345,6 +350,8 @@ def host_operators():
         ("Mul", ("joined",), "scaled", (1, 3, 6), {"constant": m.rng.normal(size=(3, 1))}),
         ("Sub", ("scaled",), "less", (1, 3, 6), {"constant": np.array([0.25]), "reversed": True}),
         ("Relu", ("less",), "positive", (1, 3, 6), {}),
+        ("FakeQuantize", ("less",), "coded", (1, 3, 6), {"quantization": codes(0.013, 3)}),
+        ("FakeQuantize", ("less",), "rows", (1, 3, 6), {"quantization": codes([0.03, 0.25, 0.004], [7, 0, -8], 1)}),
         ("Clip", ("less",), "clipped", (1, 3, 6), {"min": -0.125, "max": 0.2}),
         ("Add", ("soft", "input:1"), "beside", (1, 3, 4), {}),
         ("Mul", ("beside", "soft"), "both", (1, 3, 4), {}),

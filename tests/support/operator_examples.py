@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from concord.graph.ir import Node
+from concord.graph.ir import Node, Quantization
 from concord.graph.ops import operator_of
 
 _WINDOW = {"strides": (1, 1), "pads": (1, 0, 0, 1), "dilations": (1, 1)}
@@ -35,6 +35,12 @@ EXAMPLES = {
     "AveragePool": (_POOL | {"counted": (0, 0, 0, 0)}, [(1, 3, 4, 4)], 1),
     "Relu": ({}, [(1, 6)], 1),
     "Clip": ({"min": -0.5, "max": 0.25}, [(1, 6)], 1),
+    "FakeQuantize": (
+        {"quantization": Quantization(np.array(0.25), np.array(-8), 4, True)},
+        [(1, 6)],
+        1,
+    ),
+    "Round": ({}, [(1, 6)], 1),
     "Function": ({"functions": (("sigmoid", {}),)}, [(1, 6)], 1),
     **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min"), ({}, [(1, 6), (1, 6)], 1)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), ({"axis": 1}, [(1, 6)], 1)),

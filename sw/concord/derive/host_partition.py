@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from concord.functions import function
-from concord.graph.ir import Graph, Node, Shape
+from concord.graph.ir import Graph, Node, Quantization, Shape
 from concord.utils.arrays import FloatArray
 
 
@@ -288,6 +288,20 @@ def _softsign(make: _Lowering, x: str) -> str:
     return make.arithmetic(Action.DIV, x, make.arithmetic(Action.ADD, size, np.array(1.0)))
 
 
+def _fake_quantize(make: _Lowering, node: Node, inputs: list[str]) -> str:
+    """As :meth:`concord.graph.ir.Quantization.rounded`; beside the number that is added there are no fractions."""
+    codes: Quantization = node.attrs["quantization"]
+    sizes = [1] * len(make.shape(inputs[0])) if codes.axis is not None else []
+    if codes.axis is not None:
+        sizes[codes.axis] = -1
+    scale, low, high = (np.asarray(one, np.float64).reshape(sizes) for one in (codes.scale, *codes.offsets))
+    x = make.arithmetic(Action.DIV, inputs[0], scale)
+    x = make.arithmetic(Action.MIN, make.arithmetic(Action.MAX, x, low), high)
+    for action in (Action.ADD, Action.SUB):
+        x = make.arithmetic(action, x, np.array(1.5 * 2.0**52))
+    return make.arithmetic(Action.MUL, x, scale)
+
+
 _Lower = Callable[[_Lowering, Node, list[str]], str]
 #: Functions of :mod:`concord.functions` that are made of such operations.
 HOST_FUNCTIONS: dict[str, Callable[..., str]] = {
@@ -313,6 +327,7 @@ _LOWERED: dict[str, _Lower] = {
     "Min": _binary(Action.MIN),
     "Relu": lambda make, node, inputs: make.arithmetic(Action.MAX, inputs[0], np.array(0.0)),
     "Clip": lambda make, node, inputs: _between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
+    "FakeQuantize": _fake_quantize,
     "Function": _function,
     "MaxPool": _max_pool,
     "ReduceMax": _reduce_max,

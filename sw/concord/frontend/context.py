@@ -17,6 +17,8 @@ from concord.graph.ops import operator_of
 from concord.utils.arrays import FloatArray
 
 Array = npt.NDArray[Any]
+#: What helps where integers are computed with.
+_PAIRS = "put DequantizeLinear in front of it, and QuantizeLinear behind it, in front of the next DequantizeLinear"
 
 
 class OnnxNode:
@@ -113,7 +115,7 @@ class Context:
     def tensor(self, name: str) -> str:
         """The tensor of the graph behind a name in the file."""
         if name in self.codes:
-            raise Refusal("reads the integers of QuantizeLinear", "export with a DequantizeLinear behind every one")
+            raise Refusal("reads the integers of QuantizeLinear", _PAIRS)
         if name not in self.graph.shapes:
             raise Refusal(f"operand '{name}' must be computed by the model, not constant", "make it an input")
         return name

@@ -70,6 +70,22 @@ def import_model(
     return graph
 
 
+def reference_graph(model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Return the graph of an ONNX model as its file has it, to compare results with: no pass has rewritten it.
+
+    Every pair of QuantizeLinear and DequantizeLinear is a FakeQuantize, which rounds halves to even and saturates, so
+    that :func:`concord.graph.execute.run` computes what ONNX defines, in double precision.
+
+    Parameters
+    ----------
+    model, shapes
+        As for :func:`import_model`, with its errors.
+    """
+    graph: Graph = AS_WRITTEN.run({"model": model, "shapes": shapes or {}, "batchnorm": False})["graph"]
+    graph.check()
+    return graph
+
+
 def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool) -> Graph:
     """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
@@ -89,17 +105,14 @@ def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool) 
     return graph
 
 
-#: From a file to a graph in its canonical form.
-IMPORT = Pipeline(
-    "import",
-    ("model", "shapes", "batchnorm"),
-    (
-        Pass("parse", ("model",), ("proto",), load, "Read ONNX and check that it is valid."),
-        Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "Make nodes of ONNX operators."),
-        *passes.AFTER_IMPORT,
-    ),
-    (GRAPH,),
+_READ = (
+    Pass("parse", ("model",), ("proto",), load, "Read ONNX and check that it is valid."),
+    Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "Make nodes of ONNX operators."),
 )
+#: From a file to a graph with the operators of the file.
+AS_WRITTEN = Pipeline("read", ("model", "shapes", "batchnorm"), _READ, (GRAPH,))
+#: From a file to a graph in its canonical form.
+IMPORT = Pipeline("import", ("model", "shapes", "batchnorm"), (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
 
 
 def _live(graph: Any) -> list[OnnxNode]:

@@ -1,8 +1,6 @@
-"""QuantizeLinear and DequantizeLinear: the graph stays in floats, and remembers scales and zero points.
+"""QuantizeLinear and DequantizeLinear: the graph stays in floats, every pair is a FakeQuantize.
 
-Exporters leave out a Relu where codes begin at zero, because rounding to codes does the same. Then it is put back; so
-is the upper end of a ReLU6. Other values beyond the range of codes are not limited: that is what rounding costs, not
-what the network computes.
+:mod:`concord.graph.passes.fake_quantize` decides which of them stay.
 """
 
 from __future__ import annotations
@@ -14,9 +12,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.graph.ir import Quantization, Shape
-from concord.graph.signs import never_negative
-
-_RELU6_END = 6.0
+from concord.utils.arrays import FloatArray
 
 
 def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
@@ -40,7 +36,7 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization
 
 
 def quantize(ctx: Context, node: OnnxNode) -> list[str]:
-    """Nothing to compute: DequantizeLinear finds the tensor behind."""
+    """Nothing to compute yet: DequantizeLinear finds the tensor behind, and its codes."""
     x = ctx.tensor(node.input(0))
     dtype = "uint8"
     if node.input(2):
@@ -49,27 +45,34 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
         from onnx import helper
 
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
-    quantization = read(ctx, node, dtype, ctx.shape(x))
-    low, high = quantization.range
-    # The range of an input is the user's choice.
-    if not low.any() and not never_negative(ctx.graph, x, inputs=True):
-        if np.all(np.abs(high - _RELU6_END) <= quantization.scale):
-            x = ctx.emit(node, "Clip", [x], min=0.0, max=_RELU6_END)
-        else:
-            x = ctx.emit(node, "Relu", [x])
-    ctx.codes[node.outputs[0]] = (x, quantization)
+    ctx.codes[node.outputs[0]] = (x, read(ctx, node, dtype, ctx.shape(x)))
     return []
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:
-    """The tensor that was quantised."""
+    """What codes mean; with another scale or zero point than they were made with, other values than were quantised."""
     if node.input(0) not in ctx.codes:
         raise Refusal("must follow QuantizeLinear, or read a constant", "make floats of inputs outside the model")
-    x, quantization = ctx.codes[node.input(0)]
-    here = read(ctx, node, f"{'' if quantization.signed else 'u'}int{quantization.bits}", ctx.shape(x))
-    if not here.same(ctx.graph.quantization.setdefault(x, quantization)):
-        raise Refusal(f"'{x}' is quantised in two ways", "export with one scale and zero point per tensor")
-    return x
+    x, codes = ctx.codes[node.input(0)]
+    here = read(ctx, node, f"{'' if codes.signed else 'u'}int{codes.bits}", ctx.shape(x))
+    result = ctx.emit(node, "FakeQuantize", [x], quantization=codes)
+    if here.same(codes):
+        return result
+    scale, zero = _along(here, len(ctx.shape(x)))
+    scale_of_codes, zero_of_codes = _along(codes, len(ctx.shape(x)))
+    if not np.array_equal(scale, scale_of_codes):
+        result = ctx.emit(node, "Mul", [result], constant=scale / scale_of_codes)
+    if not np.array_equal(zero, zero_of_codes):
+        result = ctx.emit(node, "Add", [result], constant=(zero_of_codes - zero) * scale)
+    return result
+
+
+def _along(quantization: Quantization, rank: int) -> tuple[FloatArray, FloatArray]:
+    """Scale and zero point, in shapes that are broadcast to a tensor."""
+    sizes = [1] * rank if quantization.axis is not None else []
+    if quantization.axis is not None:
+        sizes[quantization.axis] = -1
+    return quantization.scale.reshape(sizes), quantization.zero_point.astype(np.float64).reshape(sizes)
 
 
 def remember_constant(ctx: Context, node: OnnxNode) -> None:

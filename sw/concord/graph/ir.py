@@ -12,12 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from concord.graph.operation import Shape
 from concord.graph.ops import OPS
-from concord.utils.arrays import FloatArray
+from concord.graph.quantization import Quantization
 
 __all__ = ["Graph", "Node", "Quantization", "Shape", "fresh"]
 
@@ -64,41 +61,6 @@ class Node:
         return replace(self, attrs=self.attrs | attrs)
 
 
-@dataclass(frozen=True, eq=False)
-class Quantization:
-    """What an exporter chose for a tensor: ``value = (code - zero_point) * scale``.
-
-    Parameters
-    ----------
-    scale : array of float64
-        One number, or one per index of ``axis``.
-    zero_point : array of int64
-        Of the same shape.
-    bits, signed : int, bool
-        Of the codes.
-    axis : int or None
-        Axis of the tensor with a scale per index; ``None`` if there is one scale.
-    """
-
-    scale: FloatArray
-    zero_point: npt.NDArray[np.int64]
-    bits: int
-    signed: bool
-    axis: int | None = None
-
-    @property
-    def range(self) -> tuple[FloatArray, FloatArray]:
-        """Least and largest value that codes stand for; of the shape of ``scale``."""
-        least = -(1 << (self.bits - 1)) if self.signed else 0
-        largest = least + (1 << self.bits) - 1
-        return (least - self.zero_point) * self.scale, (largest - self.zero_point) * self.scale
-
-    def same(self, other: Quantization) -> bool:
-        """Whether both give the same codes."""
-        fixed = (self.bits, self.signed, self.axis) == (other.bits, other.signed, other.axis)
-        return fixed and np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)
-
-
 @dataclass
 class Graph:
     """A network.
@@ -116,7 +78,8 @@ class Graph:
     batched : set of str
         Inputs and outputs whose first axis is the batch; samples of the others are stacked along a new first axis.
     quantization : dict
-        What an exporter chose for tensors, by name of the tensor. The graph computes with floats all the same.
+        What an exporter chose for tensors, by name of the tensor. The graph computes with floats all the same; where
+        codes are too coarse for that, a FakeQuantize computes the tensor.
     weight_quantization : dict
         What it chose for the attribute ``weight`` of nodes, by name of the node.
     """

@@ -200,7 +200,7 @@ def test_others_are_refused_by_name(tmp_path):
     """Whatever may follow a softmax is derived, or its name is in the message."""
     late = {name for name, one in OPS.items() if one.kind is not Kind.QUANTISED}
     derived = {"Softmax", "Reshape", "Transpose", "Concat", "Slice", "Add", "Sub", "Mul", "Max", "Min", "Relu", "Clip"}
-    derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise"}
+    derived |= {"MaxPool", "ReduceMax", "Pad", "PadCopy", "LogSoftmax", "Normalise", "FakeQuantize"}
     model = HOST_PARTITIONS["softmax"]()
     for op in sorted(late - derived - {"Function"}):
         node = Node(op, "the last", ("shares",), ("end",), EXAMPLES[op][0])

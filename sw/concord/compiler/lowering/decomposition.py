@@ -20,7 +20,7 @@ reciprocal                   the same with ``|x|``, then ``r = r (2 - |x| r)``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -97,16 +97,20 @@ def _open(node: Node, formats: Formats) -> bool:
 
 def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tuple[int, int]:
     """How many tables a function that is a power may have without samples, and entries of each."""
-    named = [node for node in graph.nodes if node.op == "Function"]
-    powers = {str(node.attrs["functions"]) for node in named if _open(node, formats)}
-    others = {str(node.attrs["functions"]) for node in named} - powers
+    powers = {str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function" and _open(node, formats)}
+    taken = tables_of_functions(graph, powers)
+    count = max((config.table_slots - taken) // max(len(powers), 1), 0)
+    return count, config.table_depth // (taken + max(count * len(powers), 1))
+
+
+def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
+    """How many tables a network needs, but for those of some functions and of codes."""
+    others = {str(node.attrs["functions"]) for node in graph.nodes if node.op == "Function"} - {*powers}
     others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
     extra = sum("exp" in name for name in others) + 2 * len(
         {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
     )
-    taken = len(others) + extra
-    count = max((config.table_slots - taken) // max(len(powers), 1), 0)
-    return count, config.table_depth // (taken + max(count * len(powers), 1))
+    return len(others) + extra
 
 
 def covers_all(node: Node, formats: Formats) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
-from concord.compiler.lowering import contractions, pointwise, products, reductions
+from concord.compiler.lowering import contractions, fake_quantization, pointwise, products, reductions
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.large_windows import pool
 from concord.compiler.lowering.lower import Expansion, Handler, Lowered, Lowering, LoweringRules, VarianceRange
@@ -38,6 +38,7 @@ HANDLERS: dict[str, Handler] = {
     "Conv": products.conv,
     "Dense": products.dense,
     "Expand": contractions.expand,
+    "FakeQuantize": fake_quantization.fake_quantize,
     "Function": pointwise.function,
     "GRU": recurrent,
     "LSTM": recurrent,
@@ -48,6 +49,7 @@ HANDLERS: dict[str, Handler] = {
     "ReduceMean": reductions.reduce,
     "ReduceSum": reductions.reduce,
     "Relu": pointwise.relu,
+    "Round": fake_quantization.rounding,
     **dict.fromkeys(pointwise.OPERATIONS, pointwise.binary),
 }
 RULES = LoweringRules(EXPANSIONS, HANDLERS)

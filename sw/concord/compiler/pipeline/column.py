@@ -20,6 +20,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.bounds import with_bounds
 from concord.compiler.lowering.decomposition import decompose
+from concord.compiler.lowering.fake_quantization import spread
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.lowering.lower import Lowered, Unsupported
 from concord.compiler.lowering.rules import lowered as lower
@@ -152,6 +153,8 @@ TABLES = Pipeline(
              "Find what tables have to cover where there are no samples."),
         Pass("function decomposition", ("npu", "config", "formats"), ("npu",), decompose,
              "Replace functions that one table does not hold at every scale by several nodes."),
+        Pass("rounding to codes", ("npu", "config"), ("npu",), spread,
+             "Find how codes that are coarser than mantissas are computed: by tables, or by sums."),
         Pass("batch", ("npu", "batch"), ("batched",), _batched, "Let the graph compute several samples side by side."),
     ),
     LEVELS,

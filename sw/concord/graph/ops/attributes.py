@@ -13,6 +13,7 @@ import numpy as np
 
 from concord.functions import FUNCTIONS, by_recurrent_name
 from concord.functions.segmented import TableSegment
+from concord.graph.quantization import Quantization
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ ARRAY = Values(
 TENSOR = Values("the name of a tensor", lambda value: isinstance(value, str) and value != "")
 FUNCTION_PAIRS = Values("a tuple of pairs (name of a function, dict of its own parameters)", _are_functions)
 INPUTS = Values("a pair of numbers or a span of them", _are_inputs)
+QUANTIZATION = Values("a Quantization", lambda value: isinstance(value, Quantization))
 SEGMENT = Values("a TableSegment", lambda value: isinstance(value, TableSegment))
 #: By direction and function.
 RECURRENT_NAMES = Values(

@@ -20,6 +20,7 @@ from concord.graph.ops.attributes import (
     FUNCTION_PAIRS,
     INPUTS,
     NUMBER,
+    QUANTIZATION,
     SEGMENT,
     SIZES,
     TENSOR,
@@ -205,6 +206,19 @@ def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
     return rule
 
 
+def _fake_quantize_shape(node: Operation, inputs: Sequence[Shape | None]) -> list[Shape]:
+    shape, quantization = present_shape(inputs[0]), node.attrs["quantization"]
+    axis = quantization.axis
+    if axis is not None and (axis >= len(shape) or quantization.scale.shape != (shape[axis],)):
+        raise ValueError(f"shape {list(shape)} must have a scale per index of axis {axis}")
+    return [shape]
+
+
+def _fake_quantize_sign(node: Operation, inputs: Sequence[bool]) -> bool:
+    low, _ = node.attrs["quantization"].offsets
+    return all(inputs) or bool((low >= 0).all())
+
+
 def _product_macs(node: Operation, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]) -> int:
     """A sum of elements that are products of a MatMul."""
     return prod(present_shape(inputs[0])) if node.attrs.get("product") else 0
@@ -238,6 +252,22 @@ ELEMENTWISE_OPS = {
         _same_shape,
         _unary(_function),
         never_negative=_function_sign,
+    ),
+    "FakeQuantize": _each(
+        Kind.PRECISE,
+        {"quantization": Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)},
+        _fake_quantize_shape,
+        _unary(lambda node, x: node.attrs["quantization"].rounded(x)),
+        rises=True,
+        never_negative=_fake_quantize_sign,
+    ),
+    "Round": _each(
+        Kind.PRECISE,
+        {},
+        _same_shape,
+        _unary(lambda node, x: np.rint(x)),
+        rises=True,
+        never_negative=keeps_sign,
     ),
     "Add": _each(Kind.PRECISE, _BINARY, _broadcast_shape, partial(_binary, np.add), never_negative=_sum_sign),
     "Sub": _each(Kind.PRECISE, _BINARY | _REVERSED, _broadcast_shape, partial(_binary, np.subtract)),

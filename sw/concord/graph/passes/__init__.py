@@ -11,6 +11,7 @@ from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
 from concord.graph.passes import (
     dead,
+    fake_quantize,
     fold_affine,
     fold_pad,
     functions,
@@ -37,6 +38,7 @@ def _rewrite(name: str, module: ModuleType) -> Pass:
 #: In this order after import. Each leaves a consistent graph.
 AFTER_IMPORT: tuple[Pass, ...] = (
     _rewrite("dead nodes", dead),
+    _rewrite("quantised tensors", fake_quantize),
     _rewrite("no-ops", noops),
     _rewrite("reshapes", reshapes),
     _rewrite("no-ops", noops),

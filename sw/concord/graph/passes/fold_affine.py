@@ -26,12 +26,11 @@ def run(graph: Graph) -> None:
             merged = _merged(layer, weights, node, constant).replace(outputs=node.outputs)
             graph.nodes = [merged if n.name == layer.name else n for n in graph.nodes if n.name != node.name]
             del graph.shapes[layer.outputs[0]]
-            graph.quantization.pop(layer.outputs[0], None)
 
 
 def _may_fold(graph: Graph, layer: Node, node: Node) -> bool:
     between = layer.outputs[0]
-    read_once = between not in graph.outputs and len(graph.consumers(between)) == 1
+    read_once = between not in (*graph.outputs, *graph.quantization) and len(graph.consumers(between)) == 1
     scales = node.op == "Mul" or node.attrs.get("reversed", False)
     return read_once and not (scales and layer.name in graph.weight_quantization)
 

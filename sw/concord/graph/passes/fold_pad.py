@@ -15,6 +15,8 @@ def run(graph: Graph) -> None:
         spatial = not any((*pads[:2], *pads[rank : rank + 2]))
         if not (zeros and spatial) or result in graph.outputs or any(node.op != "Conv" for node in readers):
             continue
+        if result in graph.quantization and not _same_codes(graph, source, result):
+            continue
         more = (*pads[2:rank], *pads[rank + 2 :])
         names = {node.name for node in readers}
         graph.nodes = [
@@ -26,3 +28,9 @@ def run(graph: Graph) -> None:
         ]
         del graph.shapes[result]
         graph.quantization.pop(result, None)
+
+
+def _same_codes(graph: Graph, source: str, result: str) -> bool:
+    """Whether what is padded is quantised as the result is: a zero is one of the codes."""
+    known = graph.quantization.get(source)
+    return known is not None and known.same(graph.quantization[result])

@@ -10,7 +10,7 @@ def run(graph: Graph) -> None:
     graph.nodes = [_as_reshape(graph, node) for node in graph.nodes]
     for index, node in enumerate(graph.nodes):
         before = graph.producer(node.inputs[0]) if node.op in ("Reshape", "Transpose") else None
-        if before is not None and before.op == node.op:
+        if before is not None and before.op == node.op and node.inputs[0] not in graph.quantization:
             joined = node.replace(inputs=before.inputs)
             if node.op == "Transpose":
                 joined = joined.with_attrs(perm=tuple(before.attrs["perm"][axis] for axis in node.attrs["perm"]))
@@ -33,4 +33,3 @@ def _remove_unread(graph: Graph) -> None:
         if node.op in ("Reshape", "Transpose") and result not in graph.outputs and not graph.consumers(result):
             graph.nodes.remove(node)
             del graph.shapes[result]
-            graph.quantization.pop(result, None)

@@ -1,0 +1,161 @@
+"""Rounding to codes on the NPU: what is left of QuantizeLinear and DequantizeLinear where mantissas are finer.
+
+A look-up table rounds its input to codes of its own and limits them, so a table of as many entries as there are codes
+does all of it: ``(x m) 2**k`` are codes with ``1 / scale = m 2**k``, and entries are what they mean. With a power of
+two as scale, ``m`` is 1 and the result exact; else the products are rounded to binary16 before, so that a value next to
+the middle between two codes may become the neighbour of its code.
+
+Where there is no room for a table, or there is a scale per channel, sums do the same: ``clip(x / scale)`` plus and
+minus a number beside which binary16 has no fractions. Codes of 16 bits are finer than binary16; they are limited only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.ir.layers import MfuOp
+from concord.compiler.ir.layout import Storage
+from concord.compiler.ir.table_specs import Functions, Span, TableSpec
+from concord.compiler.lowering import operands
+from concord.compiler.lowering.decomposition import tables_of_functions
+from concord.compiler.lowering.lower import Lowering
+from concord.functions.tables import SCALES
+from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.rewriting import Emit, rewrite
+from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_EXP_MAX, BINARY16_EXP_MIN, BINARY16_PRECISION
+from concord.spec.isa import Op
+from concord.utils.arrays import FloatArray, Ids
+
+#: Beside it binary16 has no fractions, for whole numbers to a third of it on either side.
+_WHOLE = 1.5 * 2.0 ** (BINARY16_PRECISION - 1)
+#: Bits of codes that binary16 holds.
+_BITS = BINARY16_PRECISION - 2
+
+
+def spread(graph: Graph, config: NpuConfig) -> Graph:
+    """A copy of a graph in which a FakeQuantize without a table is computed by sums.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    config : NpuConfig
+        Whose table memory it is for.
+    """
+    nodes = [node for node in graph.nodes if node.op == "FakeQuantize"]
+    if not nodes:
+        return graph
+    made = replace(graph, nodes=list(graph.nodes), shapes=dict(graph.shapes))
+    tables = _tables(graph, nodes, config)
+    for node in nodes:
+        if table_of(node.attrs["quantization"], config) not in tables:
+            rewrite(made, node, partial(_rule(node), x=node.inputs[0], shape=graph.shapes[node.inputs[0]],
+                                        codes=node.attrs["quantization"]))  # fmt: skip
+    return made
+
+
+def table_of(quantization: Quantization, config: NpuConfig) -> TableSpec | None:
+    """The table that rounds to codes; ``None`` if there is none, as for scales per channel."""
+    if quantization.axis is not None or quantization.bits > _BITS:
+        return None
+    factor, scale = _parts(quantization)
+    low, high = (int(end) for end in quantization.offsets)
+    if scale not in SCALES or high - low >= config.table_depth or not -config.table_depth <= low <= high:
+        return None
+    if high >= config.table_depth:
+        return None
+    slope = 1 / factor
+    functions: Functions = (("identity", ()),) if slope == 1 else (("linear", (("offset", 0.0), ("slope", slope))),)
+    return functions, Span(math.ldexp(low, -scale), math.ldexp(high + 1, -scale), scale=scale)
+
+
+def _parts(quantization: Quantization) -> tuple[float, int]:
+    """``m`` from 1 to 2 and ``k`` of ``1 / scale = m 2**k``."""
+    mantissa, exponent = math.frexp(1 / float(quantization.scale))
+    return 2 * mantissa, exponent - 1
+
+
+def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec]:
+    """The tables that there is room for beside those of functions; those that are read most come first."""
+    others = tables_of_functions(graph)
+    slots, depth = config.table_slots - others, config.table_depth // (2 if others else 1)
+    found: set[TableSpec] = set()
+    for spec, _ in Counter(table_of(node.attrs["quantization"], config) for node in nodes).most_common():
+        if spec is None:
+            continue
+        domain = spec[1]
+        assert isinstance(domain, Span) and domain.scale is not None
+        entries = int(np.ldexp(domain.high - domain.low, domain.scale))
+        if slots > 0 and entries <= depth:
+            found.add(spec)
+            slots, depth = slots - 1, depth - entries
+    return found
+
+
+def _rule(node: Node) -> Callable[..., None]:
+    return _limited if node.attrs["quantization"].bits > _BITS else _by_sums
+
+
+def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
+    _limit(emit, x, *(_along(end, codes, shape) for end in codes.range))
+
+
+def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
+    """Codes less their zero points, whole, and what they mean."""
+    scale = _along(codes.scale, codes, shape)
+    low, high = (_along(end, codes, shape) for end in codes.offsets)
+    scaled = _limit(emit, _times(emit, x, 1 / scale), low, high)
+    _times(emit, emit("Round", scaled), scale)
+
+
+def _times(emit: Emit, x: str, factor: FloatArray) -> str:
+    """A product, as two if the factor is beyond the normal numbers of binary16."""
+    exponents = np.frexp(factor)[1] - 1
+    if BINARY16_EXP_MIN <= exponents.min() <= exponents.max() <= BINARY16_EXP_MAX:
+        return emit("Mul", x, constant=factor)
+    half = np.ldexp(1.0, exponents // 2)
+    return emit("Mul", emit("Mul", x, constant=half), constant=factor / half)
+
+
+def _limit(emit: Emit, x: str, low: FloatArray, high: FloatArray) -> str:
+    if low.ndim == high.ndim == 0:
+        return emit("Clip", x, min=float(low), max=float(high))
+    return emit("Min", emit("Max", x, constant=low), constant=high)
+
+
+def _along(values: npt.ArrayLike, codes: Quantization, shape: tuple[int, ...]) -> FloatArray:
+    """Numbers of a scheme in a shape that is broadcast to a tensor."""
+    sizes = [1] * len(shape) if codes.axis is not None else []
+    if codes.axis is not None:
+        sizes[codes.axis] = -1
+    return np.asarray(values, dtype=np.float64).reshape(sizes)
+
+
+def fake_quantize(lowering: Lowering, node: Node) -> None:
+    """Codes by a table, in front of which a scale that is no power of two is a product."""
+    codes = node.attrs["quantization"]
+    spec, (factor, _) = table_of(codes, lowering.config), _parts(codes)
+
+    def make(ids: Ids, target: Storage) -> list[MfuOp]:
+        scaled = [] if factor == 1 else [MfuOp(Op.VV_MUL, operands.constant(np.array(factor), ids, target))]
+        return [*scaled, MfuOp(Op.V_TBL, spec=spec)]
+
+    lowering.elementwise(node, make, node.inputs[0])
+
+
+def rounding(lowering: Lowering, node: Node) -> None:
+    """Whole numbers: a sum that has no fractions, and what was added taken away again."""
+    operand = np.array(_WHOLE)
+    lowering.elementwise(
+        node,
+        lambda ids, target: [MfuOp(op, operands.constant(operand, ids, target)) for op in (Op.VV_ADD, Op.VV_SUB)],
+        node.inputs[0],
+    )

@@ -1,0 +1,177 @@
+"""Take quantised tensors for tensors of floats where the formats of the NPU round as finely as their codes.
+
+A FakeQuantize rounds and limits to codes. Where that costs about as much as the mantissas of the NPU do, it disappears,
+and its tensor remembers the codes: a scale that is a power of two becomes a static exponent. It stays where rounding or
+limiting is part of what the network computes:
+
+* codes of less than 8 bits;
+* two in a row with different codes, and several with different codes for readers of one tensor;
+* behind others of which only data-moving operators divide it, where few codes are in use or much is cut off;
+* in front of one that stays, with nothing but data-moving operators between them;
+* an input of the network that is read as it is, too.
+
+Exporters leave out a Relu where codes begin at zero, because rounding to codes does the same. Then it is put back; so
+is the upper end of a ReLU6. Other values beyond the range of codes of 8 bits are not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from concord.graph.ir import Graph, Node, Quantization, fresh
+from concord.graph.ops import Kind, operator_of
+from concord.graph.signs import never_negative
+
+#: Bits of codes that mantissas round as finely as.
+_FINE = 8
+#: Codes of 8 bits in use, of which fewer are coarse.
+_FEW = 64
+#: Steps of codes that they may cut off, by rounding.
+_ROOM = 2
+_RELU6_END = 6.0
+
+
+def run(graph: Graph) -> None:
+    """Let every FakeQuantize that may disappear do so; tensors remember codes in ``graph.quantization``."""
+    _join_equal(graph)
+    _move_up(graph)
+    _join_equal(graph)
+    stay = _staying(graph)
+    for node in _quantisers(graph):
+        if node.name in stay:
+            graph.quantization[node.outputs[0]] = _codes(node)
+        else:
+            _remember(graph, node)
+
+
+def _codes(node: Node) -> Quantization:
+    quantization: Quantization = node.attrs["quantization"]
+    return quantization
+
+
+def _quantisers(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "FakeQuantize"]
+
+
+def _join_equal(graph: Graph) -> None:
+    """Let one FakeQuantize serve all readers that want a tensor in the same codes."""
+    kept: list[Node] = []
+    for node in _quantisers(graph):
+        node = next(other for other in graph.nodes if other.name == node.name)  # its input may have another name
+        equal = (one for one in kept if one.inputs == node.inputs and _codes(one).same(_codes(node)))
+        first = next(equal, None)
+        if first is None or node.outputs[0] in graph.outputs:
+            kept.append(node)
+            continue
+        graph.nodes.remove(node)
+        graph.rename({node.outputs[0]: first.outputs[0]})
+        del graph.shapes[node.outputs[0]]
+
+
+def _move_up(graph: Graph) -> None:
+    """Codes for a whole tensor are those of what is moved: quantise in front of Reshape, Transpose and Concat."""
+    waiting = _quantisers(graph)
+    while waiting:
+        node = waiting.pop()
+        before = _movable(graph, node)
+        if before is not None:
+            waiting += _exchanged(graph, before, node)
+
+
+def _movable(graph: Graph, node: Node) -> Node | None:
+    """The operator that may as well follow a FakeQuantize as stand in front of it."""
+    before, codes = graph.producer(node.inputs[0]), _codes(node)
+    if before is None or before.op not in ("Reshape", "Transpose", "Concat") or codes.axis is not None:
+        return None
+    if not _only_reader(graph, before.outputs[0]) or not all(_only_reader(graph, name) for name in before.inputs):
+        return None
+    above = [graph.producer(name) for name in before.inputs]
+    codes_above = [_codes(one) for one in above if one is not None and one.op == "FakeQuantize"]
+    if before.op == "Concat" and not all(one.same(codes) for one in codes_above):
+        return None
+    return before
+
+
+def _only_reader(graph: Graph, tensor: str) -> bool:
+    """Whether one input of one node is all that reads a tensor."""
+    return tensor not in graph.outputs and sum(node.inputs.count(tensor) for node in graph.nodes) == 1
+
+
+def _exchanged(graph: Graph, before: Node, node: Node) -> list[Node]:
+    """Quantise every input of ``before`` in place of its result; what does so."""
+    graph.nodes.remove(node)
+    del graph.shapes[before.outputs[0]]
+    made: list[Node] = []
+    for name in before.inputs:
+        tensor = fresh(graph, f"{name}/codes")
+        graph.shapes[tensor] = graph.shapes[name]
+        label = fresh(graph, node.name, [one.name for one in made])
+        made.append(node.replace(name=label, inputs=(name,), outputs=(tensor,)))
+    at = graph.nodes.index(before)
+    moved = before.replace(inputs=tuple(one.outputs[0] for one in made), outputs=node.outputs)
+    graph.nodes[at : at + 1] = [*made, moved]
+    return made
+
+
+def _staying(graph: Graph) -> set[str]:
+    """Names of those that stay; with one of them those in front of it, whose codes may be halves of its steps."""
+    found: set[str] = set()
+    for node in reversed(_quantisers(graph)):
+        codes, source = _codes(node), node.inputs[0]
+        above = list(_above(graph, source))
+        directly = [one for one in above if one.outputs[0] == source]
+        if any(_codes(one).same(codes) for one in directly):
+            continue  # changes nothing
+        others = [one for one in graph.consumers(source) if one.op != "FakeQuantize" or not _codes(one).same(codes)]
+        several = any(one.op == "FakeQuantize" for one in others)
+        if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
+            found.add(node.name)
+        for one in above:
+            first = _codes(one)
+            if not first.same(codes) and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
+                found.add(node.name)
+        if node.name in found:
+            found.update(one.name for one in above if not _codes(one).same(codes))
+    return found
+
+
+def _above(graph: Graph, tensor: str) -> Iterator[Node]:
+    """Every FakeQuantize that a tensor comes from through operators that compute no other values."""
+    node = graph.producer(tensor)
+    if node is not None and node.op == "FakeQuantize":
+        yield node
+    elif node is not None and operator_of(node).kind is Kind.MOVING:
+        for name in node.inputs:
+            yield from _above(graph, name)
+
+
+def _coarse(codes: Quantization, others: Quantization) -> bool:
+    """Whether few codes are between the ends that both have."""
+    (low, high), (least, greatest) = codes.range, others.range
+    used = (np.minimum(high, greatest.max()) - np.maximum(low, least.min())) / codes.scale
+    return bool(used.max() < _FEW)
+
+
+def _cuts_off(codes: Quantization, others: Quantization) -> bool:
+    """Whether values of other codes are limited; not where a Relu does so."""
+    (low, high), (least, greatest) = codes.range, others.range
+    room = _ROOM * float(codes.scale.max())
+    return bool(high.max() < greatest.max() - room or (low.any() and low.min() > least.min() + room))
+
+
+def _remember(graph: Graph, node: Node) -> None:
+    """Let a FakeQuantize be a Relu, a ReLU6 or nothing, whose result has codes."""
+    (source,), (result,) = node.inputs, node.outputs
+    codes, at = _codes(node), graph.nodes.index(node)
+    low, high = codes.range
+    # The range of an input is the user's choice.
+    if not low.any() and not never_negative(graph, source, inputs=True):
+        six = np.all(np.abs(high - _RELU6_END) <= codes.scale)
+        op, attrs = ("Clip", {"min": 0.0, "max": _RELU6_END}) if six else ("Relu", {})
+        graph.nodes[at] = node.replace(op=op, attrs=attrs)
+        graph.quantization[result] = codes
+    else:
+        graph.nodes[at] = node.replace(op="Reshape", attrs={"shape": graph.shapes[source]})
+        graph.quantization[source] = codes

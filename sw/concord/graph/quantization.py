@@ -1,0 +1,65 @@
+"""How codes of a quantised model and values belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.utils.arrays import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Quantization:
+    """What an exporter chose for a tensor: ``value = (code - zero_point) * scale``.
+
+    Parameters
+    ----------
+    scale : array of float64
+        One number, or one per index of ``axis``.
+    zero_point : array of int64
+        Of the same shape.
+    bits, signed : int, bool
+        Of the codes.
+    axis : int or None
+        Axis of the tensor with a scale per index; ``None`` if there is one scale.
+    """
+
+    scale: FloatArray
+    zero_point: npt.NDArray[np.int64]
+    bits: int
+    signed: bool
+    axis: int | None = None
+
+    @property
+    def range(self) -> tuple[FloatArray, FloatArray]:
+        """Least and largest value that codes stand for; of the shape of ``scale``."""
+        low, high = self.offsets
+        return low * self.scale, high * self.scale
+
+    @property
+    def offsets(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Least and largest code, less the zero point; of the shape of ``scale``."""
+        least = -(1 << (self.bits - 1)) if self.signed else 0
+        largest = least + (1 << self.bits) - 1
+        return least - self.zero_point, largest - self.zero_point
+
+    @property
+    def step(self) -> float:
+        """The smallest distance between values that codes stand for."""
+        return float(self.scale.min())
+
+    def rounded(self, values: FloatArray) -> FloatArray:
+        """What QuantizeLinear and DequantizeLinear make of values ``[samples, *shape]``: halves to even, saturated."""
+        along = [1] * values.ndim
+        if self.axis is not None:
+            along[self.axis + 1] = -1
+        scale, low, high = (end.reshape(along) for end in (self.scale, *self.offsets))
+        codes = np.clip(np.rint(values / scale), low, high)
+        return np.asarray(codes * scale + 0.0)  # no negative zero
+
+    def same(self, other: Quantization) -> bool:
+        """Whether both give the same codes."""
+        fixed = (self.bits, self.signed, self.axis) == (other.bits, other.signed, other.axis)
+        return fixed and np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)
