@@ -46,6 +46,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     guard: int | None = None,
     batch: int = 1,
     output_format: str | Mapping[str, str] | None = None,
+    quick: bool = False,
     workers: int | None = None,
     cluster: str | None = None,
 ) -> Network:
@@ -81,6 +82,9 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         Samples per run, for networks of products and element-wise operations.
     output_format : str or mapping of str to str, optional
         ``"binary16"`` or ``"narrow"`` for all outputs, or for outputs by name.
+    quick : bool
+        Take from the samples what they say without a search: nothing is compared. It takes a fraction of the time, and
+        leaves more error. ``evidence`` says what was left out.
     workers : int, optional
         Processes that share the samples; the result does not depend on them.
     cluster : str, optional
@@ -110,7 +114,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     options = Options(
         _widths(mantissa), budget, board is None and config is None, _ranges(input_range), accumulator, guard, batch,
         [output_format] if isinstance(output_format, str) else
-        [f"{name}={kind}" for name, kind in (output_format or {}).items()],
+        [f"{name}={kind}" for name, kind in (output_format or {}).items()], quick,
     )  # fmt: skip
     options.check(calibrate is not None)
     graph = import_model(data)

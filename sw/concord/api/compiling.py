@@ -25,18 +25,19 @@ from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.presets import with_mantissas
+from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
 
-#: Shows what goes on for as long as it lasts.
-Status = Callable[[str], AbstractContextManager[object]]
+#: Shows what goes on for as long as it lasts; what it gives shows how far that has got.
+Status = Callable[[str], AbstractContextManager[Show]]
 #: Labels, one class per sample.
 Labels = npt.NDArray[np.int64]
 
 
 @contextmanager
-def silent(text: str) -> Iterator[None]:
+def silent(text: str) -> Iterator[Show]:
     """A :data:`Status` that shows nothing."""
-    yield
+    yield show_nothing
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def trained_for(model: Path | None, options: Options) -> Trained | None:
     """
     if options.accumulator_bits() != 0 or model is None or (found := read_trained(model)) is None:
         return None
-    for name, given in (("mantissa", options.widths != Widths()), ("guard", options.guard is not None)):
+    widths, guard = options.widths != Widths(), options.guard is not None
+    for name, given in (("mantissa", widths), ("guard", guard), ("quick", options.quick)):
         if given:
             raise ValueError(f"--{name} must be left out: {evidence_path(model)} says what the network was trained for")
     return found
@@ -162,14 +164,17 @@ def _with_formats(
     if samples is None:
         return Compilation(graph, compile_graph(graph, config, plain, batch=batch))
     if not widths.auto:
-        with status("choosing formats"):
-            evidence = choose_formats(graph, config, samples, mantissas=widths.layers, batch=batch, engine=engine)
+        with status("choosing formats") as show:
+            evidence = choose_formats(
+                graph, config, samples,
+                mantissas=widths.layers, batch=batch, engine=engine, quick=options.quick, show=show,
+            )  # fmt: skip
         return Compilation(graph, evidence.chosen.compiled, formats=evidence)
     limits = budget_of(options.budget, graph, labels is not None)
     first = {name: values[:MOST] for name, values in samples.items()}
-    with status("choosing mantissas"):
+    with status("choosing mantissas") as show:
         known = None if labels is None else labels[:MOST]
-        calibration = calibration_of(graph, first, labels=known, batch=batch, engine=engine)
+        calibration = calibration_of(graph, first, labels=known, batch=batch, engine=engine, show=show)
         free = options.other_npu and widths.npu is None
         choice = choose_mantissas(calibration, config, limits, fixed=widths.layers, free=free)
     return Compilation(graph, choice.chosen.compiled, mantissas=choice)

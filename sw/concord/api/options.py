@@ -65,6 +65,8 @@ class Options:
         Samples per run.
     output_formats : sequence of str
         ``"binary16"`` or ``"narrow"`` for all outputs, or ``"NAME=narrow"`` for one.
+    quick : bool
+        Whether samples say what they can without a comparison of candidates.
     """
 
     widths: Widths = field(default_factory=Widths)
@@ -75,6 +77,7 @@ class Options:
     guard: int | None = None
     batch: int = 1
     output_formats: Sequence[str] = ()
+    quick: bool = False
 
     def check(self, samples: bool) -> None:
         """Refuse options that do not go together; ``samples``: whether there are samples."""
@@ -82,6 +85,8 @@ class Options:
             raise ValueError("--mantissa auto needs --calibrate, and --budget both of them")
         if self.ranges and samples:
             raise ValueError("--input-range is for networks without --calibrate, whose samples say it")
+        if self.quick and (not samples or self.widths.auto):
+            raise ValueError("--quick must be given with --calibrate, and without --mantissa auto, which is a search")
         self.accumulator_bits()
 
     def accumulator_bits(self) -> int | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from concord.cli.common import EXISTING, FOLDER, POSITIVE, arrays_of, npu, readable, wide_console
 from concord.cli.passes import Watch, passes_options
+from concord.cli.status import counted_status
 from concord.cli.workers import several, workers_options
 from concord.spec.blocks import shortage, shortages
 from concord.spec.boards import BOARD_PRESETS
@@ -27,6 +27,12 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 )
 @click.option(
     "--calibrate", type=EXISTING, help="npz file with an array for every input; the first axis counts samples."
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="With --calibrate: take from the samples what they say without a search. Tables, biases and what is taken off "
+    "inputs follow them; other formats are not tried.",
 )
 @click.option(
     "--mantissa",
@@ -90,6 +96,7 @@ def compile_model(
     preset: str,
     board: str | None,
     calibrate: Path | None,
+    quick: bool,
     mantissas: tuple[str, ...],
     budget: str | None,
     ranges: tuple[str, ...],
@@ -107,7 +114,7 @@ def compile_model(
     """Compile an ONNX MODEL to a folder.
 
     With --calibrate, the formats are chosen that do least harm to the results of these samples. Without it, all
-    exponents are dynamic, and tables cover the values that are to be expected.
+    exponents are dynamic, and tables cover the values that are to be expected. With --quick, nothing is compared.
 
     With --mantissa auto, the weights of every layer get as few bits as the budget allows. Unless --board or a width
     says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and the
@@ -130,7 +137,9 @@ def compile_model(
     from concord.overflow.trained import evidence_path
     from concord.program.flags import flag_table
 
-    options = Options(Widths.parse(mantissas), budget, board is None, ranges, accumulator, guard, batch, output_formats)
+    options = Options(
+        Widths.parse(mantissas), budget, board is None, ranges, accumulator, guard, batch, output_formats, quick
+    )
     options.check(calibrate is not None)
     target = output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
@@ -151,7 +160,7 @@ def compile_model(
     with watch.observed(single):
         compilation = compile_network(
             graph, PRESETS[BOARD_PRESETS[board] if board else preset], options, samples, labels,
-            trained=trained, engine=engine, status=Console(stderr=True).status,
+            trained=trained, engine=engine, status=counted_status,
         )  # fmt: skip
     compiled = compilation.compiled
     if not single:

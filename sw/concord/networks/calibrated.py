@@ -14,6 +14,7 @@ from concord.host.shared import emulator
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
+from concord.utils.attempts import Attempts, Show, show_nothing
 from concord.utils.parallel import Engine
 
 
@@ -40,6 +41,7 @@ def calibration_of(
     labels: Classes | None = None,
     batch: int = 1,
     engine: Engine | None = None,
+    show: Show = show_nothing,
 ) -> Calibration:
     """A network and samples for it.
 
@@ -50,10 +52,12 @@ def calibration_of(
     engine : Engine or None
         Its workers share what runs on the emulator, whose bits do not depend on them. All else is computed here: sums
         in double precision depend on the processor and on the threads of BLAS.
+    show : callable
+        Shows what is measured, with its number and how many there are as far as is known.
     graph, inputs, labels, batch
         As for :class:`concord.compiler.calibration.calibration.Calibration`, with its errors.
     """
-    return Calibration(graph, inputs, run or partial(observe, engine=engine), labels, batch)
+    return Calibration(graph, inputs, run or partial(observe, engine=engine), labels, batch, Attempts(show))
 
 
 def choose_formats(
@@ -65,14 +69,16 @@ def choose_formats(
     mantissas: Mapping[str, int] | None = None,
     batch: int = 1,
     engine: Engine | None = None,
+    quick: bool = False,
+    show: Show = show_nothing,
 ) -> Evidence:
     """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
 
     Parameters
     ----------
-    config, mantissas
+    config, mantissas, quick
         As for :func:`concord.compiler.calibration.formats.choose_formats`.
-    graph, inputs, run, batch, engine
+    graph, inputs, run, batch, engine, show
         As for :func:`calibration_of`.
 
     Raises
@@ -80,4 +86,5 @@ def choose_formats(
     NotFiniteError
         If the chosen one overflows where floating point does not, and its results show it.
     """
-    return formats.choose_formats(calibration_of(graph, inputs, run, batch=batch, engine=engine), config, mantissas)
+    calibration = calibration_of(graph, inputs, run, batch=batch, engine=engine, show=show)
+    return formats.choose_formats(calibration, config, mantissas, quick=quick)

@@ -29,6 +29,7 @@ from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
+from concord.utils.attempts import Attempts
 
 Inputs = Mapping[str, npt.ArrayLike]
 Classes = npt.NDArray[np.int64]
@@ -190,6 +191,8 @@ class Calibration:
         Right class of every sample.
     batch : int
         As for :func:`concord.compiler.model.compile_graph`.
+    attempts : Attempts, optional
+        Counts what is measured.
 
     Raises
     ------
@@ -206,8 +209,10 @@ class Calibration:
         run: Runner,
         labels: Classes | None = None,
         batch: int = 1,
+        attempts: Attempts | None = None,
     ):
         self.graph, self.run, self.labels, self.batch = graph, run, labels, batch
+        self.attempts = attempts or Attempts()
         self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
         if empty := [name for name, values in self.inputs.items() if not values.size]:
             raise ValueError(f"input {empty[0]!r} must have samples to calibrate with, not none")
@@ -266,6 +271,7 @@ class Calibration:
         """
         if Follow.WEIGHTS in follow and Follow.BIASES not in follow:
             raise ValueError(f"biases must follow where weights do, not {follow!r}")
+        self.attempts.begin(label)
         ranges = self.ranges if Follow.TABLES in follow else {}
         plain = one_table_suffices(self.graph, self.values, config) if Follow.TABLES in follow else ()
         means = self.means if Follow.BIASES in follow else {}

@@ -44,8 +44,15 @@ from concord.utils.arrays import FloatArray
 TABLE_GAIN = 0.5
 #: Behind the label of static exponents that are one less than nothing that saturates.
 _TIGHTER = ", one bit tighter"
+_MARGINS = "", _TIGHTER
 #: Samples of a half that something is compared on which was made with the other half, and how few a half may be.
 _HELD_MOST, _HELD_LEAST = 16, 2
+#: What a quick calibration leaves out.
+QUICK = (
+    "Quick: nothing was compared. Left out are weights rounded for the samples, static exponents, several tables for a "
+    "function, and what holds for the other half of the samples."
+)
+_QUICK_ADVICE = "compile without --quick, which tries other formats"
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,7 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
             continue
         changed = replace(formats, table_segments={**formats.table_segments, node.name: segments})
         label = f"{best.label}, {node.name} by {count} tables"
+        calibration.attempts.expect(1)
         try:
             one = calibration.measure(label, config, changed, best.follow)
         except CapacityError:
@@ -170,6 +178,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     Functions get several tables where the best one becomes better by it; static exponents then have as many.
     """
     plain = Formats(mantissas=mantissas)
+    calibration.attempts.expect(2 + len(_MARGINS))
     dynamic = calibration.measure("dynamic exponents", config, plain)
     others = {"weights and biases as they are": Follow.TABLES}
     if dynamic.compiled.package.formats.weights:
@@ -178,6 +187,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
         others["inputs as they are"] = ALL & ~Follow.INPUTS
     if any(_follows(layer) for layer in dynamic.compiled.lowered.layers):
         others["tables as they are"] = ALL & ~Follow.TABLES
+    calibration.attempts.expect(len(others) - 1)
     found = [dynamic]
     for what, follow in others.items():
         found.append(calibration.measure(f"dynamic exponents, {what}", config, plain, follow))
@@ -187,7 +197,7 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
             more = by_tables(calibration, config, preferred(with_tables), node)
             found, with_tables = found + more, with_tables + more
     best = preferred(found)
-    for margin, suffix in enumerate(("", _TIGHTER)):
+    for margin, suffix in enumerate(_MARGINS):
         exponents = static_exponents(dynamic.compiled, calibration.values, margin)
         formats = replace(plain, exponents=exponents, table_segments=best.compiled.package.formats.table_segments)
         label = best.label.replace("dynamic", "static", 1) + suffix
@@ -243,6 +253,7 @@ class _Halves:
             if self._halves is None:
                 self._halves = self.calibration.some(0, 2), self.calibration.some(1, 2)
             one, other = self._halves
+            self.calibration.attempts.expect(2)
             found = [self._made(candidate, mine, on) for mine, on in ((one, other), (other, one))]
             self.errors[candidate.label] = math.hypot(*found) / math.sqrt(2)
         return self.errors[candidate.label]
@@ -261,7 +272,8 @@ class _Halves:
             margin = int(candidate.label.endswith(_TIGHTER))
             exponents = static_exponents(candidate.compiled, mine.values, margin)
         made = Formats(exponents, mantissas=formats.mantissas, table_segments=segments)
-        return mine.measure(candidate.label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
+        label = f"{candidate.label}, made with half of the samples"
+        return mine.measure(label, self.config, made, candidate.follow, on.some(0, 1, _HELD_MOST)).error
 
 
 def _takes_less(one: Candidate, other: Candidate) -> bool:
@@ -271,7 +283,9 @@ def _takes_less(one: Candidate, other: Candidate) -> bool:
     return fewer and one.follow in other.follow and is_static(one) <= is_static(other)
 
 
-def choose_formats(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int] | None = None) -> Evidence:
+def choose_formats(
+    calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int] | None = None, *, quick: bool = False
+) -> Evidence:
     """Compile a network with dynamic and with static exponents, run all on calibration data and rank them by error.
 
     Parameters
@@ -282,12 +296,19 @@ def choose_formats(calibration: Calibration, config: NpuConfig, mantissas: Mappi
         What to compile it for.
     mantissas : mapping of str to int
         Bits of the mantissas of weights by layer, as in :class:`concord.compiler.ir.tensor_formats.Formats`.
+    quick : bool
+        Nothing is compared: exponents are dynamic, and tables, biases and what is taken off inputs follow the samples.
 
     Raises
     ------
     NotFiniteError
         If the chosen one overflows where floating point does not, and its results show it.
     """
+    if quick:
+        calibration.attempts.expect(1)
+        formats = Formats(mantissas=mantissas or {})
+        only = calibration.measure("dynamic exponents, weights to the nearest", config, formats, ALL & ~Follow.WEIGHTS)
+        return Evidence((observed(only, calibration, _QUICK_ADVICE),), notes=(*_notes(calibration), QUICK))
     evidence = rank_exponents(calibration, config, mantissas or {})
     chosen, *others = evidence.candidates
     return replace(evidence, candidates=(observed(chosen, calibration), *others))

@@ -245,6 +245,7 @@ class _Search:
         scale = max(np.linalg.norm(self.calibration.values[name]) for name in self.calibration.graph.outputs)
         probe = min(PROBE, self.config.wgt_mant - 1)
         steps = []
+        self.calibration.attempts.expect(len(self.layers))
         for index, (name, layer) in enumerate(self.layers.items()):
             one = self._candidate(self.config.wgt_mant, {name: probe})
             error = max(np.linalg.norm(one.outputs[out] - whole.outputs[out]) for out in one.outputs) / scale
@@ -256,6 +257,7 @@ class _Search:
     def _descend(self, mant: int, names: list[str]) -> None:
         """Take bits from layers in order, as many as the budget allows."""
         good, bad = 0, len(names) + 1
+        self.calibration.attempts.expect(len(names).bit_length())
         while bad - good > 1:
             taken = (good + bad) // 2
             widths = dict.fromkeys(self.layers, mant)

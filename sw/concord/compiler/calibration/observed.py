@@ -14,7 +14,7 @@ from concord.utils.arrays import FloatArray
 
 #: Flags that decide between formats, with the message about samples that raise them.
 _WEIGHED = (Flag.SATURATED.name, Flag.TABLE_CLAMPED.name)
-_CHOSEN = "other formats that were tried raise as many flags, or leave clearly more error"
+CHOSEN = "other formats that were tried raise as many flags, or leave clearly more error"
 
 
 #: Infinities on the way are what a result loses its meaning by, if it errs by more than this, relative to its size.
@@ -28,8 +28,17 @@ class NotFiniteError(ValueError):
     """A network that overflows on samples on which it does not in floating point, and whose results show it."""
 
 
-def observed(candidate: Candidate, calibration: Calibration) -> Candidate:
+def observed(candidate: Candidate, calibration: Calibration, advice: str = CHOSEN) -> Candidate:
     """The candidate, what it is compiled to with the flags that the samples raise.
+
+    Parameters
+    ----------
+    candidate : Candidate
+        What is taken.
+    calibration : Calibration
+        The samples.
+    advice : str
+        What there is to say of values that are cut off, as samples that cover them are of no use.
 
     Raises
     ------
@@ -52,12 +61,8 @@ def observed(candidate: Candidate, calibration: Calibration) -> Candidate:
         records.append(
             FlagDiagnostic("result", None, "", "ERROR", meaning, "wider mantissas: --mantissa M, or another --preset")
         )
-    return replace(candidate, compiled=replace(compiled, flag_diagnostics=tuple(map(_on_samples, records))))
-
-
-def _on_samples(record: FlagDiagnostic) -> FlagDiagnostic:
-    """The advice to take samples that cover such values is of no use where they do."""
-    return replace(record, advice=_CHOSEN) if record.flag in _WEIGHED else record
+    records = [replace(one, advice=advice) if one.flag in _WEIGHED else one for one in records]
+    return replace(candidate, compiled=replace(compiled, flag_diagnostics=tuple(records)))
 
 
 def _not_finite(outputs: Mapping[str, FloatArray], wanted: Mapping[str, FloatArray]) -> list[str]:
