@@ -1,5 +1,6 @@
 """Boards the bitstreams are built for: data only."""
 
+from concord.spec.names import unknown_name
 from concord_boards.board import Board
 from concord_boards.icebreaker import ICEBREAKER
 from concord_boards.ulx3s import ULX3S
@@ -11,7 +12,7 @@ BOARDS: dict[str, Board] = {board.name: board for board in (*ULX3S, ICEBREAKER)}
 
 
 def board_named(name: str) -> Board:
-    """Return a board; ``ValueError`` lists the names."""
+    """Return a board; ``ValueError`` lists the names, and guesses which one was meant."""
     if name not in BOARDS:
-        raise ValueError(f"board must be one of {sorted(BOARDS)}, not {name!r}")
+        raise unknown_name("board", BOARDS, name)
     return BOARDS[name]

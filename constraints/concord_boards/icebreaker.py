@@ -2,7 +2,7 @@
 
 from amaranth_boards.icebreaker import ICEBreakerPlatform
 
-from concord.spec.boards import BOARD_PRESETS
+from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 
 NAME = "icebreaker"
@@ -11,7 +11,7 @@ ICEBREAKER = Board(
     name=NAME,
     platform=ICEBreakerPlatform,
     family="ice40",
-    preset=BOARD_PRESETS[NAME],
+    preset=BOARD_SPECS[NAME].preset,
     oscillator="clk12",
     oscillator_hz=12_000_000,
     leds=(("led_g", 0), ("led_r", 0)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
-from concord.spec.boards import BOARD_PRESETS
+from concord.spec.boards import BOARD_SPECS
 from concord_boards import floorplan
 from concord_boards.board import Board, Placement
 
@@ -22,7 +22,7 @@ def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
         name=name,
         platform=platform,
         family="ecp5",
-        preset=BOARD_PRESETS[name],
+        preset=BOARD_SPECS[name].preset,
         oscillator="clk25",
         oscillator_hz=25_000_000,
         leds=(("led", 0), ("led", 1), ("led", 2)),
@@ -32,9 +32,6 @@ def _ulx3s(size: int, platform: type, **placements: Placement) -> Board:
 
 
 ULX3S = (
-    _ulx3s(12, ULX3S_12F_Platform),
-    _ulx3s(25, ULX3S_25F_Platform),
-    _ulx3s(45, ULX3S_45F_Platform),
     _ulx3s(
         85,
         ULX3S_85F_Platform,
@@ -45,4 +42,7 @@ ULX3S = (
             "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
         },
     ),
+    _ulx3s(45, ULX3S_45F_Platform),
+    _ulx3s(25, ULX3S_25F_Platform),
+    _ulx3s(12, ULX3S_12F_Platform),
 )

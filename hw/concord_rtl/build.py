@@ -14,7 +14,7 @@ import concord_boards
 from concord.spec.blocks import shortage
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.presets import PRESETS, preset
+from concord.spec.presets import preset
 from concord_rtl.families import family_named
 from concord_rtl.flow import area as areas
 from concord_rtl.flow import report
@@ -22,6 +22,7 @@ from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import reachable
 from concord_rtl.flow.cache import FlowStep, digest
 from concord_rtl.flow.plan import (
+    PRESET,
     Plan,
     baud_option,
     board_option,
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--preset", "preset_name", type=click.Choice(list(PRESETS)), default="tiny", show_default=True)
+@click.option("--preset", "preset_name", type=PRESET, default="tiny", show_default=True)
 @build_option
 def verilog(preset_name: str, build: Path) -> None:
     """Write the NPU without a board as Verilog."""

@@ -48,7 +48,6 @@ def test_the_board_of_the_page(names, monkeypatch):
     entry, description = code("board.md")
     exec(entry, names)
     spec = names["BOARD_SPECS"]["icesugar"]
-    monkeypatch.setitem(boards.BOARD_PRESETS, "icesugar", spec.preset)
     exec(description, names)
     board = names["ICESUGAR"]
     assert isinstance(board, Board) and board.name == "icesugar" and board.preset in PRESETS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import concord_rtl
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.spec.names import unknown_name
 from concord.spec.presets import PRESETS, preset
 from concord_boards.board import Placement
 from concord_rtl.flow import contents as memories
@@ -28,11 +30,36 @@ from concord_rtl.flow.report import MHZ
 from concord_rtl.implementation import Contents
 from concord_rtl.top import NpuTop
 
-board_option = click.option("--board", "board_name", type=click.Choice(list(concord_boards.BOARDS)), required=True)
+
+class Name(click.Choice[str]):
+    """One of some names; another one is refused as :func:`concord.spec.names.unknown_name` says.
+
+    Parameters
+    ----------
+    what : str
+        What is named.
+    names : iterable of str
+        The names.
+    """
+
+    def __init__(self, what: str, names: Iterable[str]):
+        super().__init__(list(names))
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; fails with a list and a guess."""
+        if value not in self.choices:
+            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
+        return str(value)
+
+
+BOARD, PRESET = Name("board", concord_boards.BOARDS), Name("preset", PRESETS)
+
+board_option = click.option("--board", "board_name", type=BOARD, required=True)
 preset_option = click.option(
     "--preset",
     "preset_name",
-    type=click.Choice(list(PRESETS)),
+    type=PRESET,
     help="Default: the configuration of the image; without one, the board's preset.",
 )
 image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")

@@ -9,14 +9,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from concord.api.compiling import compile_network, trained_for
+from concord.api.compiling import Target, compile_network, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
 from concord.frontend import import_model
 from concord.frontend.load import one_file
 from concord.networks.samples import inputs_of, labels_of
-from concord.spec import presets
-from concord.spec.boards import BOARD_PRESETS
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
 
@@ -57,11 +55,13 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     model : str, Path, bytes or onnx.ModelProto
         The network.
     board : str, optional
-        For the NPU of this board, such as ``"ulx3s-85f"``.
+        For this board, such as ``"ulx3s-85f"``: for the preset with which a user gets most samples per second over its
+        link, of those that take the network. ``preset_text`` of the result says which one and why. Without any of the
+        three it is the board ``"ulx3s-85f"``.
     preset : str, optional
-        For the NPU with this name, such as ``"ecp5-25f"``.
+        For the NPU with this name, such as ``"ecp5-25f"``; with ``board`` it must be one of its presets.
     config : NpuConfig, optional
-        For this NPU. Without any of the three it is the preset ``"ecp5-85f"``.
+        For this NPU; with ``board`` the result says in ``warnings`` if it does not fit there.
     calibrate : mapping of str to array, or array, optional
         Samples by input, ``[samples, *shape]``; the array alone if there is one input. Formats are chosen by what they
         do to these samples. Without them exponents are dynamic, and tables cover what is to be expected.
@@ -101,9 +101,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         If the model has something that is not supported, with every reason; if it does not fit, with what would help;
         or if parameters are not possible or do not go together.
     """
-    given = {"board": board, "preset": preset, "config": config}
-    if len(named := [name for name, value in given.items() if value is not None]) > 1:
-        raise ValueError(f"{' and '.join(named)} must not be given together")
+    target = Target.of(board, preset, config)
     if calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
     path = Path(model) if isinstance(model, str | Path) else None
@@ -124,13 +122,12 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         count = len(next(iter(samples.values())))
         if (classes := labels_of({"y": np.asarray(labels)}, (), count)) is None:
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
-    found = config if config is not None else _npu(board, preset)
     trained = trained_for(path, options)
     if workers is None and cluster is None:
-        compilation = compile_network(graph, found, options, samples, classes, trained=trained)
+        compilation = compile_network(graph, target, options, samples, classes, trained=trained)
     else:
         with Engine(workers, cluster) as engine:
-            compilation = compile_network(graph, found, options, samples, classes, trained=trained, engine=engine)
+            compilation = compile_network(graph, target, options, samples, classes, trained=trained, engine=engine)
     return Network(compilation.compiled.package, data, compilation)
 
 
@@ -148,12 +145,6 @@ def load(folder: str | Path) -> Network:
         If it is no compiled network, or damaged.
     """
     return Network.load(folder)
-
-
-def _npu(board: str | None, preset: str | None) -> NpuConfig:
-    if board is not None and board not in BOARD_PRESETS:
-        raise ValueError(f"board must be one of {', '.join(BOARD_PRESETS)}, not {board!r}")
-    return presets.preset(BOARD_PRESETS[board] if board is not None else preset or presets.DEFAULT)
 
 
 def _widths(mantissa: int | str | Sequence[str] | Mapping[str, int] | None) -> Widths:

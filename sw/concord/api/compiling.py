@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +16,18 @@ from concord.compiler.calibration.formats import Evidence
 from concord.compiler.calibration.mantissas import MOST, Choice, choose_mantissas
 from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting, with_narrow
 from concord.graph.ir import Graph
+from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.overflow.accumulator import GUARD, choose_accumulator, with_lines
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
+from concord.spec import presets
+from concord.spec.blocks import shortage, shortages
+from concord.spec.boards import DEFAULT_BOARD, board_spec
 from concord.spec.config import NpuConfig
 from concord.spec.presets import with_mantissas
 from concord.utils.attempts import Show, show_nothing
@@ -56,6 +61,10 @@ class Compilation:
         How widths of mantissas compare, if they were chosen.
     accumulator : tuple of str
         What speaks for the width of the accumulator, a line each.
+    board : str or None
+        The board that it is for, if it is for one.
+    preset : str
+        Which preset of the board was taken and why, in a line; empty if it was named.
     """
 
     graph: Graph
@@ -63,6 +72,52 @@ class Compilation:
     formats: Evidence | None = None
     mantissas: Choice | None = None
     accumulator: tuple[str, ...] = ()
+    board: str | None = None
+    preset: str = ""
+
+    @property
+    def lacking(self) -> list[str]:
+        """What the board lacks for the configuration, or without one every board that its preset is for."""
+        config = self.compiled.image.config
+        if self.board is None:
+            return shortages(config)
+        return [f"does not fit on {self.board}: {text}" for text in [shortage(config, self.board)] if text]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a network is compiled for.
+
+    Parameters
+    ----------
+    configs : tuple of NpuConfig
+        The configurations that it may get: the presets of the board, or one.
+    board : str or None
+        The board, if there is one.
+    """
+
+    configs: tuple[NpuConfig, ...]
+    board: str | None = None
+
+    @classmethod
+    def of(cls, board: str | None = None, preset: str | None = None, config: NpuConfig | None = None) -> Target:
+        """What the options say; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they say nothing.
+
+        Raises
+        ------
+        ValueError
+            For names that do not exist, a preset that is none of the board's, or options that do not go together.
+        """
+        if config is not None:
+            if preset is not None:
+                raise ValueError("preset and config must not be given together")
+            if board is not None:
+                board_spec(board)
+            return cls((config,), board)
+        if board is None and preset is not None:
+            return cls((presets.preset(preset),))
+        board = DEFAULT_BOARD if board is None else board
+        return cls(tuple(presets.presets_of(board, preset)), board)
 
 
 def trained_for(model: Path | None, options: Options) -> Trained | None:
@@ -84,7 +139,7 @@ def trained_for(model: Path | None, options: Options) -> Trained | None:
 
 def compile_network(
     graph: Graph,
-    config: NpuConfig,
+    target: Target,
     options: Options,
     samples: Mapping[str, npt.ArrayLike] | None = None,
     labels: Labels | None = None,
@@ -95,12 +150,15 @@ def compile_network(
 ) -> Compilation:
     """Compile a network as the options say.
 
+    Of several presets of a board it gets the first one that takes it, in the order of
+    :func:`concord.networks.boards.rank`, which knows neither the formats nor the accumulator that are chosen for it.
+
     Parameters
     ----------
     graph : Graph
         The network.
-    config : NpuConfig
-        The NPU; with ``options.widths.npu`` one like it with other mantissas.
+    target : Target
+        What for; with ``options.widths.npu`` for NPUs like these with other mantissas.
     options : Options
         What is asked.
     samples : mapping of str to array, optional
@@ -121,20 +179,81 @@ def compile_network(
         what would help; other errors as :func:`concord.compiler.model.compile_graph` has them.
     """
     options.check(samples is not None)
-    if options.widths.npu is not None:
-        config = with_mantissas(config, options.widths.npu)
     plain = Formats(mantissas=options.widths.layers, inputs=options.input_ranges(graph))
-    try:
-        if trained is not None:
-            with status("counting what the accumulators hold"):
-                of_training = compile_trained(graph, config, trained, samples, options.batch, engine)
-            found = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
-        else:
-            found = _with_formats(graph, config, options, plain, samples, labels, engine, status)
-    except CapacityError as error:
-        with status("looking for what would make it fit"), unobserved():
-            lines = suggestions(graph, config, plain, options.batch, error)
-        raise CapacityError("\n  ".join([str(error), *lines]), error.short) from error
+    configs, refusals = _with_widths(target.configs, options.widths.npu)
+    ranking = Ranking()
+    if len(configs) > 1:
+        with status("choosing the preset"), unobserved():
+            ranking = rank(graph, configs, plain, options.batch, samples)
+        again = ranking.refusals if samples is not None or trained is not None else ()
+        refusals += [one for one in ranking.refusals if one not in again]
+        configs = [*(one.config for one in ranking.candidates), *(one.config for one in again)]
+    for npu in configs:
+        known = None if samples is not None else ranking.compiled(npu)
+        try:
+            found = _compile(graph, npu, options, plain, samples, labels, trained, engine, status, known)
+        except (CapacityError, Unsupported) as error:
+            refusals.append(Refusal(npu, error))
+            continue
+        chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
+        return replace(found, board=target.board, preset=chosen)
+    with status("looking for what would make it fit"), unobserved():
+        raise _refused(graph, target.board, refusals, plain, options.batch)
+
+
+def _with_widths(configs: Sequence[NpuConfig], mantissa: int | None) -> tuple[list[NpuConfig], list[Refusal]]:
+    """Configurations with mantissas of so many bits, if that is asked for, and those of which there is none.
+
+    Raises
+    ------
+    ValueError
+        If there is none of any.
+    """
+    if mantissa is None:
+        return list(configs), []
+    found: list[NpuConfig] = []
+    refusals: list[Refusal] = []
+    for config in configs:
+        try:
+            found.append(with_mantissas(config, mantissa))
+        except ValueError as error:
+            refusals.append(Refusal(config, error))
+    if not found:
+        raise refusals[0].error
+    return found, refusals
+
+
+def _refused(graph: Graph, board: str | None, refusals: Sequence[Refusal], formats: Formats, batch: int) -> ValueError:
+    """The error for a network that no configuration takes, with what would help if it is only too large."""
+    error, least = refused_by_all(graph, board, refusals), nearest(refusals)
+    if least is None:
+        return error
+    config, lacking = least
+    lines = suggestions(graph, config, formats, batch, lacking)
+    return CapacityError("\n  ".join([str(error), *lines]), lacking.short)
+
+
+def _compile(
+    graph: Graph,
+    config: NpuConfig,
+    options: Options,
+    plain: Formats,
+    samples: Mapping[str, npt.ArrayLike] | None,
+    labels: Labels | None,
+    trained: Trained | None,
+    engine: Engine | None,
+    status: Status,
+    known: Compiled | None,
+) -> Compilation:
+    """Compile a network for one configuration; ``known`` is the network with plain formats, if that is known."""
+    if trained is not None:
+        with status("counting what the accumulators hold"):
+            of_training = compile_trained(graph, config, trained, samples, options.batch, engine)
+        found = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
+    elif samples is None:
+        found = Compilation(graph, known or compile_graph(graph, config, plain, batch=options.batch))
+    else:
+        found = _with_formats(graph, config, options, samples, labels, engine, status)
     if narrow := narrow_outputs(options.output_formats, found.compiled.lowered.graph.outputs):
         found = replace(found, compiled=with_narrow(graph, found.compiled, narrow))
     if trained is not None:
@@ -153,16 +272,13 @@ def _with_formats(
     graph: Graph,
     config: NpuConfig,
     options: Options,
-    plain: Formats,
-    samples: Mapping[str, Any] | None,
+    samples: Mapping[str, Any],
     labels: Labels | None,
     engine: Engine | None,
     status: Status,
 ) -> Compilation:
-    """Compile with the formats that the options ask for."""
+    """Compile with the formats that samples choose."""
     batch, widths = options.batch, options.widths
-    if samples is None:
-        return Compilation(graph, compile_graph(graph, config, plain, batch=batch))
     if not widths.auto:
         with status("choosing formats") as show:
             evidence = choose_formats(

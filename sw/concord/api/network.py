@@ -88,8 +88,14 @@ class Network:
 
         And what the boards lack that the configuration is for.
         """
-        found = [] if self.compilation is None else self.compilation.compiled.warnings
-        return [*found, *shortages(self.config)]
+        if self.compilation is None:
+            return shortages(self.config)
+        return [*self.compilation.compiled.warnings, *self.compilation.lacking]
+
+    @property
+    def preset_text(self) -> str:
+        """Which preset of the board was taken and why, in a line; empty if it was named or the network was loaded."""
+        return "" if self.compilation is None else self.compilation.preset
 
     @property
     def evidence(self) -> str:

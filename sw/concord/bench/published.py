@@ -14,9 +14,8 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.host.rates import rates
 from concord.program.allocator import CapacityError
-from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
-from concord.spec.presets import PRESETS
+from concord.spec.presets import presets_of
 
 #: Name of the table.
 PUBLISHED = "Beside published rates"
@@ -64,8 +63,7 @@ BEST: dict[str, Published] = {
 
 def candidates() -> list[NpuConfig]:
     """The presets for which the board has a bitstream."""
-    board = BOARD_SPECS[BOARD]
-    return [PRESETS[name] for name in (board.preset, *board.others)]
+    return presets_of(BOARD)
 
 
 def fastest(task: Task, data: Path) -> NpuConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,7 +13,9 @@ import click
 import numpy as np
 from rich.console import Console
 
-from concord.spec.presets import DEFAULT, PRESETS
+from concord.spec.boards import BOARD_SPECS
+from concord.spec.names import unknown_name
+from concord.spec.presets import ECP5_85F, PRESETS
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,15 +23,38 @@ R = TypeVar("R")
 #: Columns of tables that go to a file or a pipe.
 _WIDTH = 120
 
+
+class Name(click.Choice[str]):
+    """One of some names; another one is refused with the nearest name.
+
+    Parameters
+    ----------
+    what : str
+        What is named.
+    names : iterable of str
+        The names.
+    """
+
+    def __init__(self, what: str, names: Iterable[str]):
+        super().__init__(list(names))
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; fails with a list and a guess."""
+        if value not in self.choices:
+            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
+        return str(value)
+
+
+BOARD, PRESET = Name("board", BOARD_SPECS), Name("preset", PRESETS)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
 POSITIVE = click.IntRange(min=1)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
-npu = click.option(
-    "--preset", default=DEFAULT, show_default=True, type=click.Choice(list(PRESETS)), help="Configuration of the NPU."
-)
+#: Of demonstrations and figures, which are about one configuration.
+npu = click.option("--preset", default=ECP5_85F.name, show_default=True, type=PRESET, help="Configuration of the NPU.")
 text_output = click.option("-o", "--output", type=FILE, help="File to write instead of the terminal.")
 
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from concord.cli.common import EXISTING, FOLDER, POSITIVE, arrays_of, npu, readable, wide_console
+from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays_of, readable, wide_console
 from concord.cli.passes import Watch, passes_options
 from concord.cli.status import counted_status
 from concord.cli.workers import several, workers_options
-from concord.spec.blocks import shortage, shortages
-from concord.spec.boards import BOARD_PRESETS
+from concord.spec.boards import DEFAULT_BOARD
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
-from concord.spec.presets import PRESETS
 
 #: What there is to say if no widths keep the budget.
 NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU with wider mantissas"
@@ -21,9 +19,14 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 
 @click.command(name="compile")
 @click.argument("model", type=EXISTING)
-@npu
 @click.option(
-    "--board", type=click.Choice(list(BOARD_PRESETS)), help="Compile for the NPU of this board; replaces --preset."
+    "--board",
+    type=BOARD,
+    help=f"Compile for this board, by default {DEFAULT_BOARD}: for that of its presets with which a user gets most "
+    "samples per second over its link.",
+)
+@click.option(
+    "--preset", type=PRESET, help="Compile for this configuration; with --board it must be one of the board's."
 )
 @click.option(
     "--calibrate", type=EXISTING, help="npz file with an array for every input; the first axis counts samples."
@@ -93,8 +96,8 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 @readable
 def compile_model(
     model: Path,
-    preset: str,
     board: str | None,
+    preset: str | None,
     calibrate: Path | None,
     quick: bool,
     mantissas: tuple[str, ...],
@@ -116,6 +119,8 @@ def compile_model(
     With --calibrate, the formats are chosen that do least harm to the results of these samples. Without it, all
     exponents are dynamic, and tables cover the values that are to be expected. With --quick, nothing is compared.
 
+    Without --preset, every preset of the board is tried, and the command says which one it took and why.
+
     With --mantissa auto, the weights of every layer get as few bits as the budget allows. Unless --board or a width
     says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and the
     exponents of weights are as wide as the network needs.
@@ -125,7 +130,7 @@ def compile_model(
     --verbose, --dump and --check show and check the passes of the compiler. Where formats are chosen among candidates,
     the chosen network is compiled once more for them.
     """
-    from concord.api.compiling import compile_network, trained_for
+    from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
     from concord.compiler.lowering.assumptions import assumption_table
     from concord.frontend import import_model
@@ -141,7 +146,7 @@ def compile_model(
         Widths.parse(mantissas), budget, board is None, ranges, accumulator, guard, batch, output_formats, quick
     )
     options.check(calibrate is not None)
-    target = output or model.with_suffix("")
+    npu, target = Target.of(board, preset), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
     network, watch = one_file(model), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
@@ -156,12 +161,16 @@ def compile_model(
         labels = labels_of(arrays, graph.inputs, len(next(iter(samples.values()))))
     trained = trained_for(model, options)
     engine = click.get_current_context().with_resource(several(workers, cluster))
-    single = samples is None and accumulator in (None, "full") and not output_formats  # nothing is chosen
-    with watch.observed(single):
-        compilation = compile_network(
-            graph, PRESETS[BOARD_PRESETS[board] if board else preset], options, samples, labels,
-            trained=trained, engine=engine, status=counted_status,
-        )  # fmt: skip
+    single = samples is None and accumulator in (None, "full") and not output_formats and len(npu.configs) == 1
+    try:
+        with watch.observed(single):
+            compilation = compile_network(
+                graph, npu, options, samples, labels, trained=trained, engine=engine, status=counted_status
+            )
+    except ValueError:
+        if not single:
+            watch.refused(graph, npu.configs[0], batch)
+        raise
     compiled = compilation.compiled
     if not single:
         watch.again(graph, compiled)
@@ -189,13 +198,10 @@ def compile_model(
     row_tiling = f", {compiled.row_tiling.text}" if compiled.row_tiling else ""
     if options.accumulator_bits() is None and evidence_path(model).exists():
         click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
+    if compilation.preset:
+        click.echo(compilation.preset)
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
-    config = compiled.image.config
-    if board is None:
-        lacking = shortages(config)
-    else:
-        lacking = [f"does not fit on {board}: {text}" for text in [shortage(config, board)] if text]
-    for line in lacking:
+    for line in compilation.lacking:
         click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
     click.echo(f"on the board: {found.speeds}")

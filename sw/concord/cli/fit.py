@@ -11,8 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import EXISTING, POSITIVE, arrays_of, readable, wide_console
-from concord.spec.devices import DEVICES
+from concord.cli.common import BOARD, EXISTING, POSITIVE, arrays_of, readable, wide_console
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
 
@@ -30,7 +29,7 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
 
 @click.command()
 @click.argument("model", type=EXISTING)
-@click.option("--board", required=True, type=click.Choice(list(DEVICES)), help="Board to find a configuration for.")
+@click.option("--board", required=True, type=BOARD, help="Board to find a configuration for.")
 @click.option(
     "-i",
     "--input",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from concord.cli.common import EXISTING, FOLDER, POSITIVE, THING, arrays_of, readable
+from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, arrays_of, readable
 from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
@@ -19,7 +19,7 @@ from concord.host.rtl import find_netlist
 from concord.host.tensors import check_batch
 from concord.image import Image
 from concord.networks.folder import load_image, load_package
-from concord.spec.boards import BOARD_SPECS
+from concord.spec.boards import DEFAULT_BOARD
 
 #: Counters that do not depend on who executes a program.
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
@@ -30,7 +30,7 @@ COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 @click.option(
     "-i", "--input", "inputs", type=EXISTING, required=True, help="npz file with a batch of samples for every input."
 )
-@click.option("--board", type=click.Choice(list(BOARD_SPECS)), default="ulx3s-25f", show_default=True)
+@click.option("--board", type=BOARD, default=DEFAULT_BOARD, show_default=True)
 @click.option(
     "--stage",
     type=click.Choice(["synthesis", "routed"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -16,6 +16,7 @@ from concord.pipeline.manager import Instrument, instrumented
 if TYPE_CHECKING:
     from concord.compiler.model import Compiled
     from concord.graph.ir import Graph
+    from concord.spec.config import NpuConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +73,14 @@ class Watch:
             package = compiled.package
             with self.observed():
                 compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
+
+    def refused(self, graph: Graph, config: NpuConfig, batch: int) -> None:
+        """Compile a network that no preset takes once more for one of them, observed up to where it is refused."""
+        from concord.compiler.model import compile_graph
+
+        if self.instruments:
+            with self.observed(), suppress(ValueError):
+                compile_graph(graph, config, batch=batch)
 
     def show(self) -> None:
         """Print the tables, and how many passes were checked, if that is asked for."""

@@ -161,28 +161,6 @@ def read_trained(network: Path) -> Trained | None:
     return found
 
 
-def configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
-    """The configuration like ``before`` with the mantissas, exponents and accumulator of a network.
-
-    Raises
-    ------
-    ValueError
-        If there is no such configuration.
-    """
-    low, high = trained.weights
-    exact = before.replace(
-        name=f"{before.name}-m{trained.input_bits}w{trained.weight_bits}-a{bits}",
-        act_mant=trained.input_bits,
-        wgt_mant=trained.weight_bits,
-        act_exp_min=trained.least,
-        wgt_exp_min=low,
-        wgt_exp_max=high,
-        acc_width=bits,
-        acc_register=0,
-    )
-    return exact if bits >= exact.full_bits else exact.replace(acc_register=bits)
-
-
 @dataclass(frozen=True)
 class ForTrained:
     """A network for the accumulator that it was trained for.
@@ -266,13 +244,16 @@ def compile_trained(
 
 
 def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
-    """The configuration like ``before`` with the numbers of a network; 0 bits: no sum can leave the accumulator."""
+    """The configuration like ``before`` with the numbers of a network; 0 bits: no sum can leave the accumulator.
+
+    It has no registers of windows, which do not go with an accumulator that ends sums.
+    """
     low, high = trained.weights
     try:
         least = before.replace(
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
             act_mant=trained.input_bits, wgt_mant=trained.weight_bits, act_exp_min=trained.least, wgt_exp_min=low,
-            wgt_exp_max=high, acc_width=ACC_WIDTH_MIN, acc_register=0,
+            wgt_exp_max=high, acc_width=ACC_WIDTH_MIN, acc_register=0, window_taps=0,
         )  # fmt: skip
         if 0 < bits < least.full_bits:
             return least.replace(acc_width=bits, acc_register=bits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.spec.boards import BOARD_SPECS, preset_of
+from concord.spec.boards import boards_with, preset_of
 from concord.spec.config import SERIAL_ROWS, NpuConfig
 from concord.spec.devices import (
     DEVICES,
@@ -115,8 +115,7 @@ def shortage(config: NpuConfig, board: str) -> str:
 
 def shortages(config: NpuConfig) -> list[str]:
     """What is missing on the boards that the preset of a configuration is for, a line for each that has too little."""
-    name = preset_of(config.name)
-    boards = [board for board, spec in BOARD_SPECS.items() if name in (spec.preset, *spec.others)]
+    boards = boards_with(preset_of(config.name))
     return [f"does not fit on {board}: {text}" for board in boards if (text := shortage(config, board))]
 
 

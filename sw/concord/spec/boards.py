@@ -1,4 +1,4 @@
-"""The boards for which there are bitstreams: the preset that fills each, its clock and its way to the host."""
+"""The boards for which there are bitstreams: the presets of each, its clock and its way to the host."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from concord.spec.link import BAUD
+from concord.spec.names import unknown_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,45 +47,60 @@ class BoardSpec:
 
     Parameters
     ----------
-    preset : str
-        Name of the configuration that fills the board.
+    presets : tuple of str
+        Names of the configurations that are placed and routed for it. The first is the one that is built if nothing
+        says which; of a network compiled for the board, the rates decide (:mod:`concord.networks.boards`).
     clock_hz : int
-        Base of all rates: at most the clock of the bitstream that ``make bitstream`` makes of it (docs/flow.md).
+        Base of all rates of the first preset: at most the clock of the bitstream that ``make bitstream`` makes of it
+        (docs/flow.md).
     aim_hz : int
-        Target that place and route of the preset begins with.
+        Target that place and route of the first preset begins with.
     baud : int
         Bits per second of its serial port.
     adapter : Adapter
         What is between its serial port and the host.
-    others : tuple of str
-        Other presets made for it.
     """
 
-    preset: str
+    presets: tuple[str, ...]
     clock_hz: int
     aim_hz: int
     baud: int = BAUD
     adapter: Adapter = FTDI
-    others: tuple[str, ...] = ()
+
+    @property
+    def preset(self) -> str:
+        """The first preset."""
+        return self.presets[0]
 
 
-#: Boards by name.
+#: Boards by name; the first is the one if nothing says which.
 BOARD_SPECS: dict[str, BoardSpec] = {
-    "ulx3s-12f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-25f": BoardSpec(preset="ecp5-25f", clock_hz=95_750_000, aim_hz=97_000_000, baud=3_000_000),
-    "ulx3s-45f": BoardSpec(preset="ecp5-25f", clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-85f": BoardSpec(
-        preset="ecp5-85f-256",
+        presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
         clock_hz=82_750_000,
         aim_hz=82_000_000,
         baud=3_000_000,
-        others=("ecp5-85f", "ecp5-85f-mlp"),
     ),
-    "icebreaker": BoardSpec(preset="up5k", clock_hz=24_000_000, aim_hz=24_000_000),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, baud=3_000_000),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
+    "icebreaker": BoardSpec(presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000),
 }
 
-#: Preset of every board for which there is a bitstream.
-BOARD_PRESETS: dict[str, str] = {name: board.preset for name, board in BOARD_SPECS.items()}
+#: The board that everything is for if nothing says which.
+DEFAULT_BOARD = next(iter(BOARD_SPECS))
+
+
+def board_spec(name: str) -> BoardSpec:
+    """What is known of a board; ``ValueError`` lists the boards, and guesses which one was meant."""
+    if name not in BOARD_SPECS:
+        raise unknown_name("board", BOARD_SPECS, name)
+    return BOARD_SPECS[name]
+
+
+def boards_with(preset: str) -> list[str]:
+    """Names of the boards that a preset is placed for."""
+    return [name for name, board in BOARD_SPECS.items() if preset in board.presets]
 
 
 def preset_of(name: str) -> str:
@@ -95,7 +111,7 @@ def preset_of(name: str) -> str:
 def board_of(preset: str) -> BoardSpec | None:
     """The first board with a configuration made from the preset with this name, if there is one."""
     name = preset_of(preset)
-    return next((board for board in BOARD_SPECS.values() if name in (board.preset, *board.others)), None)
+    return next((board for board in BOARD_SPECS.values() if name in board.presets), None)
 
 
 def baud_of(preset: str) -> int:

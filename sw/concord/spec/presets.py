@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from concord.spec.boards import BOARD_SPECS
+from concord.spec.boards import BOARD_SPECS, board_spec
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC
 from concord.spec.limits import ACC_WIDTH_MIN
+from concord.spec.names import unknown_name
 
 TINY = NpuConfig(
     name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
@@ -36,17 +37,40 @@ ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp", matrix_depth=1040, wide_depth=1024, window_taps=0, clock_hz=76_500_000
 )
 
-#: The configuration if nothing says which one.
-DEFAULT = ECP5_85F.name
 #: The named configurations.
 PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP)}
 
 
 def preset(name: str) -> NpuConfig:
-    """Return a named configuration; ``ValueError`` lists the names."""
+    """Return a named configuration; ``ValueError`` lists the names, and guesses which one was meant."""
     if name not in PRESETS:
-        raise ValueError(f"preset must be one of {sorted(PRESETS)}, not {name!r}")
+        raise unknown_name("preset", PRESETS, name)
     return PRESETS[name]
+
+
+def presets_of(board: str, name: str | None = None) -> list[NpuConfig]:
+    """The presets of a board, the first one with the clock that it has there.
+
+    Parameters
+    ----------
+    board : str
+        Name in :data:`concord.spec.boards.BOARD_SPECS`.
+    name : str, optional
+        Only this one of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such board or preset, or the preset is none of the board's.
+    """
+    spec = board_spec(board)
+    if name is not None and preset(name).name not in spec.presets:
+        raise ValueError(f"preset must be one of those of {board} ({', '.join(spec.presets)}), not {name!r}")
+    return [
+        PRESETS[one].replace(clock_hz=spec.clock_hz) if one == spec.preset else PRESETS[one]
+        for one in spec.presets
+        if name in (None, one)
+    ]
 
 
 def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:

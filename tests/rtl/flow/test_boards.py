@@ -1,6 +1,6 @@
 import pytest
 
-from concord.spec.boards import BOARD_PRESETS, BOARD_SPECS
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
 from concord_rtl.families import ECP5, ICE40
@@ -20,8 +20,8 @@ PINS = {
 @pytest.mark.parametrize("name", sorted(BOARDS))
 def test_every_board_names_a_preset_and_has_its_pins(name):
     board = board_named(name)
-    assert board.name == name and set(BOARDS) == set(BOARD_PRESETS)
-    assert board.preset == BOARD_PRESETS[name] and board.preset in PRESETS
+    assert board.name == name and list(BOARDS) == list(BOARD_SPECS)
+    assert board.preset == BOARD_SPECS[name].preset and board.preset in PRESETS
     platform = board.platform()
     platform.lookup("uart", 0)
     for resource, number in board.leds:
@@ -30,8 +30,16 @@ def test_every_board_names_a_preset_and_has_its_pins(name):
 
 
 def test_unknown_board_is_refused():
-    with pytest.raises(ValueError, match=r"^board must be one of \[.*'ulx3s-85f'.*\], not 'de10'$"):
+    with pytest.raises(ValueError, match=r"^board must be one of ulx3s-85f, .*, icebreaker, not 'de10'$"):
         board_named("de10")
+    with pytest.raises(ValueError, match=r"not 'icebraker'; did you mean icebreaker\?$"):
+        board_named("icebraker")
+
+
+@pytest.mark.parametrize("name", sorted(BOARD_SPECS))
+def test_placements_are_of_the_presets_of_the_board(name):
+    assert set(BOARD_SPECS[name].presets) <= set(PRESETS)
+    assert set(board_named(name).placements) <= set(BOARD_SPECS[name].presets)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,9 @@ def test_command_line_refuses(tmp_path):
         ("--baud=0", "baud must be"),
     ):
         assert message in failing("bitstream", "--board", "ulx3s-25f", option, "--build", str(tmp_path))
-    assert "'de10' is not one of" in failing("bitstream", "--board", "de10")
+    assert "not 'ulx3s'; did you mean ulx3s-85f?" in " ".join(failing("bitstream", "--board", "ulx3s").split())
+    message = " ".join(failing("bitstream", "--board", "ulx3s-85f", "--preset", "ecp5-85-mlp").split())
+    assert "not 'ecp5-85-mlp'; did you mean ecp5-85f-mlp?" in message
     output = str(tmp_path / "out.bit")
     arguments = ["patch", "--board", "ulx3s-85f", "--build", str(tmp_path), "-o", output]
     assert "must be built first: make bitstream BOARD=ulx3s-85f" in failing(*arguments)

@@ -146,7 +146,10 @@ def test_flags_are_a_warning_or_an_error(model):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"board": "no board"}, "board must be one of ulx3s-12f, .*, not 'no board'"),
+        ({"board": "no such"}, "board must be one of ulx3s-85f, .*, not 'no such'"),
+        ({"board": "ulx3s"}, "not 'ulx3s'; did you mean ulx3s-85f?"),
+        ({"board": "ulx3s-85f", "preset": "tiny"}, "preset must be one of those of ulx3s-85f .*, not 'tiny'"),
+        ({"board": "nowhere", "config": TINY}, "board must be one of"),
         ({"preset": "none"}, "preset must be one of .*, not 'none'"),
         ({"preset": "tiny", "config": TINY}, "preset and config must not be given together"),
         ({"labels": [1]}, "must be given with calibrate"),

@@ -8,7 +8,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Graph
 from concord.program.allocator import CapacityError
-from concord.spec.boards import BOARD_PRESETS
+from concord.spec.boards import boards_with
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 from concord.spec.memmap import RegionId
@@ -50,8 +50,7 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     if batch > 1:
         lines.append("fewer samples per run need less: --batch")
     names = [name for name, other in _larger_presets(config) if fits(other)]
-    places = ", ".join(f"{name}{_boards(name)}" for name in names)
-    lines.append(f"it fits into {places}" if names else "it fits into no larger preset")
+    lines.append(f"it fits into {_places(names)}" if names else "it fits into no larger preset")
     if (larger := _larger(config, error)) is not None:
         depths = ", ".join(f"{name}={getattr(larger, name)}" for name in _depths(error))
         lines.append(f"in one piece it needs an NPU like {config.name} with {depths}{_narrower(config, larger)}")
@@ -68,9 +67,13 @@ def _larger_presets(config: NpuConfig) -> Iterator[tuple[str, NpuConfig]]:
             yield name, other
 
 
-def _boards(name: str) -> str:
-    boards = [board for board, preset in BOARD_PRESETS.items() if preset == name]
-    return f" (--board {' or '.join(boards)})" if boards else f" (--preset {name})"
+def _places(names: list[str]) -> str:
+    """Presets, and with which option each can be had."""
+    options: dict[str, list[str]] = {}
+    for name in names:
+        boards = boards_with(name)
+        options.setdefault(f"--board {' or '.join(boards)}" if boards else f"--preset {name}", []).append(name)
+    return "; ".join(f"{', '.join(presets)} ({option})" for option, presets in options.items())
 
 
 def _depths(error: CapacityError) -> dict[str, int]:

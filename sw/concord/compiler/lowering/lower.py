@@ -28,11 +28,12 @@ _NOWHERE: Ids = np.empty(0, dtype=np.int64)
 
 
 class Unsupported(ValueError):
-    """What cannot be lowered; ``reasons`` names every node."""
+    """What cannot be lowered; ``reasons`` names every node, and ``target`` the preset or board it was tried for."""
 
-    def __init__(self, name: str, reasons: list[str]):
+    def __init__(self, name: str, reasons: list[str], target: str = ""):
         self.reasons = reasons
-        super().__init__(f"{name} cannot be compiled:" + "".join(f"\n  {reason}" for reason in reasons))
+        place = f" for {target}" if target else ""
+        super().__init__(f"{name} cannot be compiled{place}:" + "".join(f"\n  {reason}" for reason in reasons))
 
 
 class VarianceRange(Enum):

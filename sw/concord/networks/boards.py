@@ -1,0 +1,205 @@
+"""Which preset of a board a network gets: the one with which a user of the board gets most samples per second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Unsupported
+from concord.compiler.model import Compiled, compile_graph, expecting
+from concord.graph.ir import Graph
+from concord.host.rates import Rates, rates
+from concord.program.allocator import CapacityError
+from concord.spec.config import NpuConfig
+
+#: Presets whose rates are within this share of the best one have equal rates: what the core computes decides then.
+TIE = 0.01
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A preset that takes a network.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The preset.
+    compiled : Compiled
+        The network, with the formats that the ranking was made with.
+    rates : Rates
+        What a user gets.
+    """
+
+    config: NpuConfig
+    compiled: Compiled
+    rates: Rates
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A preset that does not take a network, and why.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The preset.
+    error : ValueError
+        Why.
+    """
+
+    config: NpuConfig
+    error: ValueError
+
+    @property
+    def short(self) -> str:
+        """The main reason in a few words."""
+        if isinstance(self.error, CapacityError) and self.error.short:
+            memories = self.error.short.items()
+            return ", ".join(f"{one.name.lower()} memory has {have} words of {need}" for one, (have, need) in memories)
+        if isinstance(self.error, Unsupported):
+            first, *others = self.error.reasons
+            return f"{first.split(';')[0]}{f', and {len(others)} more reasons' if others else ''}"
+        return str(self.error).splitlines()[0]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Presets of a board for a network.
+
+    Parameters
+    ----------
+    candidates : tuple of Candidate
+        Presets that take the network, the best first.
+    refusals : tuple of Refusal
+        The others.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    def compiled(self, config: NpuConfig) -> Compiled | None:
+        """The network for a configuration, if that is a candidate."""
+        return next((one.compiled for one in self.candidates if one.config == config), None)
+
+    def text(self, board: str, taken: NpuConfig, refusals: Sequence[Refusal]) -> str:
+        """Which preset of a board was taken and why, in one line, where ``refusals`` are those that were tried."""
+        refused = {one.config for one in refusals}
+        left = [one for one in self.candidates if one.config not in refused]
+        shorts: dict[str, list[str]] = {}
+        for one in refusals:
+            shorts.setdefault(one.short, []).append(one.config.name)
+        reasons = [f"{' and '.join(names)} refused: {short}" for short, names in shorts.items()]
+        start = f"preset {taken.name} of {board}"
+        if len(left) < 2:
+            return "; ".join([f"{start}, the only one that takes the network", *reasons])
+        first, *others = left
+        rest = ", ".join(f"{other.config.name} {_rate(other)}" for other in others)
+        why = f"{_rate(first)} samples/s over its link ({rest})"
+        if any(_ties(other.rates, first.rates) for other in others):
+            core = 1 / first.rates.compute_seconds
+            why += f", and of equal rates the fastest core ({core:,.0f}/s)"
+        return "; ".join([f"{start}: {why}", *reasons])
+
+
+def rank(
+    graph: Graph,
+    configs: Sequence[NpuConfig],
+    formats: Formats,
+    batch: int = 1,
+    samples: Mapping[str, npt.ArrayLike] | None = None,
+) -> Ranking:
+    """Compile a network for every preset of a board, and rank them by the samples per second that a user gets.
+
+    Of rates within :data:`TIE` of the best one, the core that computes most samples per second is the first.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    configs : sequence of NpuConfig
+        The presets.
+    formats : Formats
+        Formats to rank with; they need not be those of the result, for they hardly change a rate.
+    batch : int
+        Samples per run.
+    samples : mapping of str to array, optional
+        They say as how many bytes inputs travel.
+    """
+    taken, refused = [], []
+    for config in configs:
+        try:
+            compiled = compile_graph(graph, config, formats, batch=batch)
+        except (CapacityError, Unsupported) as error:
+            refused.append(Refusal(config, error))
+            continue
+        if samples is not None:
+            compiled = expecting(compiled, samples)
+        taken.append(Candidate(config, compiled, rates(compiled.image, batch)))
+    return Ranking(tuple(_sorted(taken)), tuple(refused))
+
+
+def _sorted(candidates: list[Candidate]) -> list[Candidate]:
+    """The best first: again and again the fastest core of those whose rates tie with the best one that is left."""
+    left, ranked = list(candidates), []
+    while left:
+        best = max(left, key=lambda one: one.rates.per_second)
+        equal = [one for one in left if _ties(one.rates, best.rates)]
+        ranked.append(min(equal, key=lambda one: one.rates.compute_seconds))
+        left.remove(ranked[-1])
+    return ranked
+
+
+def _ties(one: Rates, other: Rates) -> bool:
+    return abs(one.per_second - other.per_second) <= TIE * max(one.per_second, other.per_second)
+
+
+def _rate(one: Candidate) -> str:
+    rate = one.rates.per_second
+    return f"{rate:,.{rate < 100:d}f}"
+
+
+def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[Refusal]) -> ValueError:
+    """The error for a network that no preset of a board takes: every preset with its reasons.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    board : str or None
+        The board; without one there is one refusal.
+    refusals : sequence of Refusal
+        Why each of them does not.
+
+    Returns
+    -------
+    CapacityError or Unsupported
+        The first if a preset is only too small, with the memories of the one that lacks least.
+    """
+    first, *others = refusals
+    if not others:
+        error = first.error
+        return Unsupported(graph.name, error.reasons, first.config.name) if isinstance(error, Unsupported) else error
+    presets: dict[tuple[str, ...], list[str]] = {}
+    for one in refusals:
+        presets.setdefault(_reasons(one), []).append(one.config.name)
+    lines = [f"{', '.join(names)}: " + "\n    ".join(reasons) for reasons, names in presets.items()]
+    if (least := nearest(refusals)) is None:
+        return Unsupported(graph.name, lines, str(board))
+    text = "".join(f"\n  {line}" for line in lines)
+    return CapacityError(f"{graph.name} fits into no preset of {board}:{text}", least[1].short)
+
+
+def nearest(refusals: Sequence[Refusal]) -> tuple[NpuConfig, CapacityError] | None:
+    """Of those that are too small the one with the least excess of words in the memory that is worst off."""
+    small = [(one.config, one.error) for one in refusals if isinstance(one.error, CapacityError)]
+    return min(small, key=lambda one: one[1].excess, default=None)
+
+
+def _reasons(refusal: Refusal) -> tuple[str, ...]:
+    """Every reason, a text each, without the name of the preset."""
+    if isinstance(refusal.error, Unsupported):
+        return tuple(refusal.error.reasons)
+    return (str(refusal.error).removeprefix(f"does not fit into {refusal.config.name}: "),)

@@ -1,0 +1,37 @@
+"""Names that users type: what there is to say of one that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+#: Share of equal letters from which on a name is near another one.
+_NEAR = 0.6
+
+
+def unknown_name(what: str, names: Iterable[str], name: object) -> ValueError:
+    """The error for a name that is none of ``names``: it lists them, and names the nearest one if there is such.
+
+    Parameters
+    ----------
+    what : str
+        What is named, such as ``"board"``.
+    names : iterable of str
+        The names that exist. Of equally near ones the first is named.
+    name : object
+        What was typed.
+    """
+    known = list(names)
+    guess = nearest_name(known, name) if isinstance(name, str) else None
+    question = "" if guess is None else f"; did you mean {guess}?"
+    return ValueError(f"{what} must be one of {', '.join(known)}, not {name!r}{question}")
+
+
+def nearest_name(names: Iterable[str], name: str) -> str | None:
+    """The name that is spelt most like ``name``, or else contains it; ``None`` if no name does."""
+    typed, known = name.lower(), list(names)
+    likeness = {one: SequenceMatcher(None, one.lower(), typed).ratio() for one in known}
+    best = max(known, key=likeness.__getitem__, default=None)
+    if best is not None and likeness[best] >= _NEAR:
+        return best
+    return next((one for one in known if typed and typed in one.lower()), None)

@@ -1,0 +1,223 @@
+"""Which preset of a board a network gets."""
+
+import os
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import concord
+from concord.compiler.ir.tensor_formats import DEFAULT
+from concord.networks import boards
+from concord.networks.boards import rank
+from concord.spec.boards import BOARD_SPECS
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, TINY, presets_of
+from support.commands import run, two_products
+from support.compiled_nets import perceptron
+from support.onnx_models import floats, model, node
+
+DATA = os.environ.get("CONCORD_DATA")
+MODELS = sorted((Path(DATA) / "models").glob("*.onnx")) if DATA else []
+needs_data = pytest.mark.skipif(not DATA, reason="CONCORD_DATA does not name a folder with networks")
+
+
+def dense(folder, *widths):
+    """``net.onnx`` of products from each width to the next one, without functions."""
+    nodes, constants, value = [], {}, "x"
+    for k, (inputs, outputs) in enumerate(pairwise(widths)):
+        constants[f"w{k}"] = floats(inputs, outputs) / np.float32(np.sqrt(inputs))
+        nodes.append(node("Gemm", [value, f"w{k}"], [value := f"h{k}"], name=f"fc{k}"))
+    path = folder / "net.onnx"
+    path.write_bytes(model(nodes, {"x": (1, widths[0])}, [value], constants).SerializeToString())
+    return path
+
+
+def ranked(monkeypatch, **per_second):
+    """Ranking of the presets of ulx3s-85f with these rates, samples per second by link and by core."""
+    known = {name.replace("_", "-"): values for name, values in per_second.items()}
+    real = boards.rates
+
+    def rates(image, batch):
+        link, core = known[image.config.name]
+        clock = image.config.clock_hz
+        return replace(real(image, batch), period=clock / link, cycles=round(clock / core))
+
+    monkeypatch.setattr(boards, "rates", rates)
+    return rank(perceptron(8, 8), presets_of("ulx3s-85f"), DEFAULT)
+
+
+def test_the_link_decides_before_the_core(monkeypatch):
+    found = ranked(monkeypatch, ecp5_85f_256=(80, 9000), ecp5_85f=(100, 500), ecp5_85f_mlp=(90, 9000))
+    assert [one.config.name for one in found.candidates] == ["ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-256"]
+    assert found.text("ulx3s-85f", ECP5_85F, ()) == (
+        "preset ecp5-85f of ulx3s-85f: 100 samples/s over its link (ecp5-85f-mlp 90.0, ecp5-85f-256 80.0)"
+    )
+
+
+def test_of_equal_rates_the_faster_core(monkeypatch):
+    found = ranked(monkeypatch, ecp5_85f_256=(99.5, 900), ecp5_85f=(100, 500), ecp5_85f_mlp=(98, 9000))
+    assert [one.config.name for one in found.candidates] == ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
+    assert found.text("ulx3s-85f", ECP5_85F_256, ()) == (
+        "preset ecp5-85f-256 of ulx3s-85f: 99.5 samples/s over its link (ecp5-85f 100, ecp5-85f-mlp 98.0), "
+        "and of equal rates the fastest core (900/s)"
+    )
+
+
+def test_a_network_that_one_preset_takes(tmp_path):
+    """294,912 weights: more than the first preset of the board has room for, and no more than the second one."""
+    path = dense(tmp_path, 512, 512, 64)
+    whole = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
+    assert whole[0] == 0 and concord.load(tmp_path / "net").config == ECP5_85F
+    assert re.search(
+        r"^preset ecp5-85f of ulx3s-85f, the only one that takes the network; "
+        r"ecp5-85f-256 refused: matrix memory has 1024 words of \d+; "
+        r"ecp5-85f-mlp refused: matrix memory has 1040 words of \d+$", whole[1], re.M,
+    )  # fmt: skip
+    network = concord.compile(path)  # the board is the default one
+    assert network.config == ECP5_85F and network.preset_text in whole[1]
+    assert concord.compile(path, preset="ecp5-85f").preset_text == ""
+
+
+def test_the_preset_for_dense_layers(tmp_path):
+    """266,240 weights: what ``ecp5-85f-mlp`` was made for; with the same link its core is the faster one."""
+    network = concord.compile(dense(tmp_path, 1024, 256, 16), board="ulx3s-85f")
+    assert network.config == ECP5_85F_MLP
+    assert "preset ecp5-85f-mlp of ulx3s-85f: " in network.preset_text
+    assert "of equal rates the fastest core" in network.preset_text
+    assert "ecp5-85f-256 refused: matrix memory has 1024 words of 1040" in network.preset_text
+
+
+def test_every_preset_says_why_it_refuses(tmp_path):
+    path = dense(tmp_path, 1024, 1024, 8)
+    code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
+    first, *lines = output.splitlines()
+    assert code == 1 and first == "Error: net fits into no preset of ulx3s-85f:" and not (tmp_path / "net").exists()
+    for line, name in zip(lines, ("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"), strict=False):
+        assert re.match(rf"  {name}: matrix memory has \d+ words, but \d+ are needed \(weight.fc0 ", line)
+    assert "it fits into no larger preset" in output
+    code, output = run("compile", path, "--board", "ulx3s-85f", "--preset", "ecp5-85f", "-o", tmp_path / "net")
+    assert code == 1 and output.startswith("Error: does not fit into ecp5-85f: matrix memory has ")
+
+
+def test_reasons_that_presets_share_are_told_once(tmp_path):
+    nodes = [node("Conv", ["x", "w"], ["y"], name="n", dilations=[1, 40])]
+    proto = model(nodes, {"x": (1, 8, 100, 100)}, constants={"w": floats(4, 8, 1, 3)})
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    for board, presets in (("ulx3s-85f", "ecp5-85f-256, ecp5-85f, ecp5-85f-mlp: "), ("icebreaker", "")):
+        code, output = run("compile", tmp_path / "net.onnx", "--board", board, "-o", tmp_path / "net")
+        place = board if presets else "up5k"
+        assert code == 1
+        assert output == (
+            f"Error: net cannot be compiled for {place}:\n  {presets}Conv 'n': dilation must be at most 31, not 40\n"
+        )
+
+
+def test_a_preset_that_samples_refuse_is_passed_over(tmp_path, monkeypatch):
+    """The first of the ranking takes the plain formats alone; the next one is taken, and the line says so."""
+    import concord.api.compiling as compiling
+    from concord.program.allocator import CapacityError
+
+    two_products(tmp_path)
+    real, tried = compiling.choose_formats, []
+
+    def choose(graph, config, *arguments, **options):
+        tried.append(config.name)
+        if len(tried) == 1:
+            raise CapacityError("does not fit with these formats")
+        return real(graph, config, *arguments, **options)
+
+    monkeypatch.setattr(compiling, "choose_formats", choose)
+    samples = dict(np.load(tmp_path / "x.npz"))
+    network = concord.compile(tmp_path / "net.onnx", board="ulx3s-85f", calibrate=samples)
+    assert network.config.name == tried[1] != tried[0] and len(tried) == 2
+    assert f"preset {tried[1]} of ulx3s-85f" in network.preset_text
+    assert f"{tried[0]} refused: does not fit with these formats" in network.preset_text
+
+
+def test_formats_are_searched_for_one_preset_only(tmp_path, monkeypatch):
+    import concord.api.compiling as compiling
+
+    two_products(tmp_path)
+    real, tried = compiling.choose_formats, []
+    monkeypatch.setattr(compiling, "choose_formats", lambda *a, **k: tried.append(a[1].name) or real(*a, **k))
+    network = concord.compile(tmp_path / "net.onnx", calibrate=dict(np.load(tmp_path / "x.npz")))
+    assert tried == [network.config.name]
+
+
+def test_board_and_preset_together(tmp_path):
+    two_products(tmp_path)
+    for board, spec in BOARD_SPECS.items():
+        for name in spec.presets:
+            code, output = run(
+                "compile", tmp_path / "net.onnx", "--board", board, "--preset", name, "-o", tmp_path / "n"
+            )
+            assert code == 0 and "preset " not in output, (board, name)
+            assert concord.load(tmp_path / "n").config.name == name
+    code, output = run("compile", tmp_path / "net.onnx", "--board", "icebreaker", "--preset", "ecp5-85f")
+    assert code == 1 and "preset must be one of those of icebreaker (up5k), not 'ecp5-85f'" in output
+
+
+def test_the_rate_is_that_of_the_board(tmp_path):
+    """The preset of two boards, at the clock of each."""
+    two_products(tmp_path)
+    for board in ("ulx3s-25f", "ulx3s-45f"):
+        output = run("compile", tmp_path / "net.onnx", "--board", board, "-o", tmp_path / "net")[1]
+        assert f"at {BOARD_SPECS[board].clock_hz / 1e6:g} MHz" in output
+
+
+def test_without_options_it_is_the_usual_board(tmp_path):
+    two_products(tmp_path)
+    outputs = []
+    for options in ((), ("--board", "ulx3s-85f")):
+        code, output = run("compile", tmp_path / "net.onnx", *options, "-o", tmp_path / "net")
+        outputs.append((code, output, (tmp_path / "net" / "npu.image").read_bytes()))
+    assert outputs[0] == outputs[1] and outputs[0][0] == 0
+
+
+def test_mantissas_of_every_preset(tmp_path):
+    two_products(tmp_path)
+    code, output = run("compile", tmp_path / "net.onnx", "--mantissa", "5", "-o", tmp_path / "net")
+    assert code == 0 and re.search(r"^preset ecp5-85f\S*-m5 of ulx3s-85f: ", output, re.M)
+    assert concord.compile(tmp_path / "net.onnx", config=TINY, board="icebreaker").warnings == []
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "meant"),
+    [
+        ("compile", "--board=ulx3s", "ulx3s-85f"),
+        ("compile", "--preset=ecp5_85f", "ecp5-85f"),
+        ("fit", "--board=icebraker", "icebreaker"),
+        ("demo", "--preset=tinny", "tiny"),
+    ],
+)
+def test_names_typed_wrongly(tmp_path, command, option, meant):
+    two_products(tmp_path)
+    arguments = [] if command == "demo" else [tmp_path / "net.onnx"]
+    code, output = run(command, *arguments, option)
+    assert code == 2 and f"did you mean {meant}?" in " ".join(output.split())
+
+
+@needs_data
+def test_a_speech_network_compiles_for_the_board(tmp_path):
+    path = Path(DATA or "") / "models" / "silero_vad_16k.onnx"
+    code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
+    assert code == 0 and "preset ecp5-85f of ulx3s-85f, the only one that takes the network" in output
+    assert "ecp5-85f-256 and ecp5-85f-mlp refused: Conv 'conv0': " in output
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("path", MODELS, ids=[path.stem for path in MODELS])
+def test_every_network_compiles_for_the_board(path):
+    network = concord.compile(path, board="ulx3s-85f")
+    assert network.config in presets_of("ulx3s-85f")
+    for name in BOARD_SPECS["ulx3s-85f"].presets:
+        try:
+            other = concord.compile(path, board="ulx3s-85f", preset=name)
+        except ValueError:
+            assert f"{name}" in network.preset_text
+            continue
+        assert other.rates.per_second <= network.rates.per_second / (1 - boards.TIE)

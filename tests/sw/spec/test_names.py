@@ -1,0 +1,51 @@
+"""Names that were typed wrongly: the list, and the nearest one."""
+
+import pytest
+
+from concord.spec.boards import BOARD_SPECS, DEFAULT_BOARD, board_spec, boards_with
+from concord.spec.names import nearest_name, unknown_name
+from concord.spec.presets import PRESETS, preset, presets_of
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ulx3s", DEFAULT_BOARD),
+        ("ULX3S-25F", "ulx3s-25f"),
+        ("ulx3s_12f", "ulx3s-12f"),
+        ("icebraker", "icebreaker"),
+        ("ice", "icebreaker"),
+        ("45f", "ulx3s-45f"),
+        ("de10", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_board(typed, meant):
+    assert nearest_name(BOARD_SPECS, typed) == meant
+    with pytest.raises(ValueError, match=r"^board must be one of ulx3s-85f, .*, icebreaker, not ") as caught:
+        board_spec(typed)
+    assert str(caught.value).endswith(f"not {typed!r}" + (f"; did you mean {meant}?" if meant else ""))
+
+
+def test_what_is_no_name_at_all():
+    assert str(unknown_name("preset", ["a", "b"], 3)) == "preset must be one of a, b, not 3"
+    assert nearest_name([], "a") is None
+
+
+def test_the_nearest_preset():
+    with pytest.raises(ValueError, match=r"not 'ecp5-85f-mpl'; did you mean ecp5-85f-mlp\?$"):
+        preset("ecp5-85f-mpl")
+
+
+def test_presets_of_a_board():
+    assert [one.name for one in presets_of("ulx3s-85f")] == ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
+    for board, spec in BOARD_SPECS.items():
+        first, *others = presets_of(board)
+        assert first == PRESETS[spec.preset].replace(clock_hz=spec.clock_hz), "the clock is that of this board"
+        assert others == [PRESETS[name] for name in spec.presets[1:]]
+        assert all(board in boards_with(name) for name in spec.presets)
+    assert [one.name for one in presets_of("ulx3s-85f", "ecp5-85f")] == ["ecp5-85f"]
+    with pytest.raises(ValueError, match=r"^preset must be one of those of icebreaker \(up5k\), not 'tiny'$"):
+        presets_of("icebreaker", "tiny")
+    with pytest.raises(ValueError, match=r"did you mean tiny\?"):
+        presets_of("icebreaker", "tini")
