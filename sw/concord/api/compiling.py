@@ -21,7 +21,7 @@ from concord.compiler.model import Compiled, compile_graph, expecting, with_narr
 from concord.graph.ir import Graph
 from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
-from concord.overflow.accumulator import GUARD, choose_accumulator, with_lines
+from concord.overflow.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
@@ -192,7 +192,7 @@ def compile_network(
         known = None if samples is not None else ranking.compiled(npu)
         try:
             found = _compile(graph, npu, options, plain, samples, labels, trained, engine, status, known)
-        except (CapacityError, Unsupported) as error:
+        except (CapacityError, Unsupported, AccumulatorError) as error:
             refusals.append(Refusal(npu, error))
             continue
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)

@@ -11,7 +11,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting
 from concord.graph.ir import Graph
-from concord.host.rates import Rates, rates
+from concord.host.rates import Rates, rates, spoken
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 
@@ -96,11 +96,11 @@ class Ranking:
         if len(left) < 2:
             return "; ".join([f"{start}, the only one that takes the network", *reasons])
         first, *others = left
-        rest = ", ".join(f"{other.config.name} {_rate(other)}" for other in others)
-        why = f"{_rate(first)} samples/s over its link ({rest})"
+        rest = ", ".join(f"{other.config.name} {spoken(other.rates.per_second)}" for other in others)
+        why = f"{spoken(first.rates.per_second)} samples/s over its link ({rest})"
         if any(_ties(other.rates, first.rates) for other in others):
             core = 1 / first.rates.compute_seconds
-            why += f", and of equal rates the fastest core ({core:,.0f}/s)"
+            why += f", and of equal rates the fastest core ({spoken(core)}/s)"
         return "; ".join([f"{start}: {why}", *reasons])
 
 
@@ -154,11 +154,6 @@ def _sorted(candidates: list[Candidate]) -> list[Candidate]:
 
 def _ties(one: Rates, other: Rates) -> bool:
     return abs(one.per_second - other.per_second) <= TIE * max(one.per_second, other.per_second)
-
-
-def _rate(one: Candidate) -> str:
-    rate = one.rates.per_second
-    return f"{rate:,.{rate < 100:d}f}"
 
 
 def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[Refusal]) -> ValueError:
