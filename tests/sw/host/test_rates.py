@@ -153,7 +153,7 @@ def test_compile_and_inspect_show_rates(tmp_path):
     code, output = run("compile", tmp_path / "net.onnx", "--board", "ulx3s-85f", "-o", tmp_path / "net")
     assert code == 0
     clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
-    speeds, line = (line for line in output.splitlines() if re.search("samples/s|a sample takes", line))
+    speeds, line = (line for line in output.splitlines() if re.search("^on the board: |a sample takes", line))
     assert f" cycles per run; at {clock} and 3 Mbit/s, a sample takes " in line
     rate, limit, single = re.fullmatch(
         r"on the board: ([\d,.]+) samples/s in a batch, limited by the (\w+); ([\d,.]+) one at a time "
