@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from concord.bench.rates import rates_of
 from concord.bench.results import Results
 from concord.bench.tasks import TASKS, Labels, Task, calibration, folder, load, run
 from concord.compiler.lowering.lower import Unsupported
@@ -18,6 +19,7 @@ from concord.graph.cost import macs
 from concord.graph.ir import Graph
 from concord.host import connect
 from concord.host.device import Device
+from concord.host.rates import spoken
 from concord.networks.calibrated import choose_formats
 from concord.program.allocator import CapacityError
 from concord.report.difference import first_difference
@@ -128,27 +130,34 @@ def measure_widths(config: NpuConfig, results: Results, say: Callable[[str], Non
 def measure_networks(device: Device, config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
     """One row per network; ``device`` is the RTL.
 
-    Columns: score in double precision and on the NPU, cycles per sample, share of the multipliers in use, samples per
-    second at the clock of the preset, share of the matrix memory, and whether emulator and RTL gave the same bits.
+    Columns: score in double precision and on the NPU, samples per second that a user gets in a batch over the link, and
+    that the core computes at the clock of the preset, cycles per sample, share of the multipliers in use, share of the
+    matrix memory, and whether emulator and RTL gave the same bits.
     """
     data = folder()
     if data is None:
         results.skip(NETWORKS, "CONCORD_DATA does not name a folder with networks")
         return
-    results.notes[NETWORKS] = f"{SCORES} Cycles are those of one sample, per second at {config.clock_hz / 1e6:g} MHz."
+    results.notes[NETWORKS] = (
+        f"{SCORES} In a batch: samples per second over the link, with the serial driver set to low latency, as in the "
+        f"table of rates on the board. Cycles are those of one sample; core: per second at {config.clock_hz / 1e6:g} "
+        "MHz."
+    )
     for task in TASKS:
         say(f"network {task.model}")
         try:
             found = measure_network(task, device, config, data)
+            link = rates_of(task, config, data)[2]
         except (CapacityError, Unsupported) as error:
             results.skip(task.model, str(error))
             continue
         row = {
             "float": f"{found.exact:.4f}",
             f"m={config.act_mant}": f"{found.score:.4f}",
+            "in a batch": spoken(link.per_second),
+            "core, per second": spoken(config.clock_hz / found.cycles),
             "cycles": f"{found.cycles:,.0f}",
             "MAC slots": f"{found.busy:.1f} %",
-            "per second": f"{config.clock_hz / found.cycles:,.0f}",
             "weights": f"{found.weights:.0f} %",
             "RTL": found.verdict,
         }

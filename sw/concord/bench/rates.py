@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -58,15 +59,26 @@ def measure_rates(config: NpuConfig, results: Results, say: Callable[[str], None
         return
     for task in TASKS:
         say(f"rates of {task.model}")
-        graph, inputs, _ = load(task, data)
         try:
-            compiled = compile_graph(graph, config, batch=task.batch)
+            compiled, inputs, found = rates_of(task, config, data)
         except (CapacityError, Unsupported) as error:
             results.skip(f"{GROUP}: {task.model}", str(error))
             continue
-        found = rates(expecting(compiled, _inputs(graph, inputs)).image, task.batch)
         results.notes[GROUP] = note(found)
         results.row(GROUP, task.model, row(found, *raw_bytes(task, compiled, inputs)))
+
+
+def rates_of(task: Task, config: NpuConfig, data: Path) -> tuple[Compiled, FloatArray, Rates]:
+    """A network compiled without samples, its recorded inputs, and its rates with inputs like these.
+
+    Raises
+    ------
+    CapacityError, Unsupported
+        If the NPU cannot compute the network.
+    """
+    graph, inputs, _ = load(task, data)
+    compiled = compile_graph(graph, config, batch=task.batch)
+    return compiled, inputs, rates(expecting(compiled, _inputs(graph, inputs)).image, task.batch)
 
 
 def note(found: Rates) -> str:

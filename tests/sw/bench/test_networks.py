@@ -98,11 +98,14 @@ def test_rows(monkeypatch, wrong, word):
     row = results.rows["Networks"]["digits_mlp"]
     assert row["RTL"] == word and row["float"] == "0.9833" and row["MAC slots"] == "5.0 %"
     rate = f"{ECP5_85F.clock_hz // 1000:,}"  # of 1,000 cycles
-    assert float(row["m=8"]) > 0.975 and row["per second"] == rate
+    assert float(row["m=8"]) > 0.975 and row["core, per second"] == rate
     assert "narrow memory has 256 vectors" in results.skipped["kws_dscnn"]
     assert said == [f"network {name}" for name in (*results.rows["Networks"], "kws_dscnn")]
-    assert f"| digits_mlp | 0.9833 | {row['m=8']} | 1,000 | 5.0 % | {rate} |" in results.markdown()
-    assert f"per second at {ECP5_85F.clock_hz / 1e6:g} MHz" in results.markdown()
+    assert (
+        f"| digits_mlp | 0.9833 | {row['m=8']} | {row['in a batch']} | {rate} | 1,000 | 5.0 % |" in results.markdown()
+    )
+    assert 0 < float(row["in a batch"].replace(",", "")) < float(rate.replace(",", ""))
+    assert f"core: per second at {ECP5_85F.clock_hz / 1e6:g} MHz" in results.markdown()
     console = Console(width=120)
     with console.capture() as capture:
         results.show(console)
