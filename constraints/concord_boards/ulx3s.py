@@ -42,7 +42,7 @@ ULX3S = (
             "ecp5-85f": Placement(blocked_rows=4, router=_PATIENT, seeds=(2, 1, 3), aim_hz=73_750_000),
         },
     ),
-    _ulx3s(45, ULX3S_45F_Platform),
     _ulx3s(25, ULX3S_25F_Platform),
+    _ulx3s(45, ULX3S_45F_Platform),
     _ulx3s(12, ULX3S_12F_Platform),
 )

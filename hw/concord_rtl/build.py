@@ -28,6 +28,7 @@ from concord_rtl.flow.plan import (
     board_option,
     build_option,
     clock_option,
+    config_option,
     image_option,
     preset_option,
     source_key,
@@ -78,6 +79,7 @@ def verilog(preset_name: str, build: Path) -> None:
 @main.command()
 @board_option
 @preset_option
+@config_option
 @image_option
 @build_option
 @click.option(
@@ -100,6 +102,7 @@ def verilog(preset_name: str, build: Path) -> None:
 def bitstream(
     board_name: str,
     preset_name: str | None,
+    config_file: Path | None,
     image: Path | None,
     build: Path,
     seeds: list[int] | None,
@@ -115,7 +118,7 @@ def bitstream(
     Without --clock the bitstream of a family whose PLL can be tuned runs at the clock that place and route reached.
     Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE)
+    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file)
     if lacking := shortage(plan.config, board_name):
         raise click.ClickException(f"does not fit on {board_name}: {lacking}")
     plan.choose(clock_mhz, baud)
@@ -207,18 +210,25 @@ def area(board_name: str, preset_name: str | None, build: Path, widths: list[int
 @main.command()
 @board_option
 @preset_option
+@config_option
 @image_option
 @build_option
 @partial_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bitstream to write.")
 def patch(
-    board_name: str, preset_name: str | None, image: Path | None, build: Path, output: Path, partial: bool
+    board_name: str,
+    preset_name: str | None,
+    config_file: Path | None,
+    image: Path | None,
+    build: Path,
+    output: Path,
+    partial: bool,
 ) -> None:
     """Put other contents into a built bitstream.
 
     Takes seconds, without place and route; without --image, the contents are zeros.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE)
+    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file)
     board, config, flow = plan.board, plan.config, plan.flow
     if not flow.bitstream.exists():
         raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")

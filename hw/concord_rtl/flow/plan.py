@@ -16,6 +16,7 @@ import concord_boards
 import concord_rtl
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
+from concord.spec.config_file import read_config
 from concord.spec.memmap import RegionId
 from concord.spec.names import unknown_name
 from concord.spec.presets import PRESETS, preset
@@ -62,6 +63,12 @@ preset_option = click.option(
     type=PRESET,
     help="Default: the configuration of the image; without one, the board's preset.",
 )
+config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A configuration in TOML, as `concord fit -o` writes it, instead of --preset.",
+)
 image_option = click.option("--image", type=click.Path(exists=True, path_type=Path), help="Contents of the memories.")
 build_option = click.option(
     "--build", type=click.Path(path_type=Path), default=Path("build"), show_default=True, help="Folder of the results."
@@ -77,8 +84,15 @@ def source_key() -> str:
     return digest(*sources(concord_rtl, concord.spec, concord_boards), amaranth.__version__)
 
 
-def _config(board: Any, preset_name: str | None, image: Path | None) -> NpuConfig:
-    """The configuration to build: a preset by name, that of the image, or the preset of the board."""
+def _config(board: Any, preset_name: str | None, image: Path | None, config_file: Path | None) -> NpuConfig:
+    """The configuration to build: that of a file, a preset by name, that of the image, or the preset of the board."""
+    if config_file is not None:
+        if preset_name is not None:
+            raise click.ClickException("--preset and --config must not be given together")
+        try:
+            return read_config(config_file)
+        except (ValueError, OSError) as error:
+            raise click.ClickException(str(error)) from error
     if preset_name is not None or image is None:
         return preset(preset_name or board.preset)
     try:
@@ -120,11 +134,13 @@ class Plan:
         Where progress is shown.
     config : NpuConfig or None
         A configuration of its own, instead of a preset or that of the image.
+    config_file : Path or None
+        The file that such a configuration is in.
 
     Raises
     ------
     click.ClickException
-        If the image cannot be used.
+        If the image or the configuration cannot be used.
     """
 
     def __init__(
@@ -136,9 +152,10 @@ class Plan:
         console: Console,
         *,
         config: NpuConfig | None = None,
+        config_file: Path | None = None,
     ):
         self.board = concord_boards.board_named(board_name)
-        self.config = config or _config(self.board, preset_name, image)
+        self.config = config or _config(self.board, preset_name, image, config_file)
         own = self.config.name == self.board.preset
         folder = build / (self.board.name if own else f"{self.board.name}-{self.config.name}")
         placement = self.board.placements.get(preset_of(self.config.name), Placement())
@@ -174,9 +191,10 @@ class Plan:
 
     def synthesize(self) -> None:
         """Make the netlist, with pseudo-random contents in its block RAMs."""
+        hardware = self.config.replace(board="", clock_hz=0)  # which are those of the board that is built for
         self.flow.generate(
             lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, baud=self.baud),
-            digest(source_key(), self.config.to_dict(), self.fixed, self.wanted, self.baud),
+            digest(source_key(), hardware.to_dict(), self.fixed, self.wanted, self.baud),
         )
         self.flow.synthesize()
 

@@ -34,7 +34,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     *,
     board: str | None = None,
     preset: str | None = None,
-    config: NpuConfig | None = None,
+    config: NpuConfig | str | Path | None = None,
     calibrate: Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None,
     labels: npt.ArrayLike | None = None,
     mantissa: int | str | Mapping[str, int] | None = None,
@@ -60,8 +60,9 @@ def compile(  # it does not hide the builtin where modules are imported by name,
         three it is the board ``"ulx3s-85f"``.
     preset : str, optional
         For the NPU with this name, such as ``"ecp5-25f"``; with ``board`` it must be one of its presets.
-    config : NpuConfig, optional
-        For this NPU; with ``board`` the result says in ``warnings`` if it does not fit there.
+    config : NpuConfig, str or Path, optional
+        For this NPU, or the one of this file (:func:`concord.spec.config_file.read_config`); ``warnings`` of the result
+        say if its board, or ``board``, has too little for it.
     calibrate : mapping of str to array, or array, optional
         Samples by input, ``[samples, *shape]``; the array alone if there is one input. Formats are chosen by what they
         do to these samples. Without them exponents are dynamic, and tables cover what is to be expected.

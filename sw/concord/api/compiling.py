@@ -26,9 +26,9 @@ from concord.overflow.trained import Trained, compile_trained, evidence_path, re
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec import presets
-from concord.spec.blocks import shortage, shortages
 from concord.spec.boards import DEFAULT_BOARD, board_spec
 from concord.spec.config import NpuConfig
+from concord.spec.config_file import read_config
 from concord.spec.presets import with_mantissas
 from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
@@ -61,8 +61,6 @@ class Compilation:
         How widths of mantissas compare, if they were chosen.
     accumulator : tuple of str
         What speaks for the width of the accumulator, a line each.
-    board : str or None
-        The board that it is for, if it is for one.
     preset : str
         Which preset of the board was taken and why, in a line; empty if it was named.
     """
@@ -72,16 +70,7 @@ class Compilation:
     formats: Evidence | None = None
     mantissas: Choice | None = None
     accumulator: tuple[str, ...] = ()
-    board: str | None = None
     preset: str = ""
-
-    @property
-    def lacking(self) -> list[str]:
-        """What the board lacks for the configuration, or without one every board that its preset is for."""
-        config = self.compiled.image.config
-        if self.board is None:
-            return shortages(config)
-        return [f"does not fit on {self.board}: {text}" for text in [shortage(config, self.board)] if text]
 
 
 @dataclass(frozen=True)
@@ -100,8 +89,12 @@ class Target:
     board: str | None = None
 
     @classmethod
-    def of(cls, board: str | None = None, preset: str | None = None, config: NpuConfig | None = None) -> Target:
+    def of(
+        cls, board: str | None = None, preset: str | None = None, config: NpuConfig | str | Path | None = None
+    ) -> Target:
         """What the options say; the presets of :data:`concord.spec.boards.DEFAULT_BOARD` if they say nothing.
+
+        ``config`` may be a file (:func:`concord.spec.config_file.read_config`).
 
         Raises
         ------
@@ -111,8 +104,10 @@ class Target:
         if config is not None:
             if preset is not None:
                 raise ValueError("preset and config must not be given together")
+            config = config if isinstance(config, NpuConfig) else read_config(Path(config))
             if board is not None:
                 board_spec(board)
+                config = config.replace(board=board)
             return cls((config,), board)
         if board is None and preset is not None:
             return cls((presets.preset(preset),))
@@ -196,7 +191,7 @@ def compile_network(
             refusals.append(Refusal(npu, error))
             continue
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
-        return replace(found, board=target.board, preset=chosen)
+        return replace(found, preset=chosen)
     with status("looking for what would make it fit"), unobserved():
         raise _refused(graph, target.board, refusals, plain, options.batch)
 

@@ -86,11 +86,10 @@ class Network:
     def warnings(self) -> list[str]:
         """What to know before trusting the results: assumptions, numbers that are not exact, flags of samples.
 
-        And what the boards lack that the configuration is for.
+        And what the board of the configuration lacks for it.
         """
-        if self.compilation is None:
-            return shortages(self.config)
-        return [*self.compilation.compiled.warnings, *self.compilation.lacking]
+        found = [] if self.compilation is None else self.compilation.compiled.warnings
+        return [*found, *shortages(self.config)]
 
     @property
     def preset_text(self) -> str:

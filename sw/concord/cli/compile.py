@@ -10,6 +10,7 @@ from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays
 from concord.cli.passes import Watch, passes_options
 from concord.cli.status import counted_status
 from concord.cli.workers import several, workers_options
+from concord.spec.blocks import shortages
 from concord.spec.boards import DEFAULT_BOARD
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 
@@ -27,6 +28,12 @@ NOT_MET = "nothing keeps the budget: this loses least; --mantissa M is an NPU wi
 )
 @click.option(
     "--preset", type=PRESET, help="Compile for this configuration; with --board it must be one of the board's."
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=EXISTING,
+    help="Compile for the configuration in this file, as `concord fit -o` writes it.",
 )
 @click.option(
     "--calibrate", type=EXISTING, help="npz file with an array for every input; the first axis counts samples."
@@ -98,6 +105,7 @@ def compile_model(
     model: Path,
     board: str | None,
     preset: str | None,
+    config_file: Path | None,
     calibrate: Path | None,
     quick: bool,
     mantissas: tuple[str, ...],
@@ -121,9 +129,9 @@ def compile_model(
 
     Without --preset, every preset of the board is tried, and the command says which one it took and why.
 
-    With --mantissa auto, the weights of every layer get as few bits as the budget allows. Unless --board or a width
-    says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and the
-    exponents of weights are as wide as the network needs.
+    With --mantissa auto, the weights of every layer get as few bits as the budget allows. Unless --board, --config or a
+    width says which NPU it is, the NPU may be one with narrower mantissas, too. With --accumulator, the accumulator and
+    the exponents of weights are as wide as the network needs.
 
     --workers and --cluster share the runs on the emulator that --calibrate needs; results do not depend on them.
 
@@ -142,11 +150,10 @@ def compile_model(
     from concord.overflow.trained import evidence_path
     from concord.program.flags import flag_table
 
-    options = Options(
-        Widths.parse(mantissas), budget, board is None, ranges, accumulator, guard, batch, output_formats, quick
-    )
+    free = board is None and config_file is None
+    options = Options(Widths.parse(mantissas), budget, free, ranges, accumulator, guard, batch, output_formats, quick)
     options.check(calibrate is not None)
-    npu, target = Target.of(board, preset), output or model.with_suffix("")
+    npu, target = Target.of(board, preset, config_file), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
     network, watch = one_file(model), Watch(verbose, dump, check)
     click.get_current_context().call_on_close(watch.show)
@@ -201,7 +208,7 @@ def compile_model(
     if compilation.preset:
         click.echo(compilation.preset)
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
-    for line in compilation.lacking:
+    for line in shortages(compiled.image.config):
         click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
     click.echo(f"on the board: {found.speeds}")

@@ -16,11 +16,10 @@ from concord.graph.ir import Graph
 from concord.networks.window_steps import measured_steps
 from concord.program.allocator import CapacityError
 from concord.spec.blocks import LEAST_RAM_WORDS
-from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import FREE, NpuConfig
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
-from concord.spec.presets import preset, with_mantissas
+from concord.spec.presets import presets_of, with_mantissas
 
 #: Widths of mantissas to try, the best first.
 MANTISSAS = (8, 7, 6, 5)
@@ -69,7 +68,7 @@ class Candidate:
 
     def text(self, board: str) -> str:
         """The configuration in Python: what has to be changed in the preset of a board."""
-        base = preset(BOARD_SPECS[board].preset)
+        base = presets_of(board)[0]
         mine, theirs = self.config.to_dict(), base.to_dict()
         changes = [f"{name}={value!r}" for name, value in mine.items() if value != theirs[name] and name not in FREE]
         named = ", ".join([f'name="{self.config.name}"', *changes])
@@ -304,7 +303,7 @@ def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:
     """Boards with presets that hold a network, perhaps with mantissas of so many bits, and larger than ``beside``."""
     found = []
     for board, device in DEVICES.items():
-        base = preset(BOARD_SPECS[board].preset)
+        base = presets_of(board)[0]
         if device.luts > DEVICES[beside].luts and any(
             _holds(graph, config) for config in (base, with_mantissas(base, mantissa))
         ):

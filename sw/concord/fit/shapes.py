@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from concord.fit.resources import use_of
 from concord.spec.blocks import in_single_port_rams
-from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import SERIAL_ROWS, NpuConfig
 from concord.spec.devices import DEVICES, SINGLE_PORT_RAM_SHAPE
-from concord.spec.presets import preset, with_mantissas
+from concord.spec.presets import presets_of, with_mantissas
 
 #: Taps of a 3 x 3 window.
 TAPS = 9
@@ -54,13 +53,13 @@ SERIAL_SHAPES = tuple(Shape(native, lanes, 1) for native in (4, 8, 16) for lanes
 
 def shapes_of(board: str, windows: bool) -> list[Shape]:
     """Shapes for a board; with registers of windows only if the network can use them."""
-    shapes = SERIAL_SHAPES if preset(BOARD_SPECS[board].preset).serial else SHAPES
+    shapes = SERIAL_SHAPES if presets_of(board)[0].serial else SHAPES
     return [shape for shape in shapes if windows or not shape.window_taps]
 
 
 def smallest(board: str, shape: Shape, mantissa: int) -> NpuConfig:
     """The configuration of a shape with the least memories."""
-    base = preset(BOARD_SPECS[board].preset)
+    base = presets_of(board)[0]
     config = base.replace(
         name=shape.name,
         native=shape.native,
@@ -78,7 +77,7 @@ def widths(board: str, shape: Shape, mantissa: int) -> Iterator[NpuConfig]:
     """Configurations with mantissas of so many bits; also that with weights as in the preset, if only these differ."""
     config = smallest(board, shape, mantissa)
     yield config
-    base = preset(BOARD_SPECS[board].preset)
+    base = presets_of(board)[0]
     if base.act_mant == mantissa != base.wgt_mant:
         given = ("act_mant", "wgt_mant", "wgt_exp_min", "wgt_exp_max", "acc_width")
         yield config.replace(name=shape.name, **{name: getattr(base, name) for name in given})

@@ -81,7 +81,7 @@ def connect(
     from concord.host.serial_port import SerialTransport
 
     if baud is None:
-        baud = _found_rate(target) if config is None else baud_of(config.name)
+        baud = _found_rate(target) if config is None else baud_of(config.board)
     return _over_link(SerialTransport(target, baud), config)
 
 

@@ -201,7 +201,7 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
     known = steps if steps is not None else [None] * len(traces)
     phases = [counts_of(found, config, one).cycles for found, one in zip(traces, known, strict=True)]
     assumed = steps is None and any(found.slides for found in traces)
-    adapter = adapter_of(config.name)
+    adapter = adapter_of(config.board)
     low, default = (
         _rates(image, batch, phases, assumed, latency / adapter.window)
         for latency in (adapter.latency, adapter.default_latency)
@@ -212,7 +212,7 @@ def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int6
 def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply_seconds: float) -> Rates:
     """Rates if the computation of the phases takes so many cycles, and a request waits so long for its reply."""
     config, line, call = image.config, traffic(image), call_traffic(image)
-    hz, baud = config.clock_hz, baud_of(config.name)
+    hz, baud = config.clock_hz, baud_of(config.board)
     whole = Rates(
         line.sent, line.received, line.requests, sum(phases), batch, hz, baud,
         assumed=assumed,

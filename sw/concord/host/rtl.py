@@ -30,9 +30,13 @@ def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
     return found
 
 
+def _is_preset(config: NpuConfig) -> bool:
+    """Whether the preset with its name is the same hardware."""
+    return config.name in PRESETS and PRESETS[config.name].fingerprint == config.fingerprint
+
+
 def _ask(config: NpuConfig, trace: bool) -> Path:
-    known = PRESETS.get(config.name) == config
-    what = ["--preset", config.name] if known else ["--config", json.dumps(config.to_dict())]
+    what = ["--preset", config.name] if _is_preset(config) else ["--config", json.dumps(config.to_dict())]
     command = [sys.executable, "-m", "concord_rtl.verilate", *what, *(["--trace"] if trace else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
@@ -57,7 +61,7 @@ def find_netlist(
         Folder of the flow.
     """
     options = ["--board", board, "--stage", stage, "--build", str(build)]
-    if PRESETS.get(config.name) == config:
+    if _is_preset(config):
         options += ["--preset", config.name]
     if image is not None:
         options += ["--image", str(image)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.spec.boards import boards_with, preset_of
 from concord.spec.config import SERIAL_ROWS, NpuConfig
 from concord.spec.devices import (
     DEVICES,
@@ -114,9 +113,9 @@ def shortage(config: NpuConfig, board: str) -> str:
 
 
 def shortages(config: NpuConfig) -> list[str]:
-    """What is missing on the boards that the preset of a configuration is for, a line for each that has too little."""
-    boards = boards_with(preset_of(config.name))
-    return [f"does not fit on {board}: {text}" for board in boards if (text := shortage(config, board))]
+    """What is missing on the board of a configuration, in a line; none if the board is not known, or has enough."""
+    text = shortage(config, config.board) if config.board in DEVICES else ""
+    return [f"does not fit on {config.board}: {text}"] if text else []
 
 
 def lacks(blocks: Blocks, device: Device) -> str:

@@ -73,7 +73,7 @@ class BoardSpec:
         return self.presets[0]
 
 
-#: Boards by name; the first is the one if nothing says which.
+#: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": BoardSpec(
         presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
@@ -81,8 +81,8 @@ BOARD_SPECS: dict[str, BoardSpec] = {
         aim_hz=82_000_000,
         baud=3_000_000,
     ),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, baud=3_000_000),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, baud=3_000_000),
     "icebreaker": BoardSpec(presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000),
 }
@@ -108,19 +108,16 @@ def preset_of(name: str) -> str:
     return re.sub(r"(-m\d+)?(-a\d+)?$", "", name)
 
 
-def board_of(preset: str) -> BoardSpec | None:
-    """The first board with a configuration made from the preset with this name, if there is one."""
-    name = preset_of(preset)
-    return next((board for board in BOARD_SPECS.values() if name in board.presets), None)
+def board_of_name(name: str) -> str:
+    """Name of the first board that has the preset a configuration with this name was made from; empty if none has."""
+    return next(iter(boards_with(preset_of(name))), "")
 
 
-def baud_of(preset: str) -> int:
-    """Bits per second of the board with a configuration made from the preset with this name; else the default."""
-    board = board_of(preset)
-    return BAUD if board is None else board.baud
+def baud_of(board: str) -> int:
+    """Bits per second of the serial port of a board; the default if that is not known."""
+    return BOARD_SPECS[board].baud if board in BOARD_SPECS else BAUD
 
 
-def adapter_of(preset: str) -> Adapter:
-    """Adapter of the board with a configuration made from the preset with this name; else the usual one."""
-    board = board_of(preset)
-    return FTDI if board is None else board.adapter
+def adapter_of(board: str) -> Adapter:
+    """Adapter of a board; the usual one if the board is not known."""
+    return BOARD_SPECS[board].adapter if board in BOARD_SPECS else FTDI

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from concord.spec.boards import board_of_name
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import (
     ACT_MANT_MAX,
@@ -34,7 +35,7 @@ SPEC_VERSION = 3
 SERIAL_ROWS = 2
 
 #: Parameters that do not decide what a program means, and are not part of the fingerprint.
-FREE = ("name", "clock_hz")
+FREE = ("name", "clock_hz", "board")
 #: Parameters that came later; without them, at 0, everything means what it did before.
 LATER = ("acc_register", "window_taps")
 
@@ -101,7 +102,10 @@ class NpuConfig:
         Bytes of raw inputs that wait to be laid out by the feeder (:mod:`concord.spec.feeder`); 0: there is none. A
         power of two, at least ``max_payload``.
     clock_hz : int
-        Clock that rates are given for: that of the preset's board; not part of the fingerprint.
+        Clock that rates are given for; not part of the fingerprint.
+    board : str
+        Name of the board that rates are given for, whose serial port and adapter it has; empty: none. Not part of the
+        fingerprint.
     """
 
     name: str
@@ -131,6 +135,7 @@ class NpuConfig:
     max_payload: int = 1024
     inbox: int = 0
     clock_hz: int = 50_000_000
+    board: str = ""
 
     def __post_init__(self) -> None:
         check(self)
@@ -273,11 +278,14 @@ class NpuConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> NpuConfig:
-        """Inverse of :meth:`to_dict`; ``ValueError`` names unknown or missing parameters."""
+        """Inverse of :meth:`to_dict`; ``ValueError`` names unknown or missing parameters.
+
+        Without a board it is the first one that has the preset that the configuration is named after.
+        """
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f"parameters must be among {sorted(known)}, not {unknown}")
-        return cls(**values)
+        return cls(**{"board": board_of_name(str(values.get("name"))), **values})
 
     def replace(self, **changes: Any) -> NpuConfig:
         """A copy with some parameters changed."""
@@ -311,6 +319,8 @@ def check(config: NpuConfig) -> None:
         value = getattr(config, field.name)
         if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
             raise TypeError(f"{field.name} must be an integer, not {value!r}")
+        if field.name == "board" and not isinstance(value, str):
+            raise TypeError(f"{field.name} must be a text, not {value!r}")
     _check_shape(config)
     _check_numbers(config)
     _check_depths(config)

@@ -17,15 +17,18 @@ UP5K = NpuConfig(
     program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
     act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-2, acc_width=42, loop_levels=1,
     stochastic=False, serial=True, clock_hz=BOARD_SPECS["icebreaker"].clock_hz,
+    board="icebreaker",
 )  # fmt: skip
 ECP5_25F = NpuConfig(
     name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
     program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, inbox=2048,
     clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
+    board="ulx3s-25f",
 )  # fmt: skip
 ECP5_85F = NpuConfig(
     name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2560, narrow_depth=2048, wide_depth=1024,
     program_depth=512, table_depth=1024, table_slots=8, inflight=32, inbox=2048, clock_hz=72_000_000,
+    board="ulx3s-85f",
 )  # fmt: skip
 #: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
 ECP5_85F_256 = ECP5_85F.replace(
@@ -67,7 +70,7 @@ def presets_of(board: str, name: str | None = None) -> list[NpuConfig]:
     if name is not None and preset(name).name not in spec.presets:
         raise ValueError(f"preset must be one of those of {board} ({', '.join(spec.presets)}), not {name!r}")
     return [
-        PRESETS[one].replace(clock_hz=spec.clock_hz) if one == spec.preset else PRESETS[one]
+        PRESETS[one].replace(board=board, **({"clock_hz": spec.clock_hz} if one == spec.preset else {}))
         for one in spec.presets
         if name in (None, one)
     ]

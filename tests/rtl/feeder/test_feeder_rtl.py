@@ -166,7 +166,7 @@ def test_rates_have_the_waits_for_replies(name, fed, latency):
 
         few = 2 if not fed else 4 * REQUESTS * SLOW.max_payload // round(found.bytes_in)
         seconds(device.run, few)  # writes the script
-        transport.byte_cycles = BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.name)
+        transport.byte_cycles = BYTE_BITS * SLOW.clock_hz // baud_of(SLOW.board)
         transport.reply_cycles = round(latency * SLOW.clock_hz)
         each = (seconds(device.run, 2 * few) - seconds(device.run, few)) / few
         assert device.input_route == found.input_route

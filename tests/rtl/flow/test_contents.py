@@ -178,6 +178,12 @@ def test_command_line_refuses(tmp_path):
         ("--baud=0", "baud must be"),
     ):
         assert message in failing("bitstream", "--board", "ulx3s-25f", option, "--build", str(tmp_path))
+    (tmp_path / "mine.toml").write_text('preset = "ecp5-85f-256"\nnarrow_depth = 16384\n')
+    options = ("--config", str(tmp_path / "mine.toml"), "--build", str(tmp_path))
+    assert "does not fit on ulx3s-85f: mine needs " in failing("bitstream", "--board", "ulx3s-85f", *options)
+    assert "must not be given together" in failing("bitstream", "--board", "ulx3s-85f", "--preset", "tiny", *options)
+    (tmp_path / "mine.toml").write_text("lane = 3")
+    assert "not 'lane'; did you mean lanes?" in failing("bitstream", "--board", "ulx3s-85f", *options)
     assert "not 'ulx3s'; did you mean ulx3s-85f?" in " ".join(failing("bitstream", "--board", "ulx3s").split())
     message = " ".join(failing("bitstream", "--board", "ulx3s-85f", "--preset", "ecp5-85-mlp").split())
     assert "not 'ecp5-85-mlp'; did you mean ecp5-85f-mlp?" in message

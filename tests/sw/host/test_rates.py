@@ -15,6 +15,7 @@ from concord.host.rates import Rates, rates
 from concord.host.traffic import traffic
 from concord.spec import boards
 from concord.spec.boards import BOARD_SPECS, FTDI, baud_of
+from concord.spec.config import NpuConfig
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
 from support.commands import run, two_products
@@ -104,11 +105,15 @@ def test_requests_wait_for_replies(monkeypatch, inbox):
 
 def test_bit_rate_of_a_configuration():
     assert BOARD_SPECS["ulx3s-85f"].baud == 3_000_000
-    assert baud_of("ecp5-85f") == baud_of(with_mantissas(ECP5_85F, 5).name) == BOARD_SPECS["ulx3s-85f"].baud
-    narrow = with_accumulator(with_mantissas(ECP5_85F, 5), 44, weights=(-12, 0))
-    assert narrow.name == "ecp5-85f-m5-a44" and baud_of(narrow.name) == baud_of("ecp5-85f")
-    assert baud_of("up5k") == BOARD_SPECS["icebreaker"].baud
-    assert baud_of("ecp5-85fast") == baud_of("tiny") == BAUD
+    for config in (
+        with_accumulator(with_mantissas(ECP5_85F, 5), 44, weights=(-12, 0)),
+        ECP5_85F.replace(name="mine", narrow_depth=512),  # whatever it is called
+        NpuConfig.from_dict({k: v for k, v in with_mantissas(ECP5_85F, 5).to_dict().items() if k != "board"}),
+    ):
+        assert baud_of(config.board) == BOARD_SPECS["ulx3s-85f"].baud
+        assert rates(compile_graph(perceptron(40, 8, 16), config).image).baud == BOARD_SPECS["ulx3s-85f"].baud
+    assert baud_of("icebreaker") == BOARD_SPECS["icebreaker"].baud
+    assert baud_of("no such") == baud_of(TINY.board) == BAUD
 
 
 class Board(ModelTransport):

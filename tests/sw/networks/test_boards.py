@@ -221,3 +221,25 @@ def test_every_network_compiles_for_the_board(path):
             assert f"{name}" in network.preset_text
             continue
         assert other.rates.per_second <= network.rates.per_second / (1 - boards.TIE)
+
+
+def test_a_configuration_in_a_file(tmp_path):
+    two_products(tmp_path)
+    (tmp_path / "mine.toml").write_text('preset = "ecp5-85f-256"\nnarrow_depth = 512\nclock_hz = 70000000\n')
+    options = ("--config", tmp_path / "mine.toml", "-o", tmp_path / "net")
+    code, output = run("compile", tmp_path / "net.onnx", *options)
+    assert code == 0 and "at 70 MHz and 3 Mbit/s" in output, "the bit rate is that of the board"
+    network = concord.load(tmp_path / "net")
+    assert network.config == ECP5_85F_256.replace(name="mine", narrow_depth=512, clock_hz=70_000_000)
+    assert concord.compile(tmp_path / "net.onnx", config=tmp_path / "mine.toml").config == network.config
+    code, output = run("compile", tmp_path / "net.onnx", *options, "--preset", "tiny")
+    assert code == 1 and "preset and config must not be given together" in output
+
+
+def test_a_configuration_that_is_too_large_for_its_board(tmp_path):
+    two_products(tmp_path)
+    (tmp_path / "mine.toml").write_text('preset = "ecp5-85f-256"\nnarrow_depth = 16384\n')
+    code, output = run("compile", tmp_path / "net.onnx", "--config", tmp_path / "mine.toml", "-o", tmp_path / "net")
+    assert code == 0 and "does not fit on ulx3s-85f: mine needs " in output
+    code, output = run("compile", tmp_path / "net.onnx", *("--config", tmp_path / "mine.toml", "--board", "ulx3s-25f"))
+    assert code == 0 and "does not fit on ulx3s-25f: mine needs " in output

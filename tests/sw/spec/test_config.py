@@ -26,7 +26,7 @@ CHANGES = {
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
     "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
     "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
-    "window_taps": 2, "clock_hz": 1,
+    "window_taps": 2, "clock_hz": 1, "board": "icebreaker",
 }  # fmt: skip
 
 WRONG = [
@@ -140,13 +140,13 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 def test_every_parameter_is_covered_here():
     assert set(CHANGES) | {"serial"} == {field.name for field in dataclasses.fields(NpuConfig)}
-    assert {name for name, _, _ in WRONG} | {"name", "stochastic", "clock_hz"} == set(CHANGES)
+    assert {name for name, _, _ in WRONG} | {"name", "stochastic", "clock_hz", "board"} == set(CHANGES)
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_fingerprint_covers_what_matters(name):
     other = TINY.replace(**{name: CHANGES[name]})
-    assert (other.fingerprint == TINY.fingerprint) == (name in ("name", "clock_hz"))
+    assert (other.fingerprint == TINY.fingerprint) == (name in ("name", "clock_hz", "board"))
     assert 0 <= other.fingerprint < 1 << 64
 
 

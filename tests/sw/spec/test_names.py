@@ -41,7 +41,9 @@ def test_presets_of_a_board():
     assert [one.name for one in presets_of("ulx3s-85f")] == ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
     for board, spec in BOARD_SPECS.items():
         first, *others = presets_of(board)
-        assert first == PRESETS[spec.preset].replace(clock_hz=spec.clock_hz), "the clock is that of this board"
+        assert first == PRESETS[spec.preset].replace(clock_hz=spec.clock_hz, board=board), (
+            "the clock is that of this board"
+        )
         assert others == [PRESETS[name] for name in spec.presets[1:]]
         assert all(board in boards_with(name) for name in spec.presets)
     assert [one.name for one in presets_of("ulx3s-85f", "ecp5-85f")] == ["ecp5-85f"]
