@@ -146,11 +146,14 @@ class EmulatedDevice(Device):
             return super()._run_batch(image, schedule, batch, size, timeout)
         if self._pending is not None and (dependent or self._pending[1] != schedule):
             self._catch_up()
+        flags = emulator.memories.flags.copy()
         results = emulator.run_phases(phases)
+        if results[-1].run.trap is not Trap.NONE:  # it ends the batch with the first sample
+            emulator.memories.flags[:] = flags
+            return super()._run_batch(image, schedule, batch, size, timeout)
         *self._before, self._last = (result.run for result in results)
         self._started, self._earlier = True, {}
         self._pending = image, schedule, {name: values[-1].copy() for name, values in batch.items()}
-        self.wait()
         pieces: dict[str, list[tuple[int, Any]]] = {name: [] for name in ports}
         for phase, result in zip(schedule, results, strict=True):
             for part, found in zip(phase.outputs, result.outputs, strict=True):
