@@ -29,13 +29,21 @@ class Window:
 
 
 def windows_of(rng, config, count, exponents):
-    """Rows of windows of changing shapes, the first ones not all whole: elements are (number, exponent, outside)."""
+    """Rows of windows of changing shapes, the first ones not all whole: elements are (number, exponent, outside).
+
+    Every other row begins with windows that take all places.
+    """
     found = []
     number = 0
+    whole = True
     while len(found) < count:
         kh = rng.randint(1, min(3, config.window_taps))
         kw = rng.randint(1, config.window_taps // kh)
-        fresh, there = rng.randint(1, kw), rng.randint(1, kw)
+        if whole:
+            kh = 3 if config.window_taps % 3 == 0 else 1
+            kw = config.window_taps // kh
+        fresh, there = rng.randint(1, kw), kw if whole else rng.randint(1, kw)
+        whole = not whole
         before, total = [], 0
         for k in range(rng.randint(1, 6)):
             new = []
