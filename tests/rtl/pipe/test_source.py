@@ -4,7 +4,7 @@
 import pytest
 
 from concord.spec.presets import TINY
-from concord.spec.timing import source_places
+from concord.spec.timing import VECTOR_READ, source_places
 from concord_rtl.pipe.hazard import HazardGate
 from concord_rtl.pipe.layouts import Reduction
 from concord_rtl.pipe.source import SourceReader
@@ -104,5 +104,53 @@ def test_the_matrix_word_of_a_window_stays():
         assert await offered(ctx, dut, 1, sliding=1, starts=1, first=1, matrix=7) == 1
         assert await offered(ctx, dut, 3, sliding=0, starts=1, first=1, matrix=9) == 0
         assert ctx.get(dut.matrix_addr) == 7
+
+    simulate(dut, bench)
+
+
+def test_a_window_that_ends_when_another_one_begins():
+    """In the same cycle: as many as before are left, one or two."""
+    request = HazardGate(SLIDING, memories=2, payload=step_layout(SLIDING)).o.p.shape()
+    dut = SourceReader(SLIDING, slots=8, places=5, request=request)
+
+    async def done(ctx, times):
+        for _ in range(times):
+            ctx.set(dut.done, 1)
+            await ctx.tick()
+        ctx.set(dut.done, 0)
+
+    async def bench(ctx):
+        for begun in (1, 2):
+            assert await offered(ctx, dut, begun, sliding=1, starts=0, first=1) == begun
+            ctx.set(dut.done, 1)
+            assert await offered(ctx, dut, 1, sliding=1, starts=0, first=1) == 1
+            await done(ctx, begun - 1)
+            assert await offered(ctx, dut, 3, sliding=0, starts=1, first=1) == 0, "a window is left"
+            await done(ctx, 1)
+            assert await offered(ctx, dut, 1, sliding=0, starts=1, first=1) == 1
+            ctx.set(dut.taken, 1)
+            ctx.set(dut.free, 1)
+            await ctx.tick().repeat(begun + 1)
+            ctx.set(dut.taken, 0)
+            await ctx.tick()
+            ctx.set(dut.free, 0)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("sliding", [0, 1])
+def test_data_go_to_the_window_unit_or_to_the_tile_engines(sliding):
+    request = HazardGate(SLIDING, memories=2, payload=step_layout(SLIDING)).o.p.shape()
+    dut = SourceReader(SLIDING, slots=SLOTS, places=5, request=request)
+
+    async def bench(ctx):
+        assert await offered(ctx, dut, 1, sliding=sliding, starts=1, first=1) == 1
+        strobes = []
+        for _ in range(VECTOR_READ + 3):
+            strobes.append((ctx.get(dut.coming_valid), ctx.get(dut.push)))
+            await ctx.tick()
+        engines, windows = zip(*strobes, strict=True)
+        assert (sum(engines), sum(windows)) == (1 - sliding, sliding)
+        assert windows.index(1) == VECTOR_READ if sliding else engines.index(1) == VECTOR_READ - 1
 
     simulate(dut, bench)

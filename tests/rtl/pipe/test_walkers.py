@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ REDUCTION = {None: 0, Op.MV_MUL: 1, Op.V_MAX: 2, Op.V_REDMAX: 3}
 TWO_ENGINES = TINY.replace(engines=2)
 ONE_LANE = TINY.replace(lanes=1)
 SLIDING = TINY.replace(lanes=4, window_taps=4)
+NINE = TINY.replace(native=16, lanes=16, mfu_lanes=8, window_taps=9)
 
 
 class Walkers(wiring.Component):
@@ -250,16 +252,11 @@ def test_addresses(config, stall):
     compare(config, chains, steps, vectors)
 
 
-@pytest.mark.parametrize("stall", [0.0, 0.5])
-def test_windows_that_slide(stall):
-    """Among other chains: marks of the first window of a row, of new places, and of the first window of a chain."""
-    rng = random.Random(11)
-    chains = [sliding_chain(rng) if rng.random() < 0.7 else random_chain(rng) for _ in range(25)]
-    steps, vectors, _ = walk(SLIDING, chains, stall=stall)
-    compare(SLIDING, chains, steps, vectors)
+def compare_marks(config, chains, steps):
+    """Marks of the first window of a row, of new places, and of the first window of a chain."""
     found = iter(steps)
     for chain in chains:
-        for number, _ in enumerate(expected_steps(chain, SLIDING)):
+        for number, _ in enumerate(expected_steps(chain, config)):
             payload = next(found).payload
             assert payload.sliding == chain.sliding
             assert not (payload.first and payload.starts) or number == 0
@@ -268,6 +265,34 @@ def test_windows_that_slide(stall):
                 row = chain.window.kh * (chain.window.kw - chain.skipped + (chain.inner - 1) * chain.fresh)
                 assert payload.clears == (number % row == 0)
                 assert payload.grows == (number % row < chain.window.taps)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_windows_that_slide(stall):
+    """Among other chains."""
+    rng = random.Random(11)
+    chains = [sliding_chain(rng) if rng.random() < 0.7 else random_chain(rng) for _ in range(25)]
+    steps, vectors, _ = walk(SLIDING, chains, stall=stall)
+    compare(SLIDING, chains, steps, vectors)
+    compare_marks(SLIDING, chains, steps)
+
+
+@pytest.mark.parametrize("dil_x", [1, 2])
+def test_first_windows_that_begin_on_the_left_of_the_image(dil_x):
+    """Whatever part of them: columns that are left out, and come in later."""
+    base = sliding_chain(random.Random(3))
+    chains = [
+        replace(
+            base, inner=4, outer=2, fresh=fresh, window=Window(kh, kw, 7, 5, 1, dil_x),
+            pad=Pad(-1, x0, 1, fresh * dil_x, 4, 5), source=replace(base.source, inner=fresh * 5),
+        )
+        for (kh, kw), x0 in product([(1, 1), (2, 2), (3, 3), (1, 9)], range(-7, 2, 2 if dil_x == 1 else 3))
+        for fresh in {1, (kw + 1) // 2, kw}
+    ]  # fmt: skip
+    steps, vectors, _ = walk(NINE, chains)
+    compare(NINE, chains, steps, vectors)
+    compare_marks(NINE, chains, steps)
+    assert max(chain.skipped for chain in chains) == (7 if dil_x == 1 else 4)
 
 
 def test_no_bubbles_between_steps_jobs_and_chains():
