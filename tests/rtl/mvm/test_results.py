@@ -57,4 +57,4 @@ def test_in_every_cycle(config, slots, pace):
 
     simulate(dut, bench)
     assert len(left) > 50
-    assert slots == 1 or (1, True, True) in met, "one leaves as one comes"
+    assert slots != 2 or (1, True, True) in met, "one leaves as one comes"
