@@ -12,7 +12,7 @@ import numpy as np
 from concord.frontend import arithmetic, linear, moving, pointwise, pooling, quantization, recurrent
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
-from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, load, opset
+from concord.frontend.load import FLOAT_TYPES, input_shapes, input_values, live_order, load, opset
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.ir import Graph
@@ -116,21 +116,8 @@ IMPORT = Pipeline("import", ("model", "shapes", "batchnorm"), (*_READ, *passes.A
 
 
 def _live(graph: Any) -> list[OnnxNode]:
-    """The nodes an output depends on, in order."""
-    needed = {output.name for output in graph.output}
-    live = []
-    for proto in reversed(graph.node):
-        if needed & set(proto.output):
-            node = OnnxNode(proto)
-            live.append(node)
-            needed.update(node.inputs, _captured(proto))
-    return live[::-1]
-
-
-def _captured(node: Any) -> set[str]:
-    """What the bodies of control flow read."""
-    bodies = [item.g for item in node.attribute if item.HasField("g")]
-    return {name for body in bodies for inner in body.node for name in {*inner.input, *_captured(inner)}}
+    """The nodes an output depends on, in the order that follows from the network alone."""
+    return [OnnxNode(graph.node[k]) for k in live_order(graph)]
 
 
 def _check_numbers(node: OnnxNode) -> None:

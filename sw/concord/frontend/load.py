@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from concord.graph.ir import Shape
+from concord.graph.passes.order import depth_first
 
 OLDEST_OPSET = 8
 
@@ -39,14 +40,41 @@ def load(model: str | Path | bytes | Any) -> Any:
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
         raise _invalid(model if isinstance(model, str | Path) else "the model", error) from error
     if proto.functions:
-        from onnx.inliner import inline_local_functions
-
-        proto = inline_local_functions(proto)
+        proto = _inlined(proto)
     if opset(proto) < OLDEST_OPSET:
         raise ValueError(
             f"opset must be {OLDEST_OPSET} or later, not {opset(proto)}; convert it with onnx.version_converter"
         )
     return proto
+
+
+def _inlined(proto: Any) -> Any:
+    """The model without functions; nodes are in their order before, as names inside of functions are numbered."""
+    from onnx.inliner import inline_local_functions
+
+    nodes = [proto.graph.node[k] for k in live_order(proto.graph)]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    return inline_local_functions(proto)
+
+
+def live_order(graph: Any) -> list[int]:
+    """Numbers of the nodes that an output depends on, in the order of :mod:`concord.graph.passes.order`.
+
+    A file may list its nodes in many orders; names, messages and programs do not depend on which one it is.
+    """
+    producers = {name: k for k, node in enumerate(graph.node) for name in node.output if name}
+    operands = {
+        k: [producers[name] for name in (*node.input, *_captured(node)) if name in producers]
+        for k, node in enumerate(graph.node)
+    }
+    return list(depth_first([producers[item.name] for item in graph.output if item.name in producers], operands))
+
+
+def _captured(node: Any) -> list[str]:
+    """What the bodies of control flow read."""
+    bodies = [item.g for item in node.attribute if item.HasField("g")]
+    return [name for body in bodies for inner in body.node for name in (*inner.input, *_captured(inner))]
 
 
 def one_file(model: Path) -> bytes:

@@ -30,7 +30,7 @@ def run(
     Returns
     -------
     dict
-        Arrays ``[samples, *graph.sample_shape(name)]``.
+        Arrays ``[samples, *graph.sample_shape(name)]``: outputs in the order of the graph, then what is kept.
 
     Raises
     ------
@@ -49,9 +49,8 @@ def run(
         for name in {*node.inputs, *node.outputs} - wanted - {""}:
             if last_use.get(name, index) == index:
                 del values[name]
-    return {
-        name: value.reshape(len(value), *graph.sample_shape(name)) for name, value in values.items() if name in wanted
-    }
+    order = dict.fromkeys([*graph.outputs, *(name for name in values if name in wanted)])
+    return {name: values[name].reshape(len(values[name]), *graph.sample_shape(name)) for name in order}
 
 
 def _inputs(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:

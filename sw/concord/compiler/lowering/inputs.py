@@ -1,4 +1,4 @@
-"""How the host lays inputs out: in the order of their first reader."""
+"""How the host lays inputs out: in the order that their readers want."""
 
 from __future__ import annotations
 
@@ -37,31 +37,57 @@ def moved(node: Node, views: Sequence[Ids]) -> Ids:
     return np.asarray(result[0]).astype(np.int64)
 
 
-def first_order(graph: Graph, tensor: str) -> Ids:
-    """Elements of a sample as ``[height, width, channel]``, as the first node with a say in it wants them.
+def preferred_order(graph: Graph, tensor: str) -> Ids:
+    """Elements of a sample as ``[height, width, channel]``, as the nodes that read it want them.
 
-    Nodes that move elements or work on every one of them are looked through.
+    Nodes that move elements or work on every one of them are looked through. All readers have a say: what slides
+    windows must have its channels in lanes, and comes first; then what becomes an image, then a padding. Others take
+    any layout, and the first of them in the order of the graph decides.
     """
     shape = graph.shapes[tensor]
-    ids: Ids = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
-    name = tensor
-    while (node := next((n for n in graph.nodes if name in n.inputs), None)) is not None:
-        output, record = node.outputs[0], operator_of(node)
-        if record.layout_sensitive or not output or np.prod(graph.shapes[output]) != ids.size:
-            break
-        if record.view:
-            ids = moved(node, [ids])
-        name = output
-    if node is not None and operator_of(node).windowed:
-        return as_map(ids)
-    if node is not None and node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
-        return as_map(ids.reshape(1, -1, *ids.shape[2:]))
-    if (
-        node is not None
-        and node.op == "Pad"
-        and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0]))
-    ):
-        return _unpadded_last(node, ids)
+    whole: Ids = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
+    wishes: list[tuple[_Wish, Ids]] = []
+    known, waiting = {tensor}, [(tensor, whole)]
+    while waiting:
+        name, ids = waiting.pop()
+        behind: list[tuple[str, Ids]] = []
+        readers = graph.consumers(name)
+        for node in readers:
+            output, record = node.outputs[0], operator_of(node)
+            if record.layout_sensitive or not output or np.prod(graph.shapes[output]) != ids.size:
+                wishes.append(_wish(graph, node, ids))
+            elif output not in known:
+                known.add(output)
+                behind.append((output, moved(node, [ids]) if record.view else ids))
+        waiting += reversed(behind)
+        if not readers:
+            wishes.append((_Wish.NONE, _plain(ids)))
+    return min(wishes, key=lambda wish: wish[0].value)[1]
+
+
+class _Wish(Enum):
+    """What a reader wants of an input; the least value comes first."""
+
+    WINDOWS = 0
+    MAP = 1
+    PADDING = 2
+    ROWS = 3
+    NONE = 4
+
+
+def _wish(graph: Graph, node: Node, ids: Ids) -> tuple[_Wish, Ids]:
+    """What a node with a say wants of the elements ``ids`` that it reads."""
+    if operator_of(node).windowed:
+        return _Wish.WINDOWS, as_map(ids)
+    if node.op == "Concat" and _becomes_map(graph, node.outputs[0]):
+        return _Wish.MAP, as_map(ids.reshape(1, -1, *ids.shape[2:]))
+    if node.op == "Pad" and not any(_weighs_last_axis(reader) for reader in graph.consumers(node.outputs[0])):
+        return _Wish.PADDING, _unpadded_last(node, ids)
+    return _Wish.ROWS, _plain(ids)
+
+
+def _plain(ids: Ids) -> Ids:
+    """The last axis as lanes."""
     return ids.reshape(1, -1, ids.shape[-1] if ids.ndim else 1)
 
 
@@ -72,14 +98,18 @@ def _weighs_last_axis(node: Node) -> bool:
 
 def _becomes_map(graph: Graph, tensor: str) -> bool:
     """Whether a convolution or pooling reads a tensor, alone or behind others, as an image or several of them."""
-    while (node := next((n for n in graph.nodes if tensor in n.inputs), None)) is not None:
-        if operator_of(node).windowed:
-            return True
-        images, *rest = graph.shapes[tensor]
-        merged = rest and graph.shapes[node.outputs[0]] == (1, images * rest[0], *rest[1:])
-        if node.op != "Concat" and not (node.op == "Reshape" and merged):
-            return False
-        tensor = node.outputs[0]
+    known, waiting = {tensor}, [tensor]
+    while waiting:
+        name = waiting.pop()
+        images, *rest = graph.shapes[name]
+        for node in graph.consumers(name):
+            if operator_of(node).windowed:
+                return True
+            output = node.outputs[0]
+            merged = rest and graph.shapes[output] == (1, images * rest[0], *rest[1:])
+            if output not in known and (node.op == "Concat" or (node.op == "Reshape" and merged)):
+                known.add(output)
+                waiting.append(output)
     return False
 
 

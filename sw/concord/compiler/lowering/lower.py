@@ -206,7 +206,7 @@ class Lowering:
         if tensor not in self.done.views:
             producer = self.graph.producer(tensor)
             if producer is None:
-                self.store_input(tensor, inputs.first_order(self.graph, tensor))
+                self.store_input(tensor, inputs.preferred_order(self.graph, tensor))
             else:
                 self.done.views[tensor] = inputs.moved(producer, [self.view(name) for name in producer.inputs])
         return self.done.views[tensor]

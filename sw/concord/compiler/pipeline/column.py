@@ -29,6 +29,7 @@ from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.memory.plan import Plan, check_outputs, make_plan
 from concord.compiler.pipeline.levels import LEVELS
 from concord.graph.ir import Graph
+from concord.graph.passes import order
 from concord.graph.passes.batch import with_batch
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
@@ -39,6 +40,13 @@ from concord.spec.isa import Mem
 
 def _batched(npu: Graph, batch: int) -> Graph:
     return npu if batch == 1 else with_batch(npu, batch)
+
+
+def _ordered(graph: Graph) -> Graph:
+    """A graph that others may hold stays as it is."""
+    ordered = replace(graph)
+    order.run(ordered)
+    return ordered
 
 
 def _of_exporter(graph: Graph, config: NpuConfig) -> tuple[dict[str, int], dict[str, InputGrid]]:
@@ -136,6 +144,7 @@ PREPARE = Pipeline(
     "prepare",
     ("graph", "config"),
     (
+        Pass("order", ("graph",), ("graph",), _ordered, (order.__doc__ or "").partition("\n")[0]),
         Pass("weights fit", ("graph", "config"), (), check_weights_fit,
              "Refuse a network at once whose weights are far too large."),
         Pass("exporter formats", ("graph", "config"), ("exponents", "grids"), _of_exporter,

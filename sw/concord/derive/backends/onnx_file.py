@@ -95,7 +95,7 @@ class _Emitter(DataMovement):
         return value.shape[1:] if self.model.group > 1 else value.shape
 
     def _ends(self) -> dict[str, ir.Shape]:
-        """Outputs with their shapes: of the host's part first, then those of the NPU."""
+        """Outputs with their shapes: those of the network in its order, then what else the host's part reads."""
         model, writer = self.model, self.writer
         ends = {model.names[value.name]: self._sample(value) for value in model.outputs}
         for value in model.outputs:
@@ -108,7 +108,8 @@ class _Emitter(DataMovement):
             writer.node("Identity", [name], model.names[value.name])
         if model.host_partition is None:
             return ends
-        return write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
+        found = write_host_partition(writer, model.host_partition, self._behind(model.host_partition)) | ends
+        return {name: found[name] for name in dict.fromkeys([*model.host_partition.outputs, *ends])}
 
     def _behind(self, partition: Graph) -> dict[str, str]:
         """What the host's part reads: outputs of the NPU, and inputs as the model reads them."""

@@ -6,7 +6,7 @@ file .npz beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from concord.derive import ir
@@ -83,7 +83,7 @@ class _Emitter:
         heads, host, behind = self._host_partition(ends)
         if model.group > 1:
             heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
-        outputs = [*behind.values(), *ends.values()]
+        results = {name: (behind | ends)[name] for name in _results(model, ends)}
         count = f"{self.local(model.inputs[0])}.shape[0]"
         heads = [f"count = {count}", *heads]
         cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
@@ -97,9 +97,9 @@ class _Emitter:
         forward = _method(
             "forward",
             [self.local(value) for value in model.inputs] + ([] if model.flags is None else ["flags=None"]),
-            [*heads, *calls, *host, f"return {', '.join(outputs)},"],
+            [*heads, *calls, *host, f"return {', '.join(results.values())},"],
         )
-        names, title, data = [*behind, *ends], in_docstring(model.name), archive(self.nodes.constants)
+        names, title, data = list(results), in_docstring(model.name), archive(self.nodes.constants)
         text = "\n".join(
             [
                 f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
@@ -139,6 +139,11 @@ class _Emitter:
         dialect = Dialect(*functions, "permute", self.nodes.constant)
         lines = partition_lines(host, names, dialect, new)
         return heads, lines, {name: names[name] for name in host.outputs if name not in ends}
+
+
+def _results(model: ir.Model, ends: Iterable[str]) -> list[str]:
+    """Names of results: those of the network in its order, then what else the NPU gives to the host's part."""
+    return list(dict.fromkeys([*(model.host_partition.outputs if model.host_partition is not None else ()), *ends]))
 
 
 def _method(name: str, given: Sequence[str], body: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from concord.graph.passes import (
     gelu,
     noops,
     normalisations,
+    order,
     piecewise,
     reshapes,
     scales,
@@ -37,6 +38,7 @@ def _rewrite(name: str, module: ModuleType) -> Pass:
 
 #: In this order after import. Each leaves a consistent graph.
 AFTER_IMPORT: tuple[Pass, ...] = (
+    _rewrite("order", order),
     _rewrite("dead nodes", dead),
     _rewrite("quantised tensors", fake_quantize),
     _rewrite("no-ops", noops),
@@ -49,6 +51,7 @@ AFTER_IMPORT: tuple[Pass, ...] = (
     _rewrite("join functions", functions),
     _rewrite("normalisations", normalisations),
     _rewrite("scales", scales),
+    _rewrite("order", order),
 )
 CANONICAL = Pipeline("canonical form", ("graph",), AFTER_IMPORT, (GRAPH,))
 
