@@ -37,9 +37,9 @@ def test_everything_is_listed_at_once():
         node("Add", ["d", "c"], ["y"]),
     ]
     listed = reasons(model(nodes, {"x": [1, 1, 3, 3]}, domains=["com.example"]))
-    assert [reason.split(":")[0] for reason in listed] == ["com.example.Fancy 'first'", "Det 'second'", "Conv 'third'"]
-    assert "operator is not supported; replace it" in listed[0]
-    assert "weight must be constant, not computed ('x'); export with constants folded" in listed[2]
+    assert [reason.split(":")[0] for reason in listed] == ["Conv 'third'", "com.example.Fancy 'first'", "Det 'second'"]
+    assert "operator is not supported; replace it" in listed[1]
+    assert "weight must be constant, not computed ('x'); export with constants folded" in listed[0]
 
 
 def test_nodes_behind_an_unsupported_one_are_checked_with_inferred_shapes():
