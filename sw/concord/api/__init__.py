@@ -12,8 +12,9 @@ import numpy.typing as npt
 from concord.api.compiling import Target, compile_network, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
-from concord.frontend import import_model
+from concord.frontend import import_model, reference_graph
 from concord.frontend.load import one_file
+from concord.networks.quantised_model import is_quantised
 from concord.networks.samples import inputs_of, labels_of
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
@@ -117,6 +118,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     )  # fmt: skip
     options.check(calibrate is not None)
     graph = import_model(data)
+    reference = reference_graph(data) if is_quantised(graph) else None
     samples = None if calibrate is None else inputs_of(graph.inputs, calibrate)
     classes = None
     if samples is not None and labels is not None:
@@ -125,10 +127,12 @@ def compile(  # it does not hide the builtin where modules are imported by name,
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
     trained = trained_for(path, options)
     if workers is None and cluster is None:
-        compilation = compile_network(graph, target, options, samples, classes, trained=trained)
+        compilation = compile_network(graph, target, options, samples, classes, trained=trained, reference=reference)
     else:
         with Engine(workers, cluster) as engine:
-            compilation = compile_network(graph, target, options, samples, classes, trained=trained, engine=engine)
+            compilation = compile_network(
+                graph, target, options, samples, classes, trained=trained, reference=reference, engine=engine
+            )
     return Network(compilation.compiled.package, data, compilation)
 
 

@@ -21,6 +21,7 @@ from concord.compiler.model import Compiled, compile_graph, expecting, with_narr
 from concord.graph.ir import Graph
 from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
+from concord.networks.quantised_model import is_quantised, with_quantised_model
 from concord.overflow.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.pipeline.manager import unobserved
@@ -140,6 +141,7 @@ def compile_network(
     labels: Labels | None = None,
     *,
     trained: Trained | None = None,
+    reference: Graph | None = None,
     engine: Engine | None = None,
     status: Status = silent,
 ) -> Compilation:
@@ -162,6 +164,9 @@ def compile_network(
         A class for every sample.
     trained : Trained, optional
         What the network was trained for (:func:`trained_for`).
+    reference : Graph, optional
+        The model with all of its pairs of QuantizeLinear and DequantizeLinear
+        (:func:`concord.frontend.reference_graph`), to compare a quantised one with.
     engine : Engine, optional
         Its workers share what the emulator computes; nothing depends on them.
     status : callable, optional
@@ -190,6 +195,9 @@ def compile_network(
         except (CapacityError, Unsupported, AccumulatorError) as error:
             refusals.append(Refusal(npu, error))
             continue
+        if reference is not None and is_quantised(graph):
+            with status("comparing with the quantised model"):
+                found = replace(found, compiled=with_quantised_model(found.compiled, reference, samples, engine))
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)
         return replace(found, preset=chosen)
     with status("looking for what would make it fit"), unobserved():

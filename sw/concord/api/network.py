@@ -84,11 +84,15 @@ class Network:
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before trusting the results: assumptions, numbers that are not exact, flags of samples.
+        """What to know before trusting the results: assumptions, codes that are not exact, flags of samples.
 
         And what the board of the configuration lacks for it.
         """
-        found = [] if self.compilation is None else self.compilation.compiled.warnings
+        measured = self.package.quantised_model
+        if self.compilation is not None:
+            found = self.compilation.compiled.warnings
+        else:
+            found = [] if measured is None else measured.warnings
         return [*found, *shortages(self.config)]
 
     @property

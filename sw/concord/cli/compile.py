@@ -141,10 +141,11 @@ def compile_model(
     from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
     from concord.compiler.lowering.assumptions import assumption_table
-    from concord.frontend import import_model
+    from concord.frontend import import_model, reference_graph
     from concord.frontend.load import one_file
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
+    from concord.networks.quantised_model import is_quantised
     from concord.networks.samples import inputs_of, labels_of
     from concord.networks.window_steps import measured_steps
     from concord.overflow.trained import evidence_path
@@ -159,6 +160,7 @@ def compile_model(
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
         graph = import_model(network)
+    reference = reference_graph(network) if is_quantised(graph) else None
     if calibrate is None and (workers, cluster) != (None, None):
         raise ValueError("--workers and --cluster must be given with --calibrate: they share its samples")
     samples = labels = None
@@ -172,8 +174,9 @@ def compile_model(
     try:
         with watch.observed(single):
             compilation = compile_network(
-                graph, npu, options, samples, labels, trained=trained, engine=engine, status=counted_status
-            )
+                graph, npu, options, samples, labels, trained=trained, reference=reference, engine=engine,
+                status=counted_status,
+            )  # fmt: skip
     except ValueError:
         if not single:
             watch.refused(graph, npu.configs[0], batch)
@@ -195,7 +198,9 @@ def compile_model(
         click.echo(f"accumulator: {line}")
     host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
     streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
-    for one in compiled.inexact:
+    if (measured := compiled.package.quantised_model) is not None:
+        click.echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
+    for one in compiled.inexact if verbose else ():
         click.echo(f"not exact: {one.text}")
     if compiled.assumptions:
         wide_console().print(assumption_table(compiled.assumptions))

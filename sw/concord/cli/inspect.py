@@ -54,6 +54,8 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         Text.assemble((str(image), "bold"), f": for {config.name}, fingerprint {config.fingerprint:016x}"),
         soft_wrap=True,
     )
+    if package is not None and package.quantised_model is not None:
+        console.print(f"  {package.quantised_model.text}", highlight=False, markup=False, soft_wrap=True)
     for key, value in loaded.metadata.items():
         if key not in _TABLES:
             for text in value if isinstance(value, list) else [value]:

@@ -87,7 +87,9 @@ class Compiled:
     @property
     def warnings(self) -> list[str]:
         """What a user should know before trusting the results, a line each."""
-        return [one.text for group in (self.inexact, self.assumptions, self.flag_diagnostics) for one in group]
+        measured = self.package.quantised_model
+        codes = [one.text for one in self.inexact] if measured is None else measured.warnings
+        return [*codes, *(one.text for group in (self.assumptions, self.flag_diagnostics) for one in group)]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

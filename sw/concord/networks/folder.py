@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
+from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import split
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
@@ -71,6 +72,8 @@ def _save_arrangement(package: Package, path: Path) -> None:
     grids = {name: asdict(grid) for name, grid in package.arrangement.grids.items()}
     options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.input_offsets}
     options["formats"] = package.formats.to_dict()
+    if package.quantised_model is not None:
+        options["quantised_model"] = package.quantised_model.to_dict()
     write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
 
@@ -103,7 +106,14 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])
     if not arrangement.fits(image):
         raise LookupError("ports")
-    return Package(image, arrangement, host, Formats.from_dict(header["formats"], weights))
+    formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
+    return Package(
+        image,
+        arrangement,
+        host,
+        formats,
+        quantised_model=None if measured is None else QuantisedModel.from_dict(measured),
+    )
 
 
 def recompile(folder: Path) -> Compiled:
@@ -125,7 +135,7 @@ def recompile(folder: Path) -> Compiled:
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
     if ACCUMULATOR in kept.metadata:
         image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
-    return replace(compiled, package=replace(compiled.package, image=image))
+    return replace(compiled, package=replace(compiled.package, image=image, quantised_model=package.quantised_model))
 
 
 def load_image(path: Path) -> Image:

@@ -199,7 +199,7 @@ def test_calibration_leaves_the_exponents_of_the_model():
 
 def test_report_and_folder(tmp_path):
     (tmp_path / "net.onnx").write_bytes(network(dtype=np.uint8, zero=100).SerializeToString())
-    code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny")
+    code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny", "--verbose")
     assert code == 0
     line = "a (uint8, zero point 100, scale 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
     assert f"not exact: {line}" in output

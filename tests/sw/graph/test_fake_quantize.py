@@ -130,23 +130,26 @@ def test_inputs():
     assert stays(graph) == [] and set(graph.quantization) == {"x"}
     rows = (INT8, ["x"], "b"), dense("b", "d"), ("Add", ["x", "d"], "y")
     assert stays(graph_of(*rows)) == [INT8]
-    graph = graph_of(("Reshape", ["x"], "a", {"shape": (2, 2)}), (INT8, ["a"], "y"))
+    graph = graph_of(("Reshape", ["x"], "a", {"shape": (2, 2)}), (INT8, ["a"], "b"), ("Relu", ["b"], "y"))
     assert stays(graph) == [] and set(graph.quantization) == {"x"}
 
 
 def test_codes_of_joined_tensors():
     """Those of the result are those of its parts, unless these have others."""
     parts = dense("x", "a"), dense("x", "b")
-    graph = graph_of(*parts, ("Concat", ["a", "b"], "c", {"axis": 1}), (INT8, ["c"], "y"))
+    last = "Relu", ["e"], "y"
+    graph = graph_of(*parts, ("Concat", ["a", "b"], "c", {"axis": 1}), (INT8, ["c"], "e"), last)
     assert stays(graph) == [] and set(graph.quantization) == {"a", "b"}
-    rows = (codes(0.49), ["a"], "d"), ("Concat", ["d", "b"], "c", {"axis": 1}), (INT8, ["c"], "y")
-    graph = graph_of(*parts, *rows)
-    assert stays(graph) == [] and set(graph.quantization) == {"a", "y"}
+    rows = (codes(0.49), ["a"], "d"), ("Concat", ["d", "b"], "c", {"axis": 1}), (INT8, ["c"], "e")
+    graph = graph_of(*parts, *rows, last)
+    assert stays(graph) == [] and set(graph.quantization) == {"a", "c"}
 
 
-def test_outputs_keep_their_names():
+def test_outputs_are_codes_and_keep_their_names():
     graph = graph_of(dense("x", "a"), (INT8, ["a"], "y"), (codes(), ["a"], "z"), outputs=("y", "z", "a"))
-    assert stays(graph) == [] and graph.outputs == ["y", "z", "a"]
+    assert stays(graph) == [INT8, graph.nodes[-1].attrs["quantization"]] and graph.outputs == ["y", "z", "a"]
+    graph = graph_of(dense("x", "a"), (INT8, ["a"], "b"), ("Transpose", ["b"], "y", {"perm": (1, 0)}))
+    assert stays(graph) == [INT8]
 
 
 def test_codes_per_channel_stay_where_they_are():

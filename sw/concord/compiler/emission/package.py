@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.graph import execute
 from concord.graph.ir import Graph
@@ -47,12 +48,15 @@ class Package:
         What the host computes from the outputs of the NPU.
     formats : Formats
         What it was compiled with.
+    quantised_model : QuantisedModel or None
+        How far it is from the quantised model that it was made of, if it was made of one and that was measured.
     """
 
     image: Image
     arrangement: Arrangement
     host_graph: Graph | None
     formats: Formats = DEFAULT
+    quantised_model: QuantisedModel | None = None
 
     @property
     def config(self) -> NpuConfig:

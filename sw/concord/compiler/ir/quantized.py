@@ -19,12 +19,13 @@ import numpy.typing as npt
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
+from concord.golden import binary16
 from concord.golden.blocks import floor_log2
 from concord.graph.ir import Graph, Quantization
 from concord.graph.ops import operator_of
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BlockFormat
+from concord.spec.formats import BINARY16_PRECISION, BlockFormat
 from concord.utils.arrays import FloatArray
 
 
@@ -110,7 +111,7 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
 def inexact(
     graph: Graph,
     layers: Collection[AnyLayer],
-    narrow: Collection[str],
+    memories: tuple[Collection[str], Collection[str]],
     config: NpuConfig,
     formats: Formats,
     exponents: Mapping[str, int],
@@ -123,8 +124,8 @@ def inexact(
         The model.
     layers : collection of Layer
         Of the model on the NPU.
-    narrow : collection of str
-        Tensors that lie in narrow memory.
+    memories : pair of collections of str
+        Tensors that lie in narrow memory, and in wide memory; some lie in both.
     config : NpuConfig
         The NPU.
     formats : Formats
@@ -132,11 +133,19 @@ def inexact(
     exponents : mapping of str to int
         Those of the exporter, :func:`exponents_of`.
     """
-    found = [
-        _tensor(name, graph.quantization[name], config, exponents.get(name))
-        for name in narrow
-        if name in graph.quantization
-    ]
+    narrow, wide = memories
+    order = dict.fromkeys(name for name in (*narrow, *graph.quantization) if name in graph.quantization)
+    rounded = {node.outputs[0] for node in graph.nodes if node.op == "FakeQuantize"} | grids_of(graph, config).keys()
+    found = []
+    for name in order:
+        one = None
+        if name in narrow:
+            one = _tensor(name, graph.quantization[name], config, exponents.get(name))
+        elif name in rounded:
+            one = _in_binary16(name, graph.quantization[name])
+        if one is None and name not in rounded and (name in wide or name not in narrow):
+            one = _not_rounded(name, graph.quantization[name])
+        found.append(one)
     for layer in layers:
         nodes = [node for node in graph.nodes if node.name in layer.nodes and node.name in graph.weight_quantization]
         weights = operator_of(nodes[0]).affine if nodes else None
@@ -148,11 +157,31 @@ def inexact(
 
 
 def _tensor(name: str, quantization: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
+    values, largest = _values(quantization)
+    held = _held(values, config.act, exponent)
+    return _inexact(name, False, quantization, config.act_mant, largest, values, held)
+
+
+def _in_binary16(name: str, quantization: Quantization) -> Inexact | None:
+    """What wide memory has of codes."""
+    values, largest = _values(quantization)
+    held = binary16.decode(binary16.encode(values))
+    return _inexact(name, False, quantization, BINARY16_PRECISION + 1, largest, values, held)
+
+
+def _not_rounded(name: str, quantization: Quantization) -> Inexact:
+    """A tensor that some or all of its readers have as it is; rounding to codes is as if it were uniform noise."""
+    values, _ = _values(quantization)
+    steps = np.broadcast_to(quantization.scale.reshape(-1, 1), values.shape)
+    error = float(np.linalg.norm(steps) / np.sqrt(12) / max(float(np.linalg.norm(values)), 1e-30))
+    return Inexact(name, False, _describe(quantization), "is read without being rounded to its codes", error)
+
+
+def _values(quantization: Quantization) -> tuple[FloatArray, int]:
+    """What all codes stand for ``[scales, codes]``, and the largest difference of a code from its zero point."""
     least, greatest = _offsets(quantization)
     codes = np.arange(least, greatest + 1) if quantization.bits <= 16 else np.linspace(least, greatest, 1 << 16)
-    values = np.multiply.outer(quantization.scale.reshape(-1), codes)
-    held = _held(values, config.act, exponent)
-    return _inexact(name, False, quantization, config.act_mant, max(-least, greatest), values, held)
+    return np.multiply.outer(quantization.scale.reshape(-1), codes), max(-least, greatest)
 
 
 def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatArray:

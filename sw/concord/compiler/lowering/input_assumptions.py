@@ -60,12 +60,23 @@ def assumed(graph: Graph, given: Mapping[str, Domain] | None = None) -> dict[str
     for name in graph.inputs:
         if name in given:
             found[name] = Assumption(float(given[name][0]), float(given[name][1]), False, "given")
-        elif name in graph.quantization:
-            ends = graph.quantization[name].range
-            found[name] = Assumption(float(ends[0].min()), float(ends[1].max()), False, "what its codes mean")
+        elif codes := _codes(graph, name):
+            low, high = (float(pick(end)) for pick, end in zip((np.min, np.max), zip(*codes, strict=True), strict=True))
+            found[name] = Assumption(low, high, False, "what its codes mean")
         else:
             found[name] = Assumption(-DEVIATIONS, DEVIATIONS, True, "default for floats")
     return found
+
+
+def _codes(graph: Graph, name: str) -> list[tuple[float, float]]:
+    """Ends of what the codes of an input stand for, if all that read it read codes."""
+    if name in graph.quantization:
+        schemes = [graph.quantization[name]]
+    else:
+        readers = graph.consumers(name)
+        quantised = name not in graph.outputs and all(node.op == "FakeQuantize" for node in readers)
+        schemes = [node.attrs["quantization"] for node in readers] if quantised else []
+    return [(float(low.min()), float(high.max())) for low, high in (scheme.range for scheme in schemes)]
 
 
 def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int = SYNTHETIC) -> dict[str, FloatArray]:

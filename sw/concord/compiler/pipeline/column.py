@@ -109,8 +109,9 @@ def _lost(
     """What of a quantised model the NPU does not hold exactly, in narrow memory and in weights."""
     stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
     stored += [(layer.tensor, layer.target) for layer in plan.lowered.layers]
-    narrow = [name for name, storage in stored if plan.copy(storage, Mem.NARROW) is not None]
-    return inexact(graph, plan.lowered.layers, narrow, config, formats, exponents)
+    narrow, wide = ([name for name, storage in stored if plan.copy(storage, mem) is not None]
+                    for mem in (Mem.NARROW, Mem.WIDE))  # fmt: skip
+    return inexact(graph, plan.lowered.layers, (narrow, wide), config, formats, exponents)
 
 
 def _linked(program: Emitter, graph: Graph, grids: dict[str, InputGrid], lost: tuple[Inexact, ...]) -> Image:

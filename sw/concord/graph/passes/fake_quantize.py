@@ -8,7 +8,7 @@ limiting is part of what the network computes:
 * two in a row with different codes, and several with different codes for readers of one tensor;
 * behind others of which only data-moving operators divide it, where few codes are in use or much is cut off;
 * in front of one that stays, with nothing but data-moving operators between them;
-* an input of the network that is read as it is, too.
+* an input of the network that is read as it is, too; and an output of the network, for codes are what it is made of.
 
 Exporters leave out a Relu where codes begin at zero, because rounding to codes does the same. Then it is put back; so
 is the upper end of a ReLU6. Other values beyond the range of codes of 8 bits are not limited.
@@ -128,6 +128,8 @@ def _staying(graph: Graph) -> set[str]:
         several = any(one.op == "FakeQuantize" for one in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
             found.add(node.name)
+        if _leaves(graph, node.outputs[0]):
+            found.add(node.name)
         for one in above:
             first = _codes(one)
             if not first.same(codes) and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
@@ -135,6 +137,12 @@ def _staying(graph: Graph) -> set[str]:
         if node.name in found:
             found.update(one.name for one in above if not _codes(one).same(codes))
     return found
+
+
+def _leaves(graph: Graph, tensor: str) -> bool:
+    """Whether a tensor is an output of the network, as it is or with its elements moved."""
+    views = (node for node in graph.consumers(tensor) if operator_of(node).view)
+    return tensor in graph.outputs or any(_leaves(graph, node.outputs[0]) for node in views)
 
 
 def _above(graph: Graph, tensor: str) -> Iterator[Node]:

@@ -1,0 +1,79 @@
+"""How far a compiled network is from the quantised model that it was made of, as it was measured when compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: An error of the result from which on it is a warning.
+TOO_LARGE = 0.05
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """What a compiled network makes of the codes of a quantised model.
+
+    Parameters
+    ----------
+    tensors, weights : int
+        How many tensors and how many weights of layers have codes.
+    inexact : int
+        How many of both are not held or not rounded exactly; :class:`concord.compiler.ir.quantized.Inexact` says why.
+    error : float or None
+        Root mean square error of the result against the quantised model, in which every pair of QuantizeLinear and
+        DequantizeLinear rounds and saturates, relative to the root mean square of its result; of several results the
+        largest. ``None`` if it is not finite.
+    equal : bool
+        Whether all results are those of the quantised model, rounded to binary16.
+    samples : str
+        Which samples it was measured on, in words.
+    """
+
+    tensors: int
+    weights: int
+    inexact: int
+    error: float | None
+    equal: bool
+    samples: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether all codes are reproduced."""
+        return self.equal and not self.inexact
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        counted = {"tensor": self.tensors, "weight": self.weights}
+        each = " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counted.items() if count)
+        if self.exact:
+            return f"quantised model: the codes of {each} are reproduced exactly, on {self.samples}"
+        distance = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
+        if self.inexact:
+            some = f"those of {self.inexact} of {self.tensors + self.weights} tensors and weights are not"
+            why = f"codes are not reproduced exactly ({some}; concord inspect names them)"
+        else:
+            why = f"formats hold the codes of {each}, but sums are rounded to binary16 before they become codes"
+        return f"quantised model: {why}; the result is {distance} from that of the model, on {self.samples}"
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the distance is a warning."""
+        return self.error is None or self.error > TOO_LARGE
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know, at most one line; nothing if all codes are reproduced."""
+        return [] if self.exact else [self.text]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> QuantisedModel:
+        """Inverse of :meth:`to_dict`; ``TypeError``, ``ValueError`` or ``LookupError`` for anything else."""
+        tensors, weights, inexact = (int(values[name]) for name in ("tensors", "weights", "inexact"))
+        error = None if values["error"] is None else float(values["error"])
+        return cls(tensors, weights, inexact, error, bool(values["equal"]), str(values["samples"]))

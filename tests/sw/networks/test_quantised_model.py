@@ -1,0 +1,146 @@
+"""How far a network is from the quantised model: the reference is ONNX's, and what is said is what is measured."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import concord
+from concord.compiler.ir.quantised_model import QuantisedModel
+from concord.compiler.model import compile_graph
+from concord.frontend import import_model, reference_graph
+from concord.graph import execute
+from concord.networks.quantised_model import with_quantised_model
+from concord.spec.presets import ECP5_85F
+from support.commands import run
+from support.onnx_models import model, node, onnxruntime_results
+from support.quantised_nets import BRIDGES, CODES, QdqMaker, bridged, network
+
+
+def relative(found, want):
+    want = np.asarray(want, float)
+    return float(np.linalg.norm(np.reshape(found, want.shape) - want) / np.linalg.norm(want))
+
+
+@pytest.mark.parametrize("kind", CODES)
+@pytest.mark.parametrize("axis", [None, 1])
+def test_the_reference_rounds_as_onnxruntime(kind, axis):
+    """Beyond the range, too, and at the middle between two codes; with scales that are powers of two, bit for bit."""
+    rng, (low, high) = np.random.default_rng(3), CODES[kind]
+    scale = np.exp2(rng.integers(-3, 3, 5)) if axis else np.float64(0.25)
+    zero = rng.integers(low // 2, high // 2, 5) if axis else np.int64(high // 3)
+    maker = QdqMaker((5,), rng)
+    proto = maker.model([maker.pair("x", kind, scale, zero, axis)])
+    x = np.rint(rng.uniform(1.2 * (low - high), 1.2 * (high - low), (200, 5))) * scale
+    x[::2] += scale / 2
+    (want,) = onnxruntime_results(proto, {"x": x})
+    graph = reference_graph(proto)
+    np.testing.assert_array_equal(execute.run(graph, {"x": x})[graph.outputs[0]], want)
+
+
+@pytest.mark.parametrize("opset", [10, 13, 19, 21, 23])
+def test_the_reference_of_every_opset(opset):
+    """Pairs, weights with a scale per channel, and biases of 32 bits."""
+    rng = np.random.default_rng(opset)
+    maker, x = QdqMaker((6,), rng, opset), rng.normal(0, 1, (20, 6))
+    if opset >= 13:
+        hidden = maker.product(maker.fitted("x", "UINT8", x), 6, 4, axis=1)
+    else:
+        hidden = maker.product(maker.fitted("x", "UINT8", x), 6, 4)
+    bias = maker.add("DequantizeLinear", maker.constant(np.arange(4, dtype=np.int32)), maker.constant(np.float32(0.25)))
+    proto = maker.model([maker.fitted(maker.add("Add", hidden, bias), "INT8", x)])
+    (want,) = onnxruntime_results(proto, {"x": x})
+    graph = reference_graph(proto)
+    found = execute.run(graph, {"x": x})[graph.outputs[0]]
+    assert relative(found, want) < 1e-6 or np.mean(np.abs(found - want) > 1e-5) < 0.02  # float32 beside a middle
+
+
+@pytest.mark.parametrize("kind", BRIDGES)
+@pytest.mark.parametrize("schemes", [("INT8", "INT4"), ("INT16", "UINT8"), ("UINT4", "INT8", "INT4")])
+def test_what_is_said_is_the_distance_from_onnxruntime(kind, schemes):
+    proto, samples = bridged(kind, schemes)
+    samples = np.float16(samples).astype(float)
+    plain = concord.compile(proto, preset="ecp5-85f")
+    compiled = with_quantised_model(plain.compilation.compiled, reference_graph(proto), {"x": samples})
+    measured = compiled.package.quantised_model
+    (want,) = onnxruntime_results(proto, {"x": samples})
+    found = relative(next(iter(plain.run(samples).values())), want)
+    assert measured.error == pytest.approx(found, rel=0.05) and 0 < measured.error < 0.2 and not measured.exact
+    assert plain.package.quantised_model.error < 0.3 and "synthetic samples, x: values in" in plain.warnings[0]
+
+
+def test_exact_and_not(tmp_path):
+    """Codes times powers of two are exact, and only then is that said."""
+    maker, rng = QdqMaker((6,), np.random.default_rng(5)), np.random.default_rng(6)
+    x = rng.integers(-8, 8, (30, 6)) / 4
+    weight = maker.constant(rng.integers(-7, 8, (6, 6)).astype(np.int8))
+    weight = maker.add("DequantizeLinear", weight, maker.constant(np.float32(0.25)))
+    hidden = maker.add("MatMul", maker.pair("x", "INT4", 0.25), weight)
+    proto = maker.model([maker.pair(hidden, "INT8", 0.5)])
+    net = concord.compile(proto, preset="ecp5-85f")
+    assert net.package.quantised_model.exact and net.warnings == []
+    text = net.package.quantised_model.text
+    assert text.startswith(
+        "quantised model: the codes of 2 tensors and 1 weight are reproduced exactly, on 64 synthetic"
+    )
+    (want,) = onnxruntime_results(proto, {"x": x})
+    np.testing.assert_array_equal(next(iter(net.run(x).values())).reshape(want.shape), want)
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    code, output = run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f")
+    assert code == 0 and output.count("quantised model") == 1 and text in output and "not exact" not in output
+    other = concord.compile(network(dtype=np.uint8, zero=100, weight_scale=0.01), preset="ecp5-85f")
+    measured = other.package.quantised_model
+    assert not measured.exact and measured.inexact == len(other.compilation.compiled.inexact) == 3
+    assert [line for line in other.warnings if "quantised model" in line] == [measured.text] == other.warnings[:1]
+    assert not any("scales are rounded" in line for line in other.warnings)
+
+
+def test_formats_that_hold_all_codes_may_still_differ():
+    """A sum that is rounded to binary16 first becomes the neighbour of its code."""
+    net = concord.compile(network(scale=2.0**-5, most=127), preset="ecp5-85f")
+    measured = net.package.quantised_model
+    assert not measured.exact and not measured.inexact and 0 < measured.error < 0.02
+    assert "formats hold the codes of 2 tensors and 2 weights, but sums are rounded to binary16" in measured.text
+
+
+def test_one_line_and_details_on_request(tmp_path):
+    proto, samples = bridged("relu", ("INT8", "INT4"))
+    (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
+    np.savez(tmp_path / "x.npz", x=samples)
+    for options, source in (
+        ([], "synthetic samples, x: values in"),
+        (["--calibrate", tmp_path / "x.npz"], "40 calibration samples"),
+    ):
+        code, output = run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f", *options)
+        lines = [line for line in output.splitlines() if "quantised model" in line or "not exact" in line]
+        assert code == 0 and len(lines) == 1 and source in lines[0] and "concord inspect names them" in lines[0]
+    measured = concord.load(tmp_path / "net").package.quantised_model
+    assert measured.text in lines[0] and concord.load(tmp_path / "net").warnings[0] == measured.text
+    shown = run("inspect", tmp_path / "net")[1]
+    assert measured.text in shown and shown.count("not exact: ") == measured.inexact
+    verbose = run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f", "--verbose")[1]
+    assert verbose.count("not exact: ") == measured.inexact
+
+
+def test_a_large_distance_is_a_warning():
+    near = QuantisedModel(3, 2, 1, 0.01, False, "4 samples")
+    assert not near.too_large and near.warnings == [near.text] and "1 of 5 tensors and weights" in near.text
+    for far in (replace(near, error=0.06), replace(near, error=None)):
+        assert far.too_large and QuantisedModel.from_dict(far.to_dict()) == far
+    assert "the result is not finite from that" in replace(near, error=None).text
+    assert replace(near, inexact=0, equal=True).warnings == []
+
+
+def test_a_model_without_codes_has_no_line():
+    proto = model([node("Relu", ["x"], ["y"])], {"x": ["N", 4]})
+    net = concord.compile(proto, preset="ecp5-85f")
+    assert net.package.quantised_model is None and net.warnings == []
+
+
+def test_another_reference_is_refused():
+    compiled = compile_graph(import_model(network()), ECP5_85F)
+    other = reference_graph(model([node("Relu", ["x"], ["z"])], {"x": ["N", 6]}, ["z"]))
+    with pytest.raises(
+        ValueError, match=r"reference must have the inputs \['x'\] and outputs \['y'\], not \['x'\] and"
+    ):
+        with_quantised_model(compiled, other)
