@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.api.options import Options, Widths, budget_of, narrow_outputs
+from concord.compiler.calibration.equalisation import for_weights
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.calibration.mantissas import MOST, Choice, choose_mantissas
 from concord.compiler.calibration.suggestions import suggestions
@@ -254,7 +255,7 @@ def _compile(
             of_training = compile_trained(graph, config, trained, samples, options.batch, engine)
         found = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
     elif samples is None:
-        found = Compilation(graph, known or compile_graph(graph, config, plain, batch=options.batch))
+        found = Compilation(graph, _equalised(graph, config, plain, options.batch, known))
     else:
         found = _with_formats(graph, config, options, samples, labels, engine, status)
     if narrow := narrow_outputs(options.output_formats, found.compiled.lowered.graph.outputs):
@@ -269,6 +270,15 @@ def _compile(
     if samples is not None:
         found = replace(found, compiled=expecting(found.compiled, samples))
     return found
+
+
+def _equalised(graph: Graph, config: NpuConfig, plain: Formats, batch: int, known: Compiled | None) -> Compiled:
+    """A network without samples, with channels as they are unless weights promise less error and there is room."""
+    scales = for_weights(graph, config, plain.inputs, plain.mantissas)
+    if scales:
+        with suppress(CapacityError):
+            return compile_graph(graph, config, replace(plain, channel_scales=scales), batch=batch)
+    return known or compile_graph(graph, config, plain, batch=batch)
 
 
 def _with_formats(

@@ -194,6 +194,8 @@ def compile_model(
             console.print(f"chosen: {choice.chosen.label}; {choice.widths}", highlight=False, soft_wrap=True)
         if not choice.met:
             click.echo(NOT_MET, err=True)
+    for line in compilation.compiled.image.metadata.get("equalised", ()):
+        click.echo(f"equalised: {line}")
     for line in compilation.accumulator:
         click.echo(f"accumulator: {line}")
     host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""

@@ -17,6 +17,7 @@ from concord.compiler.memory.plan import Plan
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
 from concord.compiler.pipeline.strategies import Considered, Search
+from concord.graph.equalised import with_preparation
 from concord.graph.ir import Graph
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
@@ -152,6 +153,7 @@ def _complete(state: State) -> Graph:
     # Of a batch there are only nodes that become layers as they are.
     made: Graph = state["lowered"].graph if state["batch"] == 1 else state["npu"]
     host: Graph | None = state["host"]
+    made = with_preparation(made, state["formats"].channel_scales)
     nodes = [*made.nodes, *(host.nodes if host is not None else [])]
     return replace(graph, nodes=nodes, shapes=graph.shapes | made.shapes)
 

@@ -256,7 +256,7 @@ class Converter:
             return lines[:, arrangement.outputs[port.name]].reshape(-1, *shape), 0
         count = prod(shape) * arrangement.batch
         found, several = _elements(values, exponents, arrangement.inputs[port.name], count)
-        return (found + arrangement.input_offsets.get(port.name, 0.0)).reshape(-1, *shape), several
+        return arrangement.restored(port.name, found.reshape(-1, *shape)), several
 
 
 def _elements(

@@ -144,7 +144,12 @@ def compute(node: ir.Node, x: list[npt.NDArray[Any]], told: Note | None = None) 
         case ir.Constant():
             return node.data
         case ir.Prepare():
-            return on_grid(x[0], node.grid) - node.offset
+            prepared = on_grid(x[0], node.grid)
+            if node.middles is not None:
+                prepared = prepared - node.middles
+            if node.factors is not None:
+                prepared = prepared * node.factors
+            return prepared - node.offset
         case ir.ToBinary16():
             return binary16.encode(x[0])
         case ir.ToReal():

@@ -137,11 +137,14 @@ class Constant(Node):
 class Prepare(Unary):
     """What the host does to an input, ``REAL`` to ``REAL`` in float64.
 
-    ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- offset``.
+    ``clip(rint(x * 2**-e), least, greatest) * 2**e`` if there is a ``grid = (e, least, greatest)``, then ``- middles``
+    and ``* factors`` if there are such arrays, which are broadcast to the elements of a sample, then ``- offset``.
     """
 
     grid: InputGrid | None = None
     offset: float = 0.0
+    middles: FloatArray | None = None
+    factors: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from concord.derive.lanes import Analysis
 from concord.derive.live import Lines, live
 from concord.derive.loops import LoopBuilder
 from concord.golden import binary16
+from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.ports import Port
@@ -95,13 +97,29 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
         inputs[name] = np.where(order == BORDER, border, order)
         shapes[name] = front + tuple(arrangement.shapes[name])
         grid = arrangement.grids.get(name)
-        prepared[name] = (None if grid is None else (grid.exponent, grid.least, grid.greatest)), offset
+        codes = None if grid is None else (grid.exponent, grid.least, grid.greatest)
+        prepared[name] = _prepared(codes, offset, arrangement.channel_scales.get(name), arrangement.shapes[name])
     outputs = {
         name: ids.reshape(front + tuple(arrangement.shapes[name]))
         for name, ids in arrangement.outputs.items()
         if package.host_graph is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
     return _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags)
+
+
+def _prepared(
+    grid: ir.InputGrid | None, offset: float, scale: ChannelScale | None, shape: ir.Shape
+) -> dict[str, Any] | None:
+    """Fields of the node that prepares an input; ``None`` if there is nothing to do."""
+    if grid is None and not offset and scale is None:
+        return None
+    fields: dict[str, Any] = {"grid": grid, "offset": offset}
+    if scale is not None:
+        trailing = scale.shape[len(scale.shape) - len(shape) :]
+        fields["factors"] = np.ldexp(1.0, -scale.powers()).reshape(trailing)
+        if scale.offsets:
+            fields["middles"] = np.array(scale.offsets).reshape(trailing)
+    return fields
 
 
 def _of_image(image: Image, flags: bool = False) -> _Derivation:
@@ -127,7 +145,7 @@ class _Derivation:
     inputs: dict[str, Ids]
     shapes: dict[str, ir.Shape]
     outputs: dict[str, Ids]
-    prepared: dict[str, tuple[ir.InputGrid | None, float]]
+    prepared: dict[str, dict[str, Any] | None]
     batch: int
     host_partition: Graph | None
     constants: bool
@@ -183,7 +201,7 @@ class _Derivation:
             value = ir.Value(builder.names.new(name), shape, ir.Type.REAL)
             names[value.name] = name
             given.append(value)
-            builder.know_input(_input_value(builder, value, *self.prepared.get(name, (None, 0.0))), flow.inputs[name])
+            builder.know_input(_input_value(builder, value, self.prepared.get(name)), flow.inputs[name])
         _classes(builder, grouping, live(flow, grouping, needed))
         results = []
         for name, eids in found.items():
@@ -193,7 +211,8 @@ class _Derivation:
             names[output.name] = name
             results.append(output)
         title = str(image.metadata.get("name", "program"))
-        body, grids = ir.Body(tuple(builder.nodes)), {name: grid for name, (grid, _) in self.prepared.items() if grid}
+        body = ir.Body(tuple(builder.nodes))
+        grids = {name: fields["grid"] for name, fields in self.prepared.items() if fields and fields["grid"]}
         model = ir.Model(title, tuple(given), body, tuple(results), names, self.batch, self.host_partition, grids)
         return model, builder
 
@@ -214,11 +233,11 @@ def _computed(flow: Flow) -> Ids:
     return np.asarray(vectors[:, None] * native + np.arange(native)).ravel()
 
 
-def _input_value(builder: Builder, x: ir.Value, grid: ir.InputGrid | None, offset: float) -> ir.Value:
+def _input_value(builder: Builder, x: ir.Value, prepared: dict[str, Any] | None) -> ir.Value:
     """What the host does to an input before it is in the memories."""
-    if grid is not None or offset:
+    if prepared is not None:
         output = ir.Value(builder.names.new(x.name, "prepared"), x.shape, ir.Type.REAL)
-        builder.add(ir.Prepare(output=output, layer=x.name, x=x, grid=grid, offset=offset), input_limit())
+        builder.add(ir.Prepare(output=output, layer=x.name, x=x, **prepared), input_limit())
         x = output
     output = ir.Value(builder.names.new(x.name, "half"), x.shape)
     return builder.add(ir.ToBinary16(output=output, layer=x.name, x=x), input_limit())

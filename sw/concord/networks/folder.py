@@ -24,6 +24,7 @@ from concord.compiler.lowering.host_partition import split
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.frontend import import_model
 from concord.frontend.load import one_file
+from concord.graph.equalised import ChannelScale
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
 from concord.utils.files import write_bytes
@@ -36,7 +37,7 @@ class PackageError(ValueError):
     """A folder that is no compiled network, or a damaged one."""
 
 
-NETWORK_FILE = FileKind("network", "a network", 8, PackageError)
+NETWORK_FILE = FileKind("network", "a network", 9, PackageError)
 NETWORK_FOLDER = FolderKind(
     "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
     "compile the network again", PackageError,
@@ -71,6 +72,8 @@ def _save_arrangement(package: Package, path: Path) -> None:
     names["weights"] = list(package.formats.weights)
     grids = {name: asdict(grid) for name, grid in package.arrangement.grids.items()}
     options = {"batch": package.arrangement.batch, "grids": grids, "centres": package.arrangement.input_offsets}
+    scales = package.arrangement.channel_scales
+    options["channel scales"] = {name: asdict(scale) for name, scale in scales.items()}
     options["formats"] = package.formats.to_dict()
     if package.quantised_model is not None:
         options["quantised_model"] = package.quantised_model.to_dict()
@@ -101,6 +104,7 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         header["batch"],
         {name: InputGrid(**values) for name, values in header["grids"].items()},
         header["centres"],
+        {name: ChannelScale.from_dict(values) for name, values in header["channel scales"].items()},
     )
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
     host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])

@@ -56,7 +56,8 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
         By layer, what it computes; its error is that of the first.
     """
     graph, errors = compiled.graph, [Error(None, None)] * len(results)
-    values = {name: np.asarray(x, dtype=np.float64) for name, x in inputs.items()}
+    known = compiled.package.arrangement.prepared_inputs(inputs)
+    values = {name: np.asarray(known.get(name, x), dtype=np.float64) for name, x in inputs.items()}
     values = {name: x.reshape(len(x), *graph.shapes[name]) for name, x in values.items()}
     computed: dict[str, list[tuple[int, int, Result]]] = {}
     for index, found in enumerate(results):
@@ -126,6 +127,18 @@ def layer_errors(results: Sequence[Sequence[Result]], want: Mapping[str, FloatAr
     ]
 
 
+def reference(compiled: Compiled, inputs: Inputs) -> dict[str, FloatArray]:
+    """All tensors of a network in double precision, its inputs as the NPU reads them.
+
+    Raises
+    ------
+    ValueError
+        If inputs are missing, unknown or of another shape.
+    """
+    values = execute.run(compiled.graph, inputs, keep="all")
+    return values | compiled.package.arrangement.prepared_inputs(inputs)
+
+
 def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray] | None = None) -> MeasuredErrors:
     """Run a network on the emulator, and compare its result and all of its layers with a reference.
 
@@ -137,7 +150,7 @@ def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, Float
         ``[samples, *shape of a sample]`` for every input; :func:`synthetic_samples` of
         :mod:`concord.compiler.lowering.input_assumptions` makes some.
     want : mapping of str to array, optional
-        All tensors of the reference by name; if left out, those of ``compiled.graph`` in double precision.
+        All tensors of the reference by name; if left out, those of :func:`reference`.
 
     Raises
     ------
@@ -146,7 +159,7 @@ def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, Float
     concord.program.allocator.CapacityError
         If a network in row tiles does not fit into the largest memories in one piece.
     """
-    want = execute.run(compiled.graph, inputs, keep="all") if want is None else want
+    want = reference(compiled, inputs) if want is None else want
     found = [parts for parts, _ in results(compiled, inputs)]
     outputs = emulate(compiled, inputs)
     return MeasuredErrors(

@@ -147,7 +147,10 @@ def _port_ranges(package: Package, ranges: Ranges) -> Ranges:
     """Ranges of what the ports hold: rounded, without the offset, padding included."""
     found = {}
     for name, ends in ranges.items():
-        offset = package.arrangement.input_offsets.get(name, 0.0)
-        low, high = (float(end) - offset for end in package.arrangement.rounded(name, np.array(ends)))
+        arrangement = package.arrangement
+        offset = arrangement.input_offsets.get(name, 0.0)
+        whole = np.stack([np.full(arrangement.shapes[name], float(end)) for end in ends])
+        made = arrangement.prepared(name, whole) - offset
+        low, high = float(made.min()), float(made.max())
         found[name] = min(low, 0.0, -offset), max(high, 0.0, -offset)
     return found

@@ -61,10 +61,14 @@ class Subject:
 
     def random_samples(self, count: int, seed: int) -> dict[str, NDArray[np.float64]]:
         """Samples ``[count, *shape]`` by input, within what a device takes, as :func:`random_samples` makes them."""
-        offsets = {} if self.package is None else self.package.arrangement.input_offsets
         made = random_samples(self.shapes, count, seed)
-        middle = {name: offsets.get(name, 0.0) for name in made}
-        return {name: np.clip(x, middle[name] - BINARY16_MAX, middle[name] + BINARY16_MAX) for name, x in made.items()}
+        if self.package is None:
+            return {name: np.clip(x, -BINARY16_MAX, BINARY16_MAX) for name, x in made.items()}
+        arrangement, found = self.package.arrangement, {}
+        for name, x in made.items():
+            limit = np.full((1, *x.shape[1:]), float(BINARY16_MAX))
+            found[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))
+        return found
 
     def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
         """Samples as the driver gives them to a device."""

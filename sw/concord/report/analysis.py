@@ -9,13 +9,12 @@ import numpy as np
 from concord.compiler.calibration.calibration import Inputs, decisions
 from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
-from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
 from concord.host import connect
 from concord.host.device import Device
 from concord.host.rates import rates
-from concord.networks.layer_errors import error, layer_errors, own_errors
+from concord.networks.layer_errors import error, layer_errors, own_errors, reference
 from concord.networks.layer_results import COUNTED, Counts, results
 from concord.networks.window_steps import WindowSteps, measured_steps
 from concord.report.accuracy import distribution, formats
@@ -45,7 +44,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         If inputs are missing, unknown, of another shape, or without samples.
     """
     graph, config = compiled.graph, compiled.image.config
-    want = execute.run(graph, inputs, keep="all")
+    want = reference(compiled, inputs)
     samples = len(want[graph.outputs[0]])
     if not samples:
         raise ValueError("inputs must have at least one sample")

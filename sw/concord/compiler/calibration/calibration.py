@@ -24,6 +24,7 @@ from concord.functions import function
 from concord.functions.float64 import sigmoid
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
+from concord.graph.equalised import Scales, equalised, with_preparation
 from concord.graph.ir import Graph
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
@@ -193,6 +194,8 @@ class Calibration:
         As for :func:`concord.compiler.model.compile_graph`.
     attempts : Attempts, optional
         Counts what is measured.
+    channel_scales : mapping of str to ChannelScale, optional
+        Powers of two that channels are divided by; ``graph`` is the network with these, ``source`` the one without.
 
     Raises
     ------
@@ -210,7 +213,10 @@ class Calibration:
         labels: Classes | None = None,
         batch: int = 1,
         attempts: Attempts | None = None,
+        channel_scales: Scales | None = None,
     ):
+        self.source, self.channel_scales = graph, dict(channel_scales or {})
+        graph = with_preparation(equalised(graph, self.channel_scales), self.channel_scales)
         self.graph, self.run, self.labels, self.batch = graph, run, labels, batch
         self.attempts = attempts or Attempts()
         self.inputs = {name: real_numbers(f"input {name!r}", values) for name, values in inputs.items()}
@@ -253,6 +259,10 @@ class Calibration:
         part._found_offsets = {}
         return part
 
+    def with_scales(self, channel_scales: Scales) -> Calibration:
+        """The same samples for the network with channels that are divided by powers of two."""
+        return Calibration(self.source, self.inputs, self.run, self.labels, self.batch, self.attempts, channel_scales)
+
     def accuracy(self, best: Classes) -> float | None:
         """Share of samples that are in the right class, if labels tell."""
         return None if self.labels is None else float(np.mean(best == self.labels))
@@ -275,13 +285,13 @@ class Calibration:
         ranges = self.ranges if Follow.TABLES in follow else {}
         plain = one_table_suffices(self.graph, self.values, config) if Follow.TABLES in follow else ()
         means = self.means if Follow.BIASES in follow else {}
-        formats = replace(formats, ranges=ranges, plain=plain, means=means)
-        compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+        formats = replace(formats, ranges=ranges, plain=plain, means=means, channel_scales=self.channel_scales)
+        compiled = compile_graph(self.source, config, formats, batch=self.batch)
         weights = self.rounder.weights(compiled) if Follow.WEIGHTS in follow else {}
         offsets = self._offsets(compiled) if Follow.INPUTS in follow else {}
         if weights or offsets:
             formats = replace(formats, weights=weights, input_offsets=offsets)
-            compiled = compile_graph(self.graph, config, formats, batch=self.batch)
+            compiled = compile_graph(self.source, config, formats, batch=self.batch)
         return (on or self)._candidate(label, compiled, follow)
 
     def complete(self, candidate: Candidate) -> tuple[Mapping[str, FloatArray], list[FlagDiagnostic]]:
@@ -292,7 +302,7 @@ class Calibration:
 
     def _candidate(self, label: str, compiled: Compiled, follow: Follow) -> Candidate:
         """Measure: the error is that before a final softmax or sigmoid."""
-        complete, (short, sigmoids) = compiled, before_sigmoids(self.graph)
+        complete, (short, sigmoids) = compiled, before_sigmoids(self.source)
         if sigmoids:
             package = compiled.package
             compiled = compile_graph(short, package.config, package.formats, batch=self.batch)

@@ -18,6 +18,7 @@ from concord.compiler.calibration.calibration import (
     before_sigmoids,
     threshold,
 )
+from concord.compiler.calibration.equalisation import better, estimated
 from concord.compiler.calibration.observed import observed
 from concord.compiler.calibration.preference import (
     FLAGGED,
@@ -305,10 +306,12 @@ def choose_formats(
         If the chosen one overflows where floating point does not, and its results show it.
     """
     if quick:
+        calibration = estimated(calibration, config, mantissas or {})
         calibration.attempts.expect(1)
         formats = Formats(mantissas=mantissas or {})
         only = calibration.measure("dynamic exponents, weights to the nearest", config, formats, ALL & ~Follow.WEIGHTS)
         return Evidence((observed(only, calibration, _QUICK_ADVICE),), notes=(*_notes(calibration), QUICK))
+    calibration, compared = better(calibration, config, mantissas or {})
     evidence = rank_exponents(calibration, config, mantissas or {})
-    chosen, *others = evidence.candidates
+    chosen, *others = *evidence.candidates, *compared
     return replace(evidence, candidates=(observed(chosen, calibration), *others))

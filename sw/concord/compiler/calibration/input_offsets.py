@@ -36,12 +36,12 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[
     """
     found, arrangement = {}, compiled.package.arrangement
     for name in sorted(compiled.lowered.offsettable - set(arrangement.grids)):
-        x = inputs[name]
+        x = arrangement.prepared(name, inputs[name])
         x = x[:: max(1, x.size // _MOST)]
         low, high = float(x.min()), float(x.max())
         middle, half_step = (low + high) / 2, (high - low) / (2 * STEPS)
         offsets = (0.0, middle, middle - half_step, middle + half_step)
-        alone = replace(arrangement, inputs={name: arrangement.inputs[name]})
+        alone = replace(arrangement, inputs={name: arrangement.inputs[name]}, channel_scales={})
         best = min(offsets, key=lambda offset: _lost(alone, name, x, offset, compiled.image.config))
         if best:
             found[name] = best

@@ -16,6 +16,7 @@ from rich import box
 from rich.table import Table
 
 from concord.compiler.calibration.calibration import Calibration, Candidate, Follow
+from concord.compiler.calibration.equalisation import better
 from concord.compiler.calibration.formats import rank_exponents, static_exponents
 from concord.compiler.calibration.observed import observed
 from concord.compiler.calibration.preference import FLAGGED, flags_text, worth_flags
@@ -168,6 +169,7 @@ def choose_mantissas(
     NotFiniteError
         If the chosen one overflows where floating point does not, and its results show it.
     """
+    calibration, _ = better(calibration, config, fixed or {})
     return _Search(calibration, config, budget, dict(fixed or {})).run(free)
 
 

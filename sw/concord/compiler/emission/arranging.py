@@ -12,6 +12,7 @@ from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.layout import BORDER, PAD
 from concord.compiler.lowering.lower import Lowered
 from concord.golden import binary16
+from concord.graph.equalised import Scales
 from concord.graph.ir import Shape
 from concord.image import Image
 from concord.image.feeder_layout import Feed, Feeding
@@ -24,6 +25,7 @@ def arranged(
     batch: int = 1,
     grids: Mapping[str, InputGrid] | None = None,
     input_offsets: Mapping[str, float] | None = None,
+    channel_scales: Scales | None = None,
 ) -> Arrangement:
     """How samples become the ports of a lowered graph, and back."""
     graph = lowered.graph
@@ -36,7 +38,8 @@ def arranged(
     for name in graph.outputs:
         (storage,) = lowered.storages.of(lowered.views[name])
         outputs[name] = (lowered.views[name] - storage.base).reshape(-1)
-    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), dict(input_offsets or {}))
+    offsets, scales = dict(input_offsets or {}), dict(channel_scales or {})
+    return Arrangement(inputs, outputs, dict(shapes), batch, dict(grids or {}), offsets, scales)
 
 
 def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding:

@@ -21,10 +21,10 @@ def inventory(
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``
-        and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each; ``program``, pairs of
-        address and layer; ``map``, allocations: constants as in :meth:`concord.program.allocator.Allocator.map`, and
-        tensors with their live ranges.
+        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``,
+        ``equalised`` and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each;
+        ``program``, pairs of address and layer; ``map``, allocations: constants as in
+        :meth:`concord.program.allocator.Allocator.map`, and tensors with their live ranges.
     """
     lowered = emitter.plan.lowered
     found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
@@ -36,6 +36,9 @@ def inventory(
         found["offset"] = [
             f"the host subtracts {c:g} from {name}, and a bias adds its part" for name, c in offsets.items()
         ]
+    if scales := emitter.formats.channel_scales:
+        prepared = {name: "by the host" if name in lowered.inputs else "by weights" for name in scales}
+        found["equalised"] = [f"{name}: {scale.text} {prepared[name]}" for name, scale in scales.items()]
     if lost:
         found["not exact"] = [one.text for one in lost]
     found["layers"] = [_layer(emitter, layer) for layer in lowered.layers]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from concord.compiler.ir.layout import BORDER
 from concord.golden.real_numbers import real_numbers
+from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Shape
 from concord.image import Image
 from concord.utils.arrays import FloatArray, Ids
@@ -70,6 +71,8 @@ class Arrangement:
         What inputs are rounded to, by name; others stay as they are.
     input_offsets : dict
         What is subtracted from inputs, by name; nothing from the others.
+    channel_scales : dict
+        What is subtracted from the elements of inputs, and which powers of two they are divided by, before that.
     """
 
     inputs: dict[str, Ids]
@@ -78,6 +81,7 @@ class Arrangement:
     batch: int = 1
     grids: dict[str, InputGrid] = field(default_factory=dict)
     input_offsets: dict[str, float] = field(default_factory=dict)
+    channel_scales: dict[str, ChannelScale] = field(default_factory=dict)
 
     def fits(self, image: Image) -> bool:
         """Whether it goes with the ports of an image."""
@@ -98,6 +102,31 @@ class Arrangement:
         """Values of an input as the model reads them."""
         numbers = np.asarray(values, dtype=np.float64)
         return self.grids[name].round(numbers) if name in self.grids else numbers
+
+    def prepared(self, name: str, values: npt.ArrayLike) -> FloatArray:
+        """Values of an input as the network on the NPU reads them, before the offset that a bias makes up for."""
+        numbers = self.rounded(name, values)
+        if name not in self.channel_scales:
+            return numbers
+        scale = self.channel_scales[name]
+        shaped = numbers.reshape(len(numbers), *self._whole(name))
+        return scale.prepare(shaped).reshape(numbers.shape)
+
+    def prepared_inputs(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+        """Those of some inputs whose channels are scaled, as the network on the NPU reads them."""
+        return {name: self.prepared(name, values) for name, values in inputs.items() if name in self.channel_scales}
+
+    def restored(self, name: str, values: FloatArray) -> FloatArray:
+        """Inverse of what the host does to an input ``[samples, *shape]``, but for rounding."""
+        values = values + self.input_offsets.get(name, 0.0)
+        if name not in self.channel_scales:
+            return values
+        return self.channel_scales[name].restore(values.reshape(len(values), *self._whole(name))).reshape(values.shape)
+
+    def _whole(self, name: str) -> Shape:
+        """The shape of a sample, with as many axes as the scales of its channels have."""
+        shape = self.shapes[name]
+        return (1,) * (len(self.channel_scales[name].shape) - len(shape)) + tuple(shape)
 
     def check_shape(self, name: str, shape: Shape) -> None:
         """Raise ``ValueError`` unless an array of that shape can be samples of an input."""
@@ -129,8 +158,9 @@ class Arrangement:
             raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
         ports = {}
         for name, order in self.inputs.items():
-            values = self.rounded(name, real_numbers(f"input {name!r}", inputs[name]))
+            values = real_numbers(f"input {name!r}", inputs[name])
             self.check_shape(name, values.shape)
+            values = self.prepared(name, values)
             missing = -len(values) % self.batch
             if missing:
                 values = np.concatenate([values, np.repeat(values[-1:], missing, axis=0)])

@@ -9,6 +9,7 @@ from typing import Any
 from concord.compiler.ir.layers import AnyLayer
 from concord.compiler.ir.table_specs import Domain
 from concord.functions.segmented import TableSegment
+from concord.graph.equalised import ChannelScale
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 from concord.utils.arrays import FloatArray
@@ -47,6 +48,9 @@ class Formats:
     narrow : tuple of str
         Outputs that leave the NPU as mantissas with an exponent per native vector, as activations do; all others as
         binary16.
+    channel_scales : mapping of str to ChannelScale
+        Powers of two that channels are divided by, by input or tensor that a product computes
+        (:mod:`concord.graph.equalised`). All else is for the network with these.
     weights : mapping of str to array
         Weights of convolutions and products as they are rounded, by node and in its shape; all others are rounded to
         the nearest. Not in comparisons.
@@ -62,6 +66,7 @@ class Formats:
     plain: tuple[str, ...] = ()
     input_offsets: Mapping[str, float] = field(default_factory=dict)
     narrow: tuple[str, ...] = ()
+    channel_scales: Mapping[str, ChannelScale] = field(default_factory=dict)
     weights: Mapping[str, FloatArray] = field(default_factory=dict, compare=False, repr=False)
 
     def domain(self, tensor: str) -> Domain | None:
@@ -94,6 +99,7 @@ class Formats:
             "parts": segments,
             "plain": list(self.plain),
             "narrow": list(self.narrow),
+            "channel scales": {name: asdict(scale) for name, scale in self.channel_scales.items()},
         }
 
     @classmethod
@@ -106,8 +112,9 @@ class Formats:
         segments = {name: tuple(TableSegment(**one) for one in found) for name, found in values["parts"].items()}
         mantissas, offsets = values["mantissas"], values["centres"]
         plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
+        scales = {name: ChannelScale.from_dict(scale) for name, scale in values["channel scales"].items()}
         return cls(
-            values["exponents"], ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow,
+            values["exponents"], ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow, scales,
             weights or {},
         )  # fmt: skip
 

@@ -28,6 +28,7 @@ from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
 from concord.compiler.memory.plan import Plan, check_outputs, make_plan
 from concord.compiler.pipeline.levels import LEVELS
+from concord.graph.equalised import equalised
 from concord.graph.ir import Graph
 from concord.graph.passes import order
 from concord.graph.passes.batch import with_batch
@@ -57,6 +58,10 @@ def _formats(graph: Graph, given: Formats, exponents: dict[str, int]) -> Formats
     """Bounds where there are no samples; exponents of the exporter take precedence."""
     formats = with_bounds(graph, given)
     return replace(formats, exponents={**formats.exponents, **exponents})
+
+
+def _equalised(npu: Graph, given: Formats) -> Graph:
+    return equalised(npu, given.channel_scales)
 
 
 def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
@@ -100,7 +105,8 @@ def _row_tiling(lowered: Lowered, types: Types, config: NpuConfig, formats: Form
 def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, InputGrid], formats: Formats) -> Arrangement:
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
-    return arranged(lowered, shapes, batch, grids, offsets)
+    scales = {name: scale for name, scale in formats.channel_scales.items() if name in npu.inputs}
+    return arranged(lowered, shapes, batch, grids, offsets, scales)
 
 
 def _lost(
@@ -159,6 +165,8 @@ TABLES = Pipeline(
     "choose tables",
     ("graph", "config", "given", "batch", "npu", "exponents"),
     (
+        Pass("equalisation", ("npu", "given"), ("npu",), _equalised,
+             "Divide channels by powers of two, and inputs, which products multiply back."),
         Pass("bounds", ("graph", "given", "exponents"), ("formats",), _formats,
              "Find what tables have to cover where there are no samples."),
         Pass("function decomposition", ("npu", "config", "formats"), ("npu",), decompose,

@@ -280,6 +280,10 @@ class _Writer:
         if node.grid is not None:
             exponent, least, greatest = node.grid
             x = f"np.ldexp(np.clip(np.rint(np.ldexp({x}, {-exponent})), {least}, {greatest}), {exponent})"
+        if node.middles is not None:
+            x = f"({x} - {self._array(node, 'middles', node.middles)})"
+        if node.factors is not None:
+            x = f"{x} * {self._array(node, 'factors', node.factors)}"
         return f"{x} - {node.offset!r}"
 
     def _binary(self, node: ir.Binary) -> str:

@@ -200,6 +200,9 @@ class _Emitter(DataMovement):
         w, x = self.writer, self.source(node.x)
         if node.grid is not None:
             x = self._on_grid(x, node.grid)
+        for op, array in (("Sub", node.middles), ("Mul", node.factors)):
+            if array is not None:
+                x = w.node(op, [x, w.constant(array, np.float64)])
         w.node("Sub", [x, w.constant(node.offset, np.float64)], self.name(node.output))
 
     def _on_grid(self, x: str, grid: ir.InputGrid) -> str:

@@ -156,7 +156,12 @@ class NodeLines:
                 self._move(node)
 
     def _prepare(self, node: ir.Prepare) -> None:
-        self.put(node.output, f"{self.on_grid(self.local(node.x), node.grid)} - {node.offset!r}")
+        x = self.on_grid(self.local(node.x), node.grid)
+        if node.middles is not None:
+            x = f"({x} - {self.constant(node.middles, np.float64)})"
+        if node.factors is not None:
+            x = f"{x} * {self.constant(node.factors, np.float64)}"
+        self.put(node.output, f"{x} - {node.offset!r}")
 
     def _quantise(self, node: ir.Quantise) -> None:
         form, x = node.form, self.local(node.x)

@@ -1,0 +1,553 @@
+"""Powers of two by which channels are divided, so that those of a block have numbers of one size.
+
+A product loses what the elements of blocks of activations lose times the weights, and what those of blocks of weights
+lose times the activations. A power of two that a channel gives from one to the other changes both. :func:`chosen` looks
+for the powers with the least sum of both, over all products and relative to their results: with samples for the numbers
+of these, without for what is to be expected of the inputs.
+
+Where nothing is known of an input, trained weights tell: those of features of large numbers are small. The powers have
+to suit features of one size, too, as weights may also be small because a feature says little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from concord.compiler.calibration.calibration import Calibration, Candidate
+from concord.compiler.ir.table_specs import Domain
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
+from concord.compiler.model import compile_graph
+from concord.graph import execute
+from concord.graph.channels import FIXED, ZERO, Channels, channels
+from concord.graph.equalised import ChannelScale, Front, equalised, fronts
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
+from concord.program.allocator import CapacityError
+from concord.spec.config import NpuConfig
+from concord.spec.feeder import CODES_DEPTH
+from concord.utils.arrays import FloatArray, Ids
+
+#: What powers of two may leave of the expected square of the error to be tried with samples, and to be taken without.
+TRIED, TAKEN = 0.9, 0.1
+#: The same of inputs that travel as codes, which they no longer do behind different powers.
+CODES = 0.05
+#: The same of channels between products without samples, on top of those of inputs.
+BETWEEN = 0.1
+#: What powers of one tensor must at least be worth; less is left out.
+_LITTLE = 1.05
+#: What they may leave of the error on samples.
+WORTH = 0.9
+#: Behind the label of a candidate without scales.
+AS_THEY_ARE = "channels as they are"
+#: An input has its mean taken off where that is so many deviations.
+DEVIATIONS = 1.5
+#: Samples and rows of a tensor that are looked at.
+_SAMPLES, _ROWS = 64, 256
+#: log2 of what rows of weights may be divided to: blocks of smaller ones lose bits, larger ones have none.
+_LEAST, _MOST = -9, 6
+#: log2 of the largest number that an input is divided to.
+_PEAK = 12
+#: Times that all powers are looked at.
+_ROUNDS = 6
+#: Stands for the exponent of zero.
+_NOTHING = -200
+#: Weights of a feature, in proportion to the largest, that are taken for nothing.
+_VANISHED = 2.0**-10
+_SEED = 7
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Scales, and the share of the expected square of the error that they leave."""
+
+    scales: dict[str, ChannelScale]
+    left: float = 1.0
+
+
+def for_samples(
+    graph: Graph,
+    config: NpuConfig,
+    inputs: Mapping[str, FloatArray],
+    mantissas: Mapping[str, int] | None = None,
+    most: float = TRIED,
+) -> dict[str, ChannelScale]:
+    """Scales that promise less error on samples; empty if none do.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    config : NpuConfig
+        Says how wide mantissas are, and how many elements share an exponent.
+    inputs : mapping of str to array
+        Samples along the first axis.
+    mantissas : mapping of str to int, optional
+        Bits of the weights of layers that have others.
+    most : float
+        What they may leave of the expected square of the error.
+    """
+    count = len(next(iter(inputs.values())))
+    some = {name: x[:: max(1, count // _SAMPLES)][:_SAMPLES] for name, x in inputs.items()}
+    as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODES_DEPTH}
+    offsets = {name: _offsets(graph, name, some[name]) for name in graph.inputs}
+    found = _chosen(graph, config, offsets, [some], mantissas or {})
+    if found.left > most:
+        return {}
+    if as_codes and found.left > CODES:
+        offsets = {name: None if name in as_codes else values for name, values in offsets.items()}
+        found = _chosen(graph, config, offsets, [some], mantissas or {}, free=set(graph.shapes) - as_codes)
+    return found.scales if found.left <= most else {}
+
+
+def for_weights(
+    graph: Graph, config: NpuConfig, ranges: Mapping[str, Domain], mantissas: Mapping[str, int] | None = None
+) -> dict[str, ChannelScale]:
+    """Scales that weights promise less error for, without samples; empty if they do not.
+
+    Parameters
+    ----------
+    graph, config, mantissas
+        As for :func:`for_samples`.
+    ranges : mapping of str to pair of floats
+        Ranges of inputs that are known.
+    """
+    offsets = {name: _network_offsets(graph, name) for name in graph.inputs}
+    cases, widths = _hypotheses(graph, ranges), mantissas or {}
+    found = _chosen(graph, config, offsets, cases, widths, free=set(graph.inputs))
+    everywhere = _chosen(graph, config, offsets, cases, widths)
+    if everywhere.left <= BETWEEN * min(found.left, 1.0):
+        found = everywhere
+    return found.scales if found.left <= TAKEN else {}
+
+
+def better(
+    calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]
+) -> tuple[Calibration, tuple[Candidate, ...]]:
+    """The calibration with scales, if the emulator says that they are worth it, and what was compared.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        The network and samples.
+    config, mantissas
+        As for :func:`for_samples`.
+    """
+    scales = for_samples(calibration.source, config, calibration.inputs, mantissas)
+    if not scales:
+        return calibration, ()
+    equal = calibration.with_scales(scales)
+    formats = Formats(mantissas=mantissas)
+    calibration.attempts.expect(2)
+    plain = calibration.measure(f"dynamic exponents, {AS_THEY_ARE}", config, formats)
+    try:
+        other = equal.measure("dynamic exponents", config, formats)
+    except CapacityError:
+        return calibration, ()
+    return (equal, (plain,)) if other.error <= WORTH * plain.error else (calibration, ())
+
+
+def estimated(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Calibration:
+    """The calibration with scales, if they promise so much that no measurement is needed.
+
+    Parameters
+    ----------
+    calibration, config, mantissas
+        As for :func:`better`.
+    """
+    scales = for_samples(calibration.source, config, calibration.inputs, mantissas, TAKEN)
+    if scales:
+        with suppress(CapacityError):
+            formats = Formats(mantissas=mantissas, channel_scales=scales)
+            compile_graph(calibration.source, config, formats, batch=calibration.batch)
+            return calibration.with_scales(scales)
+    return calibration
+
+
+# Inputs ------------------------------------------------------------------------------------------
+
+
+def _by_element(graph: Graph, name: str, found: Sequence[Front], what: str) -> FloatArray:
+    """A number of what products read, by element of the input; that of the first reader."""
+    values = np.full(int(np.prod(graph.shapes[name], dtype=int)), 0.0 if what == "middle" else 1.0)
+    for front in reversed(found):
+        weights = operator_of(front.reader).affine
+        assert weights is not None
+        row = getattr(front, what).reshape([-1 if k == weights.inputs % front.elements.ndim else 1
+                                            for k in range(front.elements.ndim)])  # fmt: skip
+        values[front.elements] = np.broadcast_to(row, front.elements.shape)
+    return values.reshape(graph.shapes[name])
+
+
+def _network_offsets(graph: Graph, name: str) -> FloatArray | None:
+    """What the network itself takes off an input in front of products; ``None`` if it takes nothing."""
+    found = fronts(graph, name)
+    if found is None or not any(front.between for front in found):
+        return None
+    return _taken(graph, name, found, _by_element(graph, name, found, "middle"))
+
+
+def _taken(graph: Graph, name: str, found: Sequence[Front], values: FloatArray) -> FloatArray | None:
+    """Offsets, if all readers can make up for them."""
+    for front in found:
+        if front.padded and not np.array_equal(values, _by_element(graph, name, [front], "middle")):
+            return None
+    return values
+
+
+def _offsets(graph: Graph, name: str, x: FloatArray) -> FloatArray | None:
+    """What the network takes off an input, else the mean of features that lie far from zero."""
+    found = fronts(graph, name)
+    if found is None:
+        return None
+    if any(front.between for front in found):
+        return _network_offsets(graph, name)
+    ids = channels(graph).sources[name]
+    flat, place = x.reshape(len(x), -1), ids.reshape(-1)
+    count = np.maximum(np.bincount(place), 1) * len(flat)
+    mean = np.bincount(place, flat.sum(axis=0)) / count
+    spread = np.sqrt(np.maximum(np.bincount(place, np.square(flat - mean[place]).sum(axis=0)) / count, 0.0))
+    far = np.abs(mean) > DEVIATIONS * spread
+    step = np.exp2(np.floor(np.log2(np.where(spread > 0, spread, 1.0))) - 2)
+    middle = np.where(far, np.where(spread > 0, np.rint(mean / step) * step, mean), 0.0)
+    return _taken(graph, name, found, middle[ids]) if far[place].any() else None
+
+
+def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, FloatArray]]:
+    """Inputs that may be: as they are assumed to be, and with features as large as their weights are small."""
+    plain = synthetic_samples(graph, assumed(graph, ranges))
+    other = dict(plain)
+    for name, assumption in assumed(graph, ranges).items():
+        found = fronts(graph, name)
+        if not assumption.normal or found is None:
+            continue
+        if any(front.between for front in found):
+            middle, factor = (_by_element(graph, name, found, what) for what in ("middle", "factor"))
+            shape = graph.sample_shape(name)
+            plain[name] = other[name] = middle.reshape(shape) + plain[name] / np.abs(factor).reshape(shape)
+            continue
+        ids = channels(graph).sources[name]
+        size = np.zeros(ids.max() + 1)
+        for front in found:
+            weights = operator_of(front.reader).affine
+            assert weights is not None
+            columns = _columns(front.reader, front.reader.attrs["weight"])
+            lengths = np.sqrt(np.square(columns).sum(axis=0))
+            lengths /= max(float(lengths.max()), 1e-300)
+            row = lengths.reshape([-1 if k == weights.inputs % front.elements.ndim else 1
+                                 for k in range(front.elements.ndim)])  # fmt: skip
+            place = ids.reshape(-1)[front.elements]
+            np.maximum.at(size, place, np.broadcast_to(row, place.shape))
+        inverse = 1.0 / np.maximum(size[ids], _VANISHED)
+        inverse /= np.exp(np.log(inverse).mean())
+        other[name] = plain[name] * inverse.reshape(graph.sample_shape(name))
+    return [plain] if all(other[name] is plain[name] for name in plain) else [plain, other]
+
+
+# Products ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What a product reads, and its weights.
+
+    Parameters
+    ----------
+    channel : array of int ``[D]``
+        Channel of every element that it sums up.
+    blocks : list of arrays of int
+        Elements that share an exponent.
+    x, w : arrays of int
+        ``[rows, D]`` and ``[outputs, D]``: floor of log2 of magnitudes.
+    x_squares, w_squares : arrays ``[D]``
+        Mean square of the elements, sum of squares of the weights.
+    share : float
+        What the square of an error of one unit counts, for activations and for weights.
+    """
+
+    channel: Ids
+    blocks: list[Ids]
+    x: Ids
+    w: Ids
+    x_squares: FloatArray
+    w_squares: FloatArray
+    share: tuple[float, float]
+
+    def cost(self, block: Ids, powers: Ids) -> float:
+        """Expected square of the error of one block, ``powers`` by element of it."""
+        grown = np.exp2(2.0 * powers)
+        activations = np.exp2(2.0 * (self.x[:, block] - powers).max(axis=1)).mean() * (self.w_squares[block] @ grown)
+        weights = np.exp2(2.0 * (self.w[:, block] + powers).max(axis=1)).sum() * (self.x_squares[block] @ (1 / grown))
+        return float(self.share[0] * activations + self.share[1] * weights)
+
+
+def _columns(node: Node, weight: FloatArray) -> FloatArray:
+    """Weights of a product as ``[..., D]``, a row for every output and tap; of a convolution in groups zeros beside."""
+    if node.op != "Conv":
+        return weight.reshape(-1, weight.shape[-1])
+    group = node.attrs["group"]
+    full = np.zeros((len(weight), group * weight.shape[1], *weight.shape[2:]))
+    outputs, inputs = len(weight) // group, weight.shape[1]
+    for g in range(group):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
+    return np.moveaxis(full, 1, -1).reshape(-1, group * inputs)
+
+
+def _exponents(values: FloatArray) -> Ids:
+    return np.where(values == 0, _NOTHING, np.frexp(values)[1] - 1).astype(np.int64)
+
+
+def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
+    """By tensor, the native vector that every element lies in, as far as that is known before layers are made."""
+    found: dict[str, Ids] = {}
+    start = 0
+
+    def own(shape: Sequence[int], channel: int) -> Ids:
+        nonlocal start
+        moved = [*shape[:channel], *shape[channel + 1 :], shape[channel]] if shape else [1]
+        vectors = -(-moved[-1] // native)
+        lines = np.arange(int(np.prod(moved[:-1], dtype=int))).reshape([*moved[:-1], 1])
+        ids = start + lines * vectors + np.arange(moved[-1]) // native
+        start += int(np.prod(moved[:-1], dtype=int)) * vectors
+        return np.moveaxis(ids, -1, channel).reshape(tuple(shape))
+
+    for name in graph.inputs:
+        shape = graph.shapes[name]
+        image = any(operator_of(node).windowed for node in graph.consumers(name))
+        found[name] = own(shape, 1 if image else max(len(shape) - 1, 0))
+    for node in graph.nodes:
+        record = operator_of(node)
+        if (record.view or node.op == "PadCopy") and all(name in found for name in node.inputs):
+            padded = node.with_attrs(value=ZERO) if "value" in node.attrs else node
+            (made,) = record.evaluate(padded, [found[name][None].astype(np.float64) for name in node.inputs])
+            found[node.outputs[0]] = np.asarray(made[0]).astype(np.int64)
+            continue
+        for name in filter(None, node.outputs):
+            shape, (first, *_) = graph.shapes[name], node.inputs
+            if not record.windowed and record.weights is None and graph.shapes[first] == shape:
+                found[name] = found[first]
+            else:
+                found[name] = own(shape, 1 if record.windowed else max(len(shape) - 1, 0))
+    return found
+
+
+def _readers(
+    graph: Graph, found: Channels, config: NpuConfig, values: Mapping[str, FloatArray], mantissas: Mapping[str, int]
+) -> list[_Reader]:
+    """All products with constants that sum up several elements of a block."""
+    rng, places, readers = np.random.default_rng(_SEED), _blocks(graph, config.native), []
+    for node in graph.nodes:
+        record = operator_of(node)
+        if node.name not in found.columns or record.weights is None:
+            continue
+        weight, channel = node.attrs[record.weights.names[0]], found.columns[node.name]
+        if node.op == "Conv" and node.attrs["group"] == len(weight) == len(channel):
+            continue  # depthwise: an exponent per channel
+        axis = record.weights.inputs % len(graph.shapes[node.inputs[0]])
+        x = values[node.inputs[0]]
+        x = x.reshape(len(x), *graph.shapes[node.inputs[0]])
+        rows = np.moveaxis(x, axis + 1, -1).reshape(-1, x.shape[axis + 1])
+        if len(rows) > _ROWS:
+            rows = rows[rng.choice(len(rows), _ROWS, replace=False)]
+        place = np.moveaxis(places[node.inputs[0]], axis, -1).reshape(-1, x.shape[axis + 1])[0]
+        blocks = [np.flatnonzero(place == vector) for vector in np.unique(place)]
+        columns = _columns(node, weight)
+        result = values[node.outputs[0] or next(filter(None, node.outputs))]
+        power = float(np.square(result).mean()) * len(weight) + 1e-300
+        bits = mantissas.get(node.name, config.wgt_mant)
+        share = 4.0 ** (2 - config.act_mant) / 12 / power, 4.0 ** (2 - bits) / 12 / power
+        x_squares, w_squares = np.square(rows).mean(axis=0), np.square(columns).sum(axis=0) * (rows != 0).mean(axis=0)
+        readers.append(_Reader(channel, blocks, _exponents(rows), _exponents(columns), x_squares, w_squares, share))
+    return readers
+
+
+# Powers ------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    graph: Graph,
+    config: NpuConfig,
+    offsets: Mapping[str, FloatArray | None],
+    cases: Sequence[Mapping[str, FloatArray]],
+    mantissas: Mapping[str, int],
+    free: Collection[str] | None = None,
+) -> Chosen:
+    """The best powers for inputs of several kinds, with offsets that are given; of ``free`` tensors alone."""
+    none = {name: np.zeros(graph.shapes[name], np.int64) for name in graph.inputs}
+    taken = {name: ChannelScale.of(none[name], o) for name, o in offsets.items() if o is not None}
+    before = [_errors(graph, config, case, mantissas) for case in cases] if taken else []
+    folded = equalised(graph, taken)
+    found = channels(folded)
+    readers: list[_Reader] = []
+    peaks = np.full(found.count, _NOTHING)
+    for case in cases:
+        given = {name: _prepared(graph, name, x, taken) for name, x in case.items()}
+        with np.errstate(all="ignore"):
+            values = execute.run(folded, given, keep="all")
+        if not all(np.isfinite(x).all() for x in values.values()):
+            continue
+        readers += _readers(folded, found, config, values, mantissas)
+        for name in graph.inputs:
+            largest = _exponents(np.abs(given[name]).max(axis=0)).reshape(-1)
+            np.maximum.at(peaks, found.sources[name].reshape(-1), largest)
+    if not readers:
+        return Chosen({})
+    low, high = _limits(folded, found, peaks)
+    for name, ids in found.sources.items():
+        if free is not None and name not in free:
+            low[ids] = high[ids] = 0
+    low[FIXED] = high[FIXED] = 0
+    problem = _Problem(readers, found.count, low, high)
+    powers = problem.solved(list(found.sources.values()))
+    start = sum(before) if before else problem.total(np.zeros(found.count, np.int64))
+    scales = {
+        name: ChannelScale.of(powers[ids], offsets.get(name))
+        for name, ids in found.sources.items()
+        if powers[ids].any() or offsets.get(name) is not None
+    }
+    return Chosen(scales, problem.total(powers) / max(start, 1e-300))
+
+
+def _prepared(graph: Graph, name: str, x: FloatArray, taken: Mapping[str, ChannelScale]) -> FloatArray:
+    """Samples of an input less their offsets."""
+    if name not in taken:
+        return x
+    return taken[name].prepare(x.reshape(len(x), *graph.shapes[name])).reshape(x.shape)
+
+
+def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], mantissas: Mapping[str, int]) -> float:
+    """The expected error of a network as it is; inputs lose what binary16 does not hold."""
+    with np.errstate(all="ignore"):
+        values = execute.run(graph, case, keep="all")
+    found = channels(graph)
+    problem = _Problem(_readers(graph, found, config, values, mantissas), found.count)
+    total = problem.total(np.zeros(found.count, np.int64))
+    with np.errstate(all="ignore"):
+        rounded = execute.run(graph, {name: x.astype(np.float16).astype(np.float64) for name, x in case.items()})
+    lost = [np.square(rounded[name] - values[name]).mean() / max(float(values[name].var()), 1e-300)
+            for name in graph.outputs]  # fmt: skip
+    return total + float(np.nan_to_num(max(lost), nan=1e30, posinf=1e30))
+
+
+def _limits(graph: Graph, found: Channels, peaks: Ids) -> tuple[Ids, Ids]:
+    """Least and greatest power of every channel: weights and inputs stay what the NPU holds."""
+    low, high = np.full(found.count, _NOTHING), np.full(found.count, -_NOTHING)
+    for node in graph.nodes:
+        weights = operator_of(node).affine
+        if weights is None or node.outputs[0] not in found.sources:
+            continue
+        weight, ids = node.attrs["weight"], found.sources[node.outputs[0]]
+        rows = np.moveaxis(ids, weights.channel(ids.ndim), 0).reshape(len(weight), -1)[:, 0]
+        largest = _exponents(np.abs(weight).reshape(len(weight), -1).max(axis=1))
+        there = largest > _NOTHING
+        np.maximum.at(low, rows[there], np.minimum(largest[there] - _MOST, 0))
+        np.minimum.at(high, rows[there], np.maximum(largest[there] - _LEAST, 0))
+    return np.maximum(low, peaks - _PEAK), high
+
+
+class _Problem:
+    """Powers of channels, and what products lose with them."""
+
+    def __init__(self, readers: Sequence[_Reader], count: int, low: Ids | None = None, high: Ids | None = None):
+        self.readers, self.count = readers, count
+        self.low = np.full(count, _NOTHING) if low is None else low
+        self.high = np.full(count, -_NOTHING) if high is None else high
+        self.blocks = [(reader, block) for reader in readers for block in reader.blocks]
+        self._of: list[list[int]] = [[] for _ in range(count)]
+        for index, (reader, block) in enumerate(self.blocks):
+            for channel in np.unique(reader.channel[block]):
+                if channel > FIXED:
+                    self._of[channel].append(index)
+
+    def total(self, powers: Ids) -> float:
+        """The expected square of the error, summed over products, relative to their results."""
+        return sum(self._cost(index, powers) for index in range(len(self.blocks)))
+
+    def _cost(self, index: int, powers: Ids) -> float:
+        reader, block = self.blocks[index]
+        channel = reader.channel[block]
+        return reader.cost(block, np.where(channel == ZERO, 0, powers[channel]))
+
+    def solved(self, tensors: Sequence[Ids]) -> Ids:
+        """The best powers: the best start, then one step of one channel after the other as long as that helps.
+
+        Tensors whose channels gain little by it stay as they are.
+        """
+        none = self._clipped(np.zeros(self.count, np.int64))
+        starts = [none, *(self._clipped(start) for start in self._starts())]
+        totals = [self.total(start) for start in starts]
+        best = starts[int(np.argmin(totals))].copy()
+        if min(totals) > 0.9 * totals[0]:
+            return none
+        for _ in range(_ROUNDS):
+            moved = [self._improved(channel, best) for channel in range(1, self.count)]
+            if not any(moved):
+                break
+        total = self.total(best)
+        for ids in tensors:
+            other = best.copy()
+            other[ids] = none[ids]
+            if best[ids].any() and (cost := self.total(other)) <= _LITTLE * total:
+                best, total = other, cost
+        return self._centred(best)
+
+    def _clipped(self, powers: Ids) -> Ids:
+        return np.clip(powers, np.minimum(self.low, self.high), np.maximum(self.low, self.high))
+
+    def _starts(self) -> list[Ids]:
+        """All activations of one size; all weights; half of each."""
+        found = []
+        for of_x, of_w in ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0)):
+            total, times = np.zeros(self.count), np.zeros(self.count)
+            for reader in self.readers:
+                there = (reader.channel > FIXED) & (reader.x_squares > 0)
+                read = reader.w_squares > 0
+                if (there & read).any():
+                    x, w = (np.log2(np.where(one > 0, one, 1.0)) / 2 for one in (reader.x_squares, reader.w_squares))
+                    size = np.where(read, of_x * x - of_w * w, x)  # what nothing reads may be as small as it likes
+                    np.add.at(total, reader.channel[there], (size - np.median(size[there & read]))[there])
+                    np.add.at(times, reader.channel[there], 1)
+            found.append(np.rint(total / np.maximum(times, 1)).astype(np.int64))
+        return found
+
+    def _improved(self, channel: int, powers: Ids) -> bool:
+        """Move the power of a channel in the direction that helps; whether one does."""
+        mine, now = self._of[channel], int(powers[channel])
+        if not mine:
+            return False
+        least = start = sum(self._cost(index, powers) for index in mine)
+        for step in (1, -1):
+            while self.low[channel] <= powers[channel] + step <= self.high[channel]:
+                powers[channel] += step
+                cost = sum(self._cost(index, powers) for index in mine)
+                if cost >= least * (1 - 1e-6):
+                    powers[channel] -= step
+                    break
+                least = cost
+            if least < start:
+                break
+        return bool(powers[channel] != now)
+
+    def _centred(self, powers: Ids) -> Ids:
+        """The same powers with the median 0, as far as limits allow, of channels that meet; no error changes."""
+        group = np.arange(self.count)
+        while True:
+            before = group.copy()
+            for reader in self.readers:
+                ids = np.where(reader.channel == ZERO, FIXED, reader.channel)
+                group[ids] = np.minimum.reduce(group[ids])
+            group = group[group]
+            if np.array_equal(group, before):
+                break
+        made = powers.copy()
+        for one in np.unique(group[group != group[FIXED]]):
+            mine = group == one
+            least, most = (powers - self.high)[mine].max(), (powers - self.low)[mine].min()
+            if least <= most:
+                made[mine] -= int(np.clip(np.rint(np.median(powers[mine])), least, most))
+        return made

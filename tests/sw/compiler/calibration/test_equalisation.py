@@ -1,0 +1,230 @@
+"""Channels of different scales: powers of two that products and the host take over, from samples and from weights."""
+
+import numpy as np
+import pytest
+
+from concord.api.compiling import Target, compile_network
+from concord.api.options import Options
+from concord.bench.feature_scales import deviations, perceptron, rows
+from concord.compiler.calibration import equalisation
+from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.calibration.equalisation import AS_THEY_ARE, for_samples, for_weights
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import compile_graph
+from concord.graph import execute
+from concord.graph.equalised import ChannelScale
+from concord.graph.ir import Node
+from concord.networks.calibrated import emulate
+from concord.networks.layer_errors import measured_errors
+from concord.overflow.compiled import analyse_machine
+from concord.prove.derived import Subject
+from concord.report import analyse
+from concord.spec.formats import BINARY16_MAX
+from concord.spec.presets import ECP5_85F, TINY
+from support.compiled_nets import ROOMY, graph_of
+from support.derived_backends import every, networks
+from support.derived_modules import same
+
+FEATURES = (8, 16, 40)
+
+
+def error(compiled, x, graph):
+    return relative_error(emulate(compiled, x)["y"], execute.run(graph, x)["y"])
+
+
+def compiled_error(graph, x, samples=None, config=ECP5_85F):
+    compiled = compile_network(graph, Target((config,)), Options(), samples).compiled
+    return error(compiled, x, graph), compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", FEATURES)
+def test_features_of_different_scales_with_samples_and_without(features):
+    sizes = deviations(features)
+    graph, x = perceptron(sizes), rows(sizes, 100)
+    assert error(compile_graph(graph, ECP5_85F), x, graph) > 0.08
+    assert compiled_error(graph, x, rows(sizes, 60, seed=2))[0] < 0.015
+    assert compiled_error(graph, x)[0] < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_samples", [True, False])
+def test_features_far_from_zero_behind_a_scaler(with_samples):
+    """Binary16 holds 2000 +- 1 in steps of 1; the host takes the 2000 off before it rounds."""
+    sizes = deviations(12, (0.5, 2.0))
+    graph, x = perceptron(sizes, 2000.0, scaler=True), rows(sizes, 100, 2000.0)
+    assert error(compile_graph(graph, ECP5_85F), x, graph) > 0.05
+    found, compiled = compiled_error(graph, x, rows(sizes, 60, 2000.0, seed=2) if with_samples else None)
+    assert found < 0.015
+    assert compiled.package.arrangement.channel_scales["x"].offsets == (2000.0,) * 12
+    assert {layer.name for layer in compiled.lowered.layers} == {"first", "second"}, "no chain for the scaler"
+
+
+@pytest.mark.slow
+def test_features_far_from_zero_that_the_weights_know():
+    sizes = deviations(12, (0.5, 2.0))
+    graph, x = perceptron(sizes, 2000.0), rows(sizes, 100, 2000.0)
+    found, compiled = compiled_error(graph, x, rows(sizes, 60, 2000.0, seed=2))
+    assert found < 0.015
+    offsets = np.array(compiled.package.arrangement.channel_scales["x"].offsets)
+    assert (np.abs(offsets - 2000) < 1).all()
+
+
+def test_small_and_large_weights_tell_without_samples():
+    sizes = deviations(8)
+    graph, x = perceptron(sizes), rows(sizes, 50)
+    assert error(compile_graph(graph, ECP5_85F), x, graph) > 0.2
+    assert compiled_error(graph, x)[0] < 0.03
+
+
+@pytest.mark.slow
+def test_numbers_that_are_far_apart():
+    """The host divides before it rounds."""
+    sizes = deviations(8, (0.01, 1e4))
+    graph, x = perceptron(sizes), rows(sizes, 60)
+    assert compiled_error(graph, x, x)[0] < 0.015
+
+
+def test_a_feature_that_nothing_reads_costs_the_others_nothing():
+    sizes = deviations(8, (1.0, 1.0))
+    graph, x = perceptron(sizes), rows(sizes, 60)
+    graph.nodes[0].attrs["weight"][:, 3] = 0
+    x["x"][:, 3] *= 1e4
+    assert error(compile_graph(graph, ECP5_85F), x, graph) > 0.5
+    assert compiled_error(graph, x, x)[0] < 0.015
+
+
+@pytest.mark.slow
+def test_channels_between_products():
+    """What the first product computes differs in scale, and the second one's weights do in the other direction."""
+    graph = perceptron(deviations(8, (1.0, 1.0)), hidden=32)
+    sizes = np.exp2(np.random.default_rng(4).permutation(np.linspace(-5, 5, 32)))
+    for node, factor in ((graph.nodes[0], sizes[:, None]), (graph.nodes[2], 1 / sizes)):
+        node.attrs["weight"] = node.attrs["weight"] * factor
+    graph.nodes[0].attrs["bias"] *= sizes
+    x = rows(np.ones(8), 100)
+    assert error(compile_graph(graph, ECP5_85F), x, graph) > 0.1
+    for samples in (rows(np.ones(8), 60, seed=2), None):
+        found, compiled = compiled_error(graph, x, samples)
+        assert found < 0.02 and set(compiled.package.formats.channel_scales) == {"h"}
+
+
+def test_nothing_is_done_where_nothing_is_gained():
+    graph, x = perceptron(np.ones(16)), rows(np.ones(16), 60)
+    del graph.nodes[1:]
+    graph.outputs, graph.batched = ["h"], {"x", "h"}
+    assert for_samples(graph, ECP5_85F, x) == {} == for_weights(graph, ECP5_85F, {})
+    compilation = compile_network(graph, Target((ECP5_85F,)), Options(), x)
+    assert "equalised" not in compilation.compiled.image.metadata
+    assert not any(AS_THEY_ARE in one.label for one in compilation.formats.candidates)
+
+
+def test_weights_that_are_small_because_a_feature_says_little():
+    """All features have one size, though weights look as if they did not: it costs little that this was not known."""
+    sizes = deviations(16)
+    graph, x = perceptron(sizes), rows(np.ones(16), 100)
+    plain, (found, compiled) = error(compile_graph(graph, ECP5_85F), x, graph), compiled_error(graph, x)
+    assert compiled.package.formats.channel_scales and found < 2 * plain + 0.01
+
+
+def test_a_given_range_is_believed():
+    """Then small weights are features that say little."""
+    sizes = deviations(16)
+    graph = perceptron(sizes)
+    powers = for_weights(graph, ECP5_85F, {"x": (-3.0, 3.0)}).get("x", ChannelScale((1, 1), (0,))).exponents
+    free = for_weights(graph, ECP5_85F, {})["x"].exponents
+    assert np.ptp(powers) < np.ptp(free)
+
+
+def test_codes_are_worth_more_than_a_little_error():
+    """An image in bytes travels in bytes, though one channel is darker."""
+    weight = np.random.default_rng(1).normal(size=(8, 3, 3, 3)) * np.array([1.0, 2, 1]).reshape(1, 3, 1, 1)
+    conv = Node("Conv", "conv", ("x",), ("y",), {"weight": weight, "bias": np.ones(8), "strides": (1, 1),
+                "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1})  # fmt: skip
+    graph = graph_of([conv], x=(1, 3, 8, 8))
+    x = {"x": np.random.default_rng(2).integers(0, 256, (40, 3, 8, 8)) // np.array([1, 2, 1]).reshape(1, 3, 1, 1)}
+    x = {"x": x["x"].astype(float)}
+    assert for_samples(graph, ECP5_85F, x) == {}
+
+
+@pytest.fixture(scope="module")
+def table():
+    sizes = deviations(10)
+    samples = rows(sizes, 40, 300.0)
+    graph = perceptron(sizes, 300.0, scaler=True, hidden=8)
+    compiled = compile_graph(graph, ROOMY, Formats(channel_scales=for_samples(graph, TINY, samples)))
+    assert {"x"} <= set(compiled.package.formats.channel_scales)
+    return graph, compiled, samples
+
+
+@every
+@pytest.mark.parametrize("batch", [1, 3])
+def test_derived_software_prepares_inputs_with_the_same_bits(table, backend, batch, tmp_path):
+    graph, compiled, _ = table
+    made = compile_graph(graph, ROOMY, compiled.package.formats, batch=batch)
+    networks(made.package, backend, tmp_path, 5)
+
+
+def test_results_are_those_of_the_network_with_its_scales(table):
+    """The graph that a compiled network says it computes is the one that was given."""
+    graph, compiled, samples = table
+    want, got = execute.run(graph, samples)["y"], execute.run(compiled.graph, samples)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+    again = compile_graph(graph, ROOMY, Formats.from_dict(compiled.package.formats.to_dict()))
+    same(emulate(again, samples), emulate(compiled, samples))
+
+
+def test_layers_are_compared_in_their_own_units(table):
+    _, compiled, samples = table
+    found = measured_errors(compiled, samples)
+    assert max(one.relative for one in (*found.layers, *found.own)) < 0.05
+    layers = analyse(compiled, samples).layers
+    assert len(layers) == len(compiled.lowered.layers)
+
+
+def test_random_samples_of_a_proof_are_within_binary16_when_prepared(table):
+    _, compiled, _ = table
+    subject = Subject("table", compiled.image, compiled.package)
+    x = subject.random_samples(64, 0)
+    ports = compiled.package.arrangement.pack(x)["x"]
+    assert np.abs(ports).max() <= BINARY16_MAX and np.abs(ports).max() > 100
+
+
+def test_bounds_on_accumulators_know_what_the_host_does(table):
+    """Ranges are those of the input as it is given."""
+    _, compiled, samples = table
+    low, high = float(samples["x"].min()), float(samples["x"].max())
+    wide = 300 - 64 * (300 - low), 300 + 64 * (high - 300)
+    found = analyse_machine(compiled.package, samples, ranges={"x": (low, high)})
+    wider = analyse_machine(compiled.package, samples, ranges={"x": wide})
+    bits = [one.layers[0].stages[-1].bound for one in (found, wider)]
+    assert bits[0] < bits[1] <= bits[0] + 7
+
+
+def test_metadata_and_evidence_say_what_was_done():
+    sizes = deviations(8)
+    graph, x = perceptron(sizes), rows(sizes, 40)
+    compilation = compile_network(graph, Target((ECP5_85F,)), Options(), x)
+    texts = compilation.compiled.image.metadata["equalised"]
+    assert any(text.startswith("x: divided by 2**-") and text.endswith("by the host") for text in texts)
+    plain = [one for one in compilation.formats.candidates if one.label == f"dynamic exponents, {AS_THEY_ARE}"]
+    assert len(plain) == 1 and plain[0].error > 4 * compilation.formats.chosen.error
+
+
+@pytest.mark.slow
+def test_scales_that_the_emulator_does_not_like_are_left(monkeypatch):
+    """An estimate is no measurement."""
+    sizes = np.ones(8)
+    graph, x = perceptron(sizes), rows(sizes, 40)
+    bad = {"x": ChannelScale((1, 8), tuple(range(-4, 4)))}
+    monkeypatch.setattr(equalisation, "for_samples", lambda *_: bad)
+    assert not compile_network(graph, Target((ECP5_85F,)), Options(), x).compiled.package.formats.channel_scales
+
+
+@pytest.mark.slow
+def test_narrow_mantissas_chosen_with_scales():
+    sizes = deviations(8)
+    graph, x = perceptron(sizes), rows(sizes, 40)
+    options = Options(widths=Options().widths.parse(["auto"]), budget="5%")
+    compilation = compile_network(graph, Target((ECP5_85F,)), options, x)
+    assert compilation.mantissas.met and compilation.compiled.package.formats.channel_scales
