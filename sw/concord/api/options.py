@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from concord.compiler.calibration.mantissas import Budget, classifies
+from concord.compiler.calibration.calibration import classifies
+from concord.compiler.calibration.mantissas import Budget
 from concord.graph.ir import Graph
 
 

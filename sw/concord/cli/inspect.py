@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from concord.cli.common import THING, readable, wide_console
 from concord.compiler.emission.package import Package
-from concord.host.rates import Rates, rates, spoken
+from concord.host.rates import Rates, rate_table, rates
 from concord.image import Image
 from concord.networks.folder import load_image, load_package
 from concord.program.assembler import disassemble
@@ -109,32 +109,12 @@ def _ports(image: Image) -> Table:
 def _rates(found: Rates) -> Table:
     """How many samples per second there are, what limits them, and what makes them up."""
     samples = f", {found.batch} samples per run" if found.batch > 1 else ""
-    columns = [(f"low latency, {1e3 * found.reply_seconds:g} ms a request", found)]
-    if (slower := found.at_default) is not None:
-        columns.append((f"as installed, {1e3 * slower.reply_seconds:g} ms a request", slower))
-    names = [name for name, _ in columns]
-    table = _table(
-        f"Rate {found.at} ({found.cycles:,} cycles{found.assumption}{samples})", ["serial driver", *names], names
-    )
-    rows: dict[str, Callable[[Rates], str]] = {
-        "samples/s in a batch": lambda one: spoken(one.per_second),
-        "samples/s one at a time": lambda one: spoken(one.single_per_second),
-        "limited by": lambda one: one.limit,
-        "bytes in": lambda one: _count(one.bytes_in),
-        "bytes out": lambda one: _count(one.bytes_out),
-        "requests": lambda one: _count(one.requests / one.batch),
-        "ms on the line": lambda one: f"{1e3 * one.wire_seconds:.4g}",
-        "ms for replies": lambda one: f"{1e3 * one.wait_seconds:.4g}",
-        "ms to compute": lambda one: f"{1e3 * one.compute_seconds:.4g}",
-        "ms for a run alone": lambda one: f"{1e3 * one.latency_seconds:.4g}",
-    }
-    for name, text in rows.items():
-        table.add_row(name, *(text(rate) for _, rate in columns))
+    title = f"Rate {found.at} ({found.cycles:,} cycles{found.assumption}{samples})"
+    (what, names), *rows = rate_table(found).items()
+    table = _table(title, [what, *names], names)
+    for name, texts in rows:
+        table.add_row(name, *texts)
     return table
-
-
-def _count(number: float) -> str:
-    return f"{number:,.{number % 1 > 0:d}f}"
 
 
 def _memories(image: Image) -> Table:

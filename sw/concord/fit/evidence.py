@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.calibration.calibration import ALL, Classes, Follow
-from concord.compiler.calibration.mantissas import Budget, classifies
+from concord.compiler.calibration.calibration import ALL, Classes, Follow, classifies
+from concord.compiler.calibration.mantissas import Budget
 from concord.compiler.ir.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -179,6 +179,33 @@ class Rates:
 def spoken(rate: float) -> str:
     """A rate for people: whole numbers from 100 on."""
     return f"{rate:,.{rate < 100:d}f}"
+
+
+def rate_table(found: Rates) -> dict[str, tuple[str, ...]]:
+    """Texts by what they are about: a column with the driver set to low latency and, if it is slower, one as installed.
+
+    The first line has the names of the columns.
+    """
+    columns = [one for one in (found, found.at_default) if one is not None]
+    names = zip(("low latency", "as installed"), columns, strict=False)
+    rows: dict[str, Callable[[Rates], str]] = {
+        "samples/s in a batch": lambda one: spoken(one.per_second),
+        "samples/s one at a time": lambda one: spoken(one.single_per_second),
+        "limited by": lambda one: one.limit,
+        "bytes in": lambda one: _count(one.bytes_in),
+        "bytes out": lambda one: _count(one.bytes_out),
+        "requests": lambda one: _count(one.requests / one.batch),
+        "ms on the line": lambda one: f"{1e3 * one.wire_seconds:.4g}",
+        "ms for replies": lambda one: f"{1e3 * one.wait_seconds:.4g}",
+        "ms to compute": lambda one: f"{1e3 * one.compute_seconds:.4g}",
+        "ms for a run alone": lambda one: f"{1e3 * one.latency_seconds:.4g}",
+    }
+    table = {"serial driver": tuple(f"{name}, {1e3 * one.reply_seconds:g} ms a request" for name, one in names)}
+    return table | {name: tuple(map(text, columns)) for name, text in rows.items()}
+
+
+def _count(number: float) -> str:
+    return f"{number:,.{number % 1 > 0:d}f}"
 
 
 def rates(image: Image, batch: int = 1, steps: Sequence[Sequence[NDArray[np.int64]]] | None = None) -> Rates:

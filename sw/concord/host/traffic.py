@@ -156,7 +156,7 @@ def call_traffic(image: Image) -> Traffic:
 
 
 def fed_traffic(
-    image: Image, way: Route, cycles: Sequence[int], byte_cycles: float, reply_cycles: float = 0.0
+    image: Image, sample_route: Route, cycles: Sequence[int], byte_cycles: float, reply_cycles: float = 0.0
 ) -> Traffic:
     """The bytes of one run of many through the feeder, and the time from one to the next.
 
@@ -164,7 +164,7 @@ def fed_traffic(
     ----------
     image : Image
         With a feeding.
-    way : Route
+    sample_route : Route
         How its samples go.
     cycles : sequence of int
         Of the phases.
@@ -173,9 +173,9 @@ def fed_traffic(
     reply_cycles : float
         Clock cycles that a request waits for its reply, besides those of the bytes.
     """
-    few = max(_SAMPLES, _INBOXES * image.config.inbox // way.sample_bytes)
+    few = max(_SAMPLES, _INBOXES * image.config.inbox // sample_route.sample_bytes)
     times = byte_cycles, reply_cycles
-    some, more = (_batch(image, way, cycles, times, size) for size in (few, 2 * few))
+    some, more = (_batch(image, sample_route, cycles, times, size) for size in (few, 2 * few))
     sent, received, requests, now = ((b - a) / few for a, b in zip(some, more, strict=True))
     return Traffic(sent, received, requests, max(now, (sent + received) * byte_cycles))
 
@@ -198,15 +198,17 @@ def fed_latency(image: Image, cycles: Sequence[int], byte_cycles: float, reply_c
 
 
 def _batch(
-    image: Image, way: Route, cycles: Sequence[int], times: tuple[float, float], size: int
+    image: Image, sample_route: Route, cycles: Sequence[int], times: tuple[float, float], size: int
 ) -> tuple[float, float, float, float]:
     """Bytes sent and received, requests and cycles of a batch whose script is there already, but not its code book."""
-    clock = FeederClock(way, image.schedule(), cycles, image.config)
+    clock = FeederClock(sample_route, image.schedule(), cycles, image.config)
     link = _FedLink(image.config, clock, *times)
     device = LinkedDevice(link, image.config)
     if elements := sum(
-        int(np.prod(transfer.feed.image)) for transfer in way.input_transfers if transfer.kind is LinkFormat.CODED
+        int(np.prod(transfer.feed.image))
+        for transfer in sample_route.input_transfers
+        if transfer.kind is LinkFormat.CODED
     ):
         device.write(RegionId.CODES, 0, [0] * min(size * elements, CODES_DEPTH))
-    FeederClient(device).exchange(Stream(way, bytes(size * way.sample_bytes), ()), size, None)
+    FeederClient(device).exchange(Stream(sample_route, bytes(size * sample_route.sample_bytes), ()), size, None)
     return link.sent, link.received, link.requests, link.now

@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from concord.compiler.calibration.calibration import Inputs, decisions
+from concord.compiler.calibration.calibration import Inputs, decides, decisions
 from concord.compiler.ir.layers import Layer
 from concord.compiler.model import ACCUMULATOR, Compiled, expecting
 from concord.graph.ir import Graph
@@ -64,7 +64,7 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         samples=samples,
         batch=batch,
         instructions=len(compiled.image.program),
-        agreement=float(np.mean(best == right)),
+        agreement=float(np.mean(best == right)) if decides(graph) else None,
         same_on_rtl=same,
         inputs=tuple(
             InputFacts(port.name, _shape(graph, port.name), port.region.name.lower(), port.elements)

@@ -67,8 +67,9 @@ class Analysis:
         Of the NPU.
     samples, batch : int
         Samples it was analysed with, and samples per run of the program.
-    agreement : float
-        Share of samples whose largest element of the first output is where it is in the reference.
+    agreement : float or None
+        Share of samples that the first output decides as the reference does: its largest element or, of a single number
+        behind a sigmoid, the side of 0.5; ``None`` if it is no decision, but a number as of a regression.
     same_on_rtl : bool or None
         Whether the RTL gives the same bits as the emulator; ``None`` if it was not asked.
     differs_behind : str
@@ -93,7 +94,7 @@ class Analysis:
     samples: int
     batch: int
     instructions: int
-    agreement: float
+    agreement: float | None
     same_on_rtl: bool | None
     inputs: tuple[InputFacts, ...]
     outputs: tuple[OutputFacts, ...]
@@ -125,9 +126,8 @@ class Analysis:
         flags = f"flags in {', '.join(flagged)}" if flagged else "no flags"
         error = "not finite" if self.error is None else f"{100 * self.error:.2f} %"
         tiling = f"; {self.row_tiling}" if self.row_tiling else ""
-        return (
-            f"agreement {100 * self.agreement:.1f} %, error of the result {error}, {flags}{tiling}; {self.rates.text}"
-        )
+        agreement = "" if self.agreement is None else f"agreement {100 * self.agreement:.1f} %, "
+        return f"{agreement}error of the result {error}, {flags}{tiling}; {self.rates.text}"
 
     def to_json(self) -> str:
         """All facts as JSON."""

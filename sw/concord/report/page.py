@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from concord.host.rates import rate_table, spoken
 from concord.report.drawing import Chart, Edge, chart, edges
 from concord.report.facts import Analysis
 from concord.report.layer_facts import LayerFacts
@@ -34,6 +35,7 @@ class Row:
     error: Bar
     own_error: Bar
     use: Bar
+    cycles: Bar
     chart: Chart
 
 
@@ -43,6 +45,7 @@ def render(analysis: Analysis) -> str:
     return template.render(
         analysis=analysis,
         figures=_figures(analysis),
+        rate_rows=rate_table(analysis.rates),
         rows=[_row(analysis, index, layer) for index, layer in enumerate(analysis.layers)],
         edges=edges(analysis),
         gutter=Edge.gutter(edges(analysis)),
@@ -75,12 +78,14 @@ def shape(sizes: tuple[int, ...]) -> str:
 
 def _row(analysis: Analysis, index: int, layer: LayerFacts) -> Row:
     use = layer.work.utilisation(analysis.macs_per_cycle)
+    most = max(one.work.cycles for one in analysis.layers)
     return Row(
         index,
         layer,
         _error_bar(layer.error.relative),
         _error_bar(layer.own_error.relative),
         Bar(0.0, "") if use is None else Bar(use, percent(use)),
+        Bar(layer.work.cycles / max(most, 1), number(layer.work.cycles)),
         chart(layer.distribution),
     )
 
@@ -94,19 +99,19 @@ def _error_bar(relative: float | None) -> Bar:
 
 def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
     """Value, label and explanation of the figures on top."""
-    work, saved = analysis.work, analysis.saved
+    work = analysis.work
     flagged = sum(bool(layer.flagged) for layer in analysis.layers)
-    figures = [
-        (percent(analysis.agreement), "agreement", f"decided as in float, {analysis.samples} samples"),
+    figures = []
+    if analysis.agreement is not None:
+        note = f"decided as in float, {analysis.samples} samples"
+        figures.append((percent(analysis.agreement), "agreement", note))
+    figures += [
         (percent(analysis.error), "error of the result", "root mean square, relative"),
         (str(flagged), "layers with flags", "saturation, overflow, beyond tables"),
     ]
     rates = analysis.rates
-    sizes = f"{rates.bytes_in:,.0f} bytes in, {rates.bytes_out:,.0f} out"
-    times = f"{1e3 * rates.link_seconds:.3g} ms on the link, {1e3 * rates.compute_seconds:.3g} ms to compute"
-    alone = f"{1e3 * rates.latency_seconds:.3g} ms for one run alone"
-    note = f"{rates.at}, limited by the {rates.limit}: {sizes}, {times}, {alone}; inputs travel {rates.input_route}"
-    figures.append((f"{rates.per_second:,.{rates.per_second < 100:d}f}", "samples/s", note))
+    figures.append((spoken(rates.per_second), "samples/s", f"in a batch; the {rates.limit} limits"))
+    figures.append((spoken(rates.single_per_second), "samples/s", "one at a time"))
     figures.append((number(rates.cycles), "cycles per run", "as the hardware counts them"))
     use = work.macs / (max(rates.cycles, 1) * analysis.macs_per_cycle)
     note = f"{number(work.macs)} MACs per run"
@@ -115,7 +120,4 @@ def _figures(analysis: Analysis) -> list[tuple[str, str, str]]:
         agreed = "every bit and cycle of the first run" if analysis.same_on_rtl else "other cycles"
         where = f"first behind {analysis.differs_behind}" if analysis.differs_behind else agreed
         figures.append(("yes" if analysis.same_on_rtl else "NO", "RTL = emulator", where))
-    before, after = saved.conversions_before, saved.conversions_after
-    figures.append((f"{before} → {after}", "conversions", "with the data-type pass"))
-    figures.append((percent(saved.bytes_after / max(saved.bytes_before, 1)), "of the bytes", "moved between layers"))
     return figures

@@ -26,7 +26,7 @@ from concord.compiler.lowering.lower import Unsupported
 from concord.host.rates import Rates, spoken
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.devices import DEVICES
-from concord.spec.presets import PRESETS, TINY
+from concord.spec.presets import PRESETS, TINY, presets_of
 from support.trained import DATA, needs_data
 
 
@@ -67,9 +67,10 @@ LINK = Rates(
 
 def test_the_rate_over_the_link_stands_before_that_of_the_core():
     config = PRESETS[BOARD_SPECS[BOARD].preset]
-    row = ours(FOUND, LINK, config)
+    row = ours(FOUND, LINK, "8.2 on ecp5-85f", config)
     rate = spoken(config.clock_hz / 20_000)
     assert row["in a batch"] == "64.9" and row["batch, as installed"] == "11.1" and row["core, per second"] == rate
+    assert row["best batch"] == "8.2 on ecp5-85f"
     assert [*row].index("in a batch") < [*row].index("core, per second")
     assert row["float"] == "0.8800" and row["m=8"] == "0.8750" and row["MACs busy"] == "50.0 %"
     assert row["preset"] == config.name and row["MHz"] == f"{config.clock_hz / 1e6:g}"
@@ -140,6 +141,7 @@ def test_every_network_has_a_row(monkeypatch):
     assert opens == ["ecp5-85f-256", "ecp5-85f-mlp"]
     rows = results.rows[OURS]
     assert {model: row["preset"] for model, row in rows.items()} == {m: config.name for m, config in two.items()}
+    assert {row["best batch"] for row in rows.values()} == {f"{spoken(LINK.per_second)} on {presets_of(BOARD)[0].name}"}
     assert len(results.rows[PUBLISHED]) == 2 + sum(len(RESULTS[model]) for model in two)
     assert BOARD in results.notes[PUBLISHED]
 

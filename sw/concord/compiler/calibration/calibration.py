@@ -160,6 +160,20 @@ def threshold(graph: Graph) -> float:
     return 0.5 if squashed else 0.0
 
 
+def classifies(graph: Graph) -> bool:
+    """Whether the first output has an element per class: one axis, and not that of an input that is reconstructed."""
+    sizes, *inputs = ([size for size in graph.sample_shape(n) if size > 1] for n in (graph.outputs[0], *graph.inputs))
+    return len(sizes) == 1 and sizes not in inputs
+
+
+def decides(graph: Graph) -> bool:
+    """Whether the first output is a decision: an element per class, or a single number behind a sigmoid.
+
+    Other results, such as those of a regression, have an error, but nothing that could agree.
+    """
+    return classifies(graph) or (decides_alone(graph) and threshold(graph) > 0)
+
+
 def decides_alone(graph: Graph) -> bool:
     """Whether the first output is a single number."""
     return math.prod(graph.sample_shape(graph.outputs[0])) == 1
@@ -246,6 +260,11 @@ class Calibration:
         Behind a sigmoid, whether it is above 0.5.
         """
         return decisions(self.graph, values)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the first output is a decision, with which the NPU can agree: labels say so, or its shape."""
+        return self.labels is not None or decides(self.graph)
 
     def some(self, start: int, step: int, most: int | None = None) -> Calibration:
         """The same network with every ``step``-th of the samples from ``start`` on, at most so many."""

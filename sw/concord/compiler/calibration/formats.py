@@ -68,11 +68,14 @@ class Evidence:
         By label, errors on the half of the samples that a candidate was not made with, where they were needed.
     notes : tuple of str
         How to read errors and agreement of this network.
+    decided : bool
+        Whether its result is a decision, with which the NPU can agree.
     """
 
     candidates: tuple[Candidate, ...]
     held: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    decided: bool = True
 
     @property
     def chosen(self) -> Candidate:
@@ -96,12 +99,18 @@ class Evidence:
             title_justify="left",
             caption_justify="left",
         )
-        columns = ["candidate", "agreement", "error of the result", *(["on the other half"] if self.held else [])]
+        columns = [
+            "candidate",
+            *(["agreement"] if self.decided else []),
+            "error of the result",
+            *(["on the other half"] if self.held else []),
+        ]
         for column in [*columns, *(["layers with flags"] if flags else [])]:
             table.add_column(column, justify="left" if column in ("candidate", "layers with flags") else "right")
         for candidate in self.candidates:
             style = "bold" if candidate is self.chosen else None
-            figures = [f"{100 * candidate.agreement:.2f} %", f"{100 * candidate.error:.2f} %"]
+            figures = [f"{100 * candidate.agreement:.2f} %"] if self.decided else []
+            figures.append(f"{100 * candidate.error:.2f} %")
             if self.held:
                 figures.append(f"{100 * self.held[candidate.label]:.2f} %" if candidate.label in self.held else "")
             if flags:
@@ -207,7 +216,8 @@ def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mappi
     halves = _Halves(calibration, config)
     worth = [one for one in ranked if worth_flags(one, found)]
     chosen = next((one for one in worth if halves.hold(one, found)), worth[0])
-    return Evidence((chosen, *(one for one in ranked if one is not chosen)), halves.errors, _notes(calibration))
+    order = (chosen, *(one for one in ranked if one is not chosen))
+    return Evidence(order, halves.errors, _notes(calibration), calibration.decides)
 
 
 def _follows(layer: AnyLayer) -> bool:
@@ -220,7 +230,7 @@ def _notes(calibration: Calibration) -> tuple[str, ...]:
     notes = []
     if before_sigmoids(calibration.graph)[1]:
         notes.append("Errors are those before the final sigmoid.")
-    if calibration.single:
+    if calibration.single and calibration.decides:
         side = threshold(calibration.graph)
         notes.append(f"Agreement: share of samples whose result is on the same side of {side:g}.")
     return tuple(notes)
@@ -310,7 +320,11 @@ def choose_formats(
         calibration.attempts.expect(1)
         formats = Formats(mantissas=mantissas or {})
         only = calibration.measure("dynamic exponents, weights to the nearest", config, formats, ALL & ~Follow.WEIGHTS)
-        return Evidence((observed(only, calibration, _QUICK_ADVICE),), notes=(*_notes(calibration), QUICK))
+        return Evidence(
+            (observed(only, calibration, _QUICK_ADVICE),),
+            notes=(*_notes(calibration), QUICK),
+            decided=calibration.decides,
+        )
     calibration, compared = better(calibration, config, mantissas or {})
     evidence = rank_exponents(calibration, config, mantissas or {})
     chosen, *others = *evidence.candidates, *compared

@@ -22,7 +22,6 @@ from concord.compiler.calibration.observed import observed
 from concord.compiler.calibration.preference import FLAGGED, flags_text, worth_flags
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.footprint import KIB
-from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 from concord.spec.formats import MANT_MIN
 from concord.spec.presets import with_mantissas
@@ -56,12 +55,6 @@ class Budget:
             return 100 * (1 - candidate.agreement)
         assert candidate.accuracy is not None
         return 100 * ((calibration.accuracy(calibration.best) or 0.0) - candidate.accuracy)
-
-
-def classifies(graph: Graph) -> bool:
-    """Whether the first output has an element per class: one axis, and not that of an input that is reconstructed."""
-    sizes, *inputs = ([size for size in graph.sample_shape(n) if size > 1] for n in (graph.outputs[0], *graph.inputs))
-    return len(sizes) == 1 and sizes not in inputs
 
 
 @dataclass(frozen=True)
@@ -110,17 +103,19 @@ class Choice:
             caption_justify="left",
             padding=(0, 1, 0, 0),
         )
-        shown = "agreement" if self._relative else self.budget.measure
-        for column in ("candidate", "memory KiB", shown, "error", "within", *(["layers with flags"] if flags else [])):
+        shown = [self.budget.measure]
+        if self._relative:  # the class, if there is one
+            shown = ["agreement"] if self.calibration.decides else []
+        for column in ("candidate", "memory KiB", *shown, "error", "within", *(["layers with flags"] if flags else [])):
             table.add_column(
                 column, justify="left" if column in ("candidate", "layers with flags") else "right", no_wrap=True
             )
         for candidate in self.candidates:
-            share = candidate.accuracy if shown == "accuracy" else candidate.agreement
+            shares = {"accuracy": candidate.accuracy, "agreement": candidate.agreement}
             table.add_row(
                 candidate.label,
                 f"{candidate.bits / KIB:.1f}",
-                f"{100 * (share or 0.0):.2f} %",
+                *(f"{100 * (shares[name] or 0.0):.2f} %" for name in shown),
                 f"{100 * candidate.error:.2f} %",
                 "yes" if self.fits(candidate) else "no",
                 *([flags_text(candidate)] if flags else []),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord.compiler.calibration.calibration import before_sigmoids, relative_error, threshold
+from concord.compiler.calibration.calibration import before_sigmoids, decides, relative_error, threshold
 from concord.compiler.calibration.preference import TIE
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
@@ -86,8 +86,15 @@ def test_a_single_result_is_decided_by_its_threshold(functions, side):
     assert one.agreement == one.accuracy == 0.75
     exact = calibration_of(graph, x, labels=labels).measure("", TINY, Formats())
     assert exact.agreement == exact.accuracy >= 0.9
-    caption = choose_formats(graph, TINY, x).table().caption
-    assert f"on the same side of {side:g}." in caption
+    table = choose_formats(graph, TINY, x).table()
+    columns = ["candidate", "agreement", "error of the result", "on the other half"]
+    if side:
+        assert f"on the same side of {side:g}." in table.caption
+    else:  # a number as of a regression decides nothing
+        assert "same side" not in table.caption
+        columns.remove("agreement")
+    assert [column.header for column in table.columns] == columns
+    assert calibration_of(graph, x, run, labels).decides and decides(graph) == (side > 0)
 
 
 def test_several_results_are_decided_by_the_largest():

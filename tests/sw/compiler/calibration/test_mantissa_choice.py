@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from concord.api.options import budget_of
-from concord.compiler.calibration.calibration import before_sigmoids
-from concord.compiler.calibration.mantissas import Budget, choose_mantissas, classifies
+from concord.compiler.calibration.calibration import before_sigmoids, classifies
+from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import compile_graph
 from concord.graph import execute
