@@ -10,10 +10,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TypeVar
 
-from threadpoolctl import ThreadpoolController
+from concord.utils.blas import SINGLE_THREADED
 
 #: Lanes that could be worked on in the time that the calls of a chunk take by themselves.
 _CALL_LANES = 16
@@ -45,7 +44,7 @@ def share(work: Callable[[int, Iterator[Item]], Result], items: Sequence[Item], 
     """
     workers = min(workers, len(items))
     queue = _Queue(items)
-    with _SINGLE_THREADED:
+    with SINGLE_THREADED:
         if workers == 1:
             return [work(0, queue)]
         with ThreadPoolExecutor(workers) as pool:
@@ -62,31 +61,3 @@ class _Queue(Iterator[Item]):
     def __next__(self) -> Item:
         with self._lock:
             return next(self._items)
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """The BLAS of NumPy; looking for it takes milliseconds."""
-    return ThreadpoolController()
-
-
-class _SingleThreaded:
-    """Holds BLAS to one thread while anyone is inside; the setting is one for the whole process."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._limit = _libraries().limit(limits=1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._limit.restore_original_limits()
-
-
-_SINGLE_THREADED = _SingleThreaded()

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.compiler.calibration.weights import ROUNDED, Units, best, channel_means, moments
+from concord.compiler.calibration.input_products import channel_means, moments
+from concord.compiler.calibration.weights import ROUNDED, Units, best
 from concord.golden.training import shared_exponent
 from concord.graph import execute
 from concord.graph.ir import Graph, Node

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from concord.emulator import Emulator, Memories, machine, workers
+from concord.emulator import Emulator, Memories, machine
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase
@@ -21,6 +21,7 @@ from concord.spec.formats import Flag
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from concord.utils import blas
 from support.program_gen import random_halves, random_memories, random_program
 
 pytestmark = pytest.mark.usefixtures("both_kernels")
@@ -156,16 +157,16 @@ def test_every_item_is_worked_on_once_with_one_blas_thread():
 
     def work(worker, items):
         # The BLAS of NumPy: other packages may have brought one of their own since.
-        libraries = workers._libraries().info()
-        blas = {library["num_threads"] for library in libraries if library["user_api"] == "blas"}
-        with workers._SINGLE_THREADED:  # the innermost does not set them free
+        libraries = blas._libraries().info()
+        threads = {library["num_threads"] for library in libraries if library["user_api"] == "blas"}
+        with blas.SINGLE_THREADED:  # the innermost does not set them free
             pass
-        return blas, list(items)
+        return threads, list(items)
 
     for count in (1, 2, 5):
         found = share(work, range(20), count)
         assert sorted(item for _, items in found for item in items) == list(range(20))
-        assert all(blas == {1} for blas, _ in found)
+        assert all(threads == {1} for threads, _ in found)
     assert threadpool_info() == before
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.calibration.input_offsets import input_offsets
-from concord.compiler.calibration.weights import ROUNDED, Rounder, channel_means
+from concord.compiler.calibration.input_products import channel_means
+from concord.compiler.calibration.weights import ROUNDED, Rounder
 from concord.compiler.ir.activations import depends
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
@@ -274,7 +275,9 @@ class Calibration:
         part.values = {name: values[which] for name, values in self.values.items()}
         part.labels = None if self.labels is None else self.labels[which]
         part.ranges, part.means = function_ranges(self.graph, part.values), product_means(self.graph, part.values)
-        part.best, part.rounder = self.best[which], Rounder(self.graph, part.values)
+        part.best = self.best[which]
+        halved = (step, most) == (2, None) and start < step and self.rounder.divisible
+        part.rounder = self.rounder.half(start) if halved else Rounder(self.graph, part.values)
         part._found_offsets = {}
         return part
 

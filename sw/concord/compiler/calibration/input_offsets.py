@@ -20,8 +20,8 @@ from concord.utils.arrays import FloatArray
 
 #: Steps of the range that inputs are expected to have: 8-bit sensors.
 STEPS = 255
-#: Elements that are looked at; of more, samples are left out.
-_MOST = 1 << 20
+#: Elements that are rounded to see what is lost; of more, samples are left out.
+_MOST = 1 << 16
 
 
 def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[str, float]:
@@ -37,8 +37,8 @@ def input_offsets(compiled: Compiled, inputs: Mapping[str, FloatArray]) -> dict[
     found, arrangement = {}, compiled.package.arrangement
     for name in sorted(compiled.lowered.offsettable - set(arrangement.grids)):
         x = arrangement.prepared(name, inputs[name])
-        x = x[:: max(1, x.size // _MOST)]
         low, high = float(x.min()), float(x.max())
+        x = x[:: max(1, x.size // _MOST)]
         middle, half_step = (low + high) / 2, (high - low) / (2 * STEPS)
         offsets = (0.0, middle, middle - half_step, middle + half_step)
         alone = replace(arrangement, inputs={name: arrangement.inputs[name]}, channel_scales={})

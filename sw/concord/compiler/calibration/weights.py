@@ -12,18 +12,22 @@ weights have to lose clearly less than the nearest ones on the other half.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 import numpy as np
 
+from concord.compiler.calibration.input_products import InputSums, channel_means, input_sums
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.lowering.rules import lowered
 from concord.compiler.model import Compiled
 from concord.graph.ir import Graph, Node
-from concord.graph.ops.windows import windows
 from concord.graph.passes.batch import with_batch
 from concord.image.packing import depthwise_units, matrix_units
 from concord.utils.arrays import FloatArray, Ids
+from concord.utils.blas import SINGLE_THREADED
 
 #: Operators whose weights are rounded for samples; those of others are rounded to the nearest.
 ROUNDED = ("Conv", "Dense")
@@ -31,8 +35,11 @@ ROUNDED = ("Conv", "Dense")
 DAMPINGS = (0.01, 0.1, 1.0)
 #: What weights may lose on samples that they were not made with, as a share of what the nearest ones lose.
 KEPT = 0.9
-#: Elements of windows that are taken at once.
-_BLOCK = 1 << 22
+#: Windows, or rows, of a quarter of the samples that are multiplied at most: so many in any case, and so many for every
+#: weight of an output. More change hardly any weight.
+_WINDOWS, _PER_WEIGHT = 1 << 14, 8
+#: Parts into which samples are divided: a half has two halves of its own.
+_QUARTERS = 4
 
 
 @dataclass(frozen=True)
@@ -104,49 +111,6 @@ def _places(compiled: Compiled, names: set[str]) -> list[Ids]:
     return [np.rint(weight / scale).astype(np.int64) for weight in weights]
 
 
-def channel_means(node: Node, x: FloatArray) -> FloatArray:
-    """Mean of every input channel of a convolution or product; zeros without samples."""
-    channel = -1 if node.op == "Dense" else 1 - node.attrs["weight"].ndim
-    rows = np.moveaxis(x, channel, -1).reshape(-1, x.shape[channel])
-    return np.asarray(rows.sum(axis=0) / max(len(rows), 1))
-
-
-def moments(node: Node, x: FloatArray, mean: FloatArray) -> FloatArray:
-    """Mean products of what the weights of an output are multiplied with, less the mean of its channel.
-
-    Parameters
-    ----------
-    node : Node
-        A convolution or a product.
-    x : array
-        Its inputs, samples along the first axis.
-    mean : array
-        By channel of the input.
-
-    Returns
-    -------
-    array
-        ``[groups, D, D]`` for weights ``[outputs, D]`` in groups of outputs.
-    """
-    weight = node.attrs["weight"]
-    if node.op == "Dense":
-        rows = x.reshape(-1, x.shape[-1]) - mean
-        return np.asarray(rows.T @ rows / max(len(rows), 1))[None]
-    group, rank = node.attrs["group"], weight.ndim - 2
-    images = x.reshape(-1, *x.shape[-rank - 1 :])
-    inputs = weight[0].size
-    total, count = np.zeros((group, inputs, inputs)), 0
-    size = max(1, _BLOCK // (group * inputs * max(1, int(np.prod(images.shape[2:])))))
-    for start in range(0, len(images), size):
-        view = windows(node.attrs, weight.shape[2:], images[start : start + size], 0.0)
-        order = (1, *range(2 + rank, 2 + 2 * rank), 0, *range(2, 2 + rank))
-        columns = view.transpose(order).reshape(len(mean), int(np.prod(weight.shape[2:])), -1)
-        columns = (columns - mean[:, None, None]).reshape(group, inputs, -1)
-        total += columns @ columns.swapaxes(1, 2)
-        count += columns.shape[2]
-    return total / max(count, 1)
-
-
 def rounded(weight: FloatArray, allowed: Units, products: FloatArray, damping: float) -> FloatArray:
     """Round one weight of every output after the other; the next ones make up for its error.
 
@@ -164,7 +128,8 @@ def rounded(weight: FloatArray, allowed: Units, products: FloatArray, damping: f
     groups, inputs = products.shape[:2]
     shape = groups, len(weight) // groups, inputs
     diagonal = np.diagonal(products, axis1=1, axis2=2)
-    order = np.argsort(-diagonal, axis=1, kind="stable")  # what matters most has most to make up for it
+    # What matters most has most to make up for it; of what matters as much, rounding of sums does not decide.
+    order = np.argsort(-diagonal.astype(np.float32), axis=1, kind="stable")
     by_row, each = order[:, None, :], np.arange(groups)[:, None, None]
     left = np.take_along_axis(weight.reshape(shape), by_row, axis=2)
     unit = np.take_along_axis(allowed.unit.reshape(shape), by_row, axis=2)
@@ -208,6 +173,22 @@ def best(weight: FloatArray, allowed: Units, halves: tuple[FloatArray, FloatArra
     return None if chosen is None else rounded(weight, allowed, (one + other) / 2, chosen)
 
 
+class _Sums:
+    """Sums over the inputs of nodes, of every fourth sample; computed once."""
+
+    def __init__(self, values: Mapping[str, FloatArray]):
+        self._values = values
+        self._known: dict[str, list[InputSums]] = {}
+
+    def quarters(self, node: Node) -> list[InputSums]:
+        """Sums over the samples 0, 4, 8, ..., over 1, 5, 9, ..., and so on."""
+        if node.name not in self._known:
+            x, most = self._values[node.inputs[0]], max(_WINDOWS, _PER_WEIGHT * node.attrs["weight"][0].size)
+            origin = channel_means(node, x)
+            self._known[node.name] = [input_sums(node, x[k::_QUARTERS], origin, most) for k in range(_QUARTERS)]
+        return self._known[node.name]
+
+
 class Rounder:
     """Rounds the weights of a network for samples.
 
@@ -220,16 +201,30 @@ class Rounder:
     """
 
     def __init__(self, graph: Graph, values: Mapping[str, FloatArray]):
-        self.graph, self.values = graph, values
-        self._products: dict[str, tuple[FloatArray, FloatArray]] = {}
+        self.graph = graph
+        self._sums = _Sums(values)
+        self._parts: tuple[tuple[int, ...], tuple[int, ...]] = ((0, 2), (1, 3))
         self._chosen: dict[tuple[str, int, bytes], FloatArray | None] = {}
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it is one for all samples, of which there are halves."""
+        return all(len(part) > 1 for part in self._parts)
+
+    def half(self, start: int) -> Rounder:
+        """One for every other sample from ``start`` on, 0 or 1, if it is :attr:`divisible`."""
+        found = copy(self)
+        first, second = self._parts[start]
+        found._parts, found._chosen = ((first,), (second,)), {}
+        return found
 
     def weights(self, compiled: Compiled) -> dict[str, FloatArray]:
         """What the weights become, by node; those that are best rounded to the nearest are left out."""
         allowed, found = units(self.graph, compiled), {}
-        for node in self.graph.nodes:
-            if node.name in allowed and (weight := self._weight(node, allowed[node.name])) is not None:
-                found[node.name] = weight
+        with SINGLE_THREADED:  # the matrices are too small for more, and sums do not depend on the number of threads
+            for node in self.graph.nodes:
+                if node.name in allowed and (weight := self._weight(node, allowed[node.name])) is not None:
+                    found[node.name] = weight
         return found
 
     def _weight(self, node: Node, allowed: Units) -> FloatArray | None:
@@ -244,8 +239,6 @@ class Rounder:
         A bias takes over what rounding changes in the mean. Each half has a mean of its own: one of all samples would
         tell one half about the other.
         """
-        if node.name not in self._products:
-            x, biased = self.values[node.inputs[0]], node.attrs["bias"].any()
-            one, other = (moments(node, half, channel_means(node, half) * biased) for half in (x[0::2], x[1::2]))
-            self._products[node.name] = one, other
-        return self._products[node.name]
+        quarters, biased = self._sums.quarters(node), node.attrs["bias"].any()
+        one, other = (reduce(add, [quarters[k] for k in part]) for part in self._parts)
+        return one.about(one.mean * biased), other.about(other.mean * biased)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concord.compiler.calibration import weights as rounding
-from concord.compiler.calibration.weights import DAMPINGS, Rounder, Units, loss, moments, rounded, units
+from concord.compiler.calibration.weights import DAMPINGS, Rounder, Units, loss, rounded, units
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
@@ -48,45 +47,6 @@ def test_multiples_of_units_are_held_exactly(seed, preset, mant, shape):
     # The next multiple is too much: units are not finer than they have to be.
     beyond = (largest + 1) * unit
     assert mant == config.wgt_mant or not (hold(beyond + unit, config, mant) == beyond + unit).any()
-
-
-WINDOWS = {
-    "dense": ({}, (7, 5), (4, 3, 5)),
-    "plain": ({"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}, (5, 3, 2, 2), (4, 3, 5, 4)),
-    "all": ({"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "group": 2}, (6, 2, 3, 2), (5, 4, 6, 7)),
-    "depthwise": (
-        {"strides": (1, 2), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 3},
-        (3, 1, 3, 3),
-        (4, 3, 5, 5),
-    ),
-    "line": ({"strides": (2,), "pads": (2, 1), "dilations": (2,), "group": 2}, (4, 2, 3), (6, 4, 9)),
-}
-
-
-@pytest.mark.parametrize("case", WINDOWS)
-@pytest.mark.parametrize("block", [1, 1 << 22])
-def test_moments_are_mean_squares_of_results(case, block, monkeypatch):
-    """For any weights ``w`` of an output, ``w @ products @ w`` is the mean square of what it differs from its mean."""
-    monkeypatch.setattr(rounding, "_BLOCK", block)
-    rng = np.random.default_rng(4)
-    attrs, shape, size = WINDOWS[case]
-    outputs, group = 40 * shape[0], attrs.get("group", 1)
-    weight = rng.normal(0, 1, (outputs, *shape[1:]))
-    op, channel = ("Dense", 2) if case == "dense" else ("Conv", 1)
-    node = Node(op, "n", ("x",), ("y",), {"weight": weight, "bias": np.zeros(outputs), **attrs})
-    graph = graph_of([node], x=(1, *size[1:]))
-    x, mean = rng.normal(1, 1, size), rng.normal(1, 1, size[channel])
-    products = moments(node, x, mean)
-    inputs = int(np.prod(shape[1:]))
-    assert products.shape == (group, inputs, inputs)
-    np.testing.assert_allclose(products, products.swapaxes(1, 2))
-    y = execute.run(graph, {"x": x})["y"]
-    y = np.moveaxis(y, channel, 0).reshape(outputs, -1)
-    flat = weight.reshape(group, outputs // group, inputs)
-    each = np.repeat(mean.reshape(group, -1), inputs // (len(mean) // group), axis=1)
-    want = np.mean((y - np.einsum("goi,gi->go", flat, each).reshape(-1, 1)) ** 2, axis=1)
-    np.testing.assert_allclose(np.einsum("goi,gij,goj->go", flat, products, flat).reshape(-1), want)
-    assert loss(weight, np.zeros_like(weight), products) == pytest.approx(want.sum())
 
 
 def correlated(rng, groups, inputs, count=None):
@@ -196,3 +156,38 @@ def test_inputs_that_are_always_the_same_are_no_trouble():
     np.testing.assert_array_equal(found[:, dead], nearest[:, dead])
     assert (found != nearest).any() and np.isfinite(found).all()
     assert chosen(wide(), np.zeros((64, 40)))[0] is None
+
+
+@pytest.mark.parametrize("make", PRODUCTS.values(), ids=PRODUCTS)
+@pytest.mark.parametrize("start", [0, 1])
+def test_halves_are_those_of_half_of_the_samples(make, start):
+    """Sums over quarters of all samples give what the samples of one half alone give."""
+    graph, rng = make(), np.random.default_rng(12)
+    shape = graph.sample_shape("x")
+    x = rng.normal(2, 0.1, (42, *shape)) + rng.normal(0, 1, (42, *[1] * len(shape)))
+    compiled = compile_graph(graph, ROOMY, Formats(mantissas={"last": 3}))
+    whole, alone = (Rounder(graph, execute.run(graph, {"x": y}, keep="all")) for y in (x, x[start::2]))
+    half = whole.half(start)
+    assert whole.divisible and not half.divisible
+    want = alone.weights(compiled)
+    found = half.weights(compiled)
+    assert found.keys() == want.keys()
+    for name, weight in want.items():
+        np.testing.assert_array_equal(found[name], weight)
+    again = whole.weights(compiled)  # a half leaves the whole as it is
+    for name, weight in Rounder(graph, execute.run(graph, {"x": x}, keep="all")).weights(compiled).items():
+        np.testing.assert_array_equal(again[name], weight)
+
+
+@pytest.mark.parametrize("make", PRODUCTS.values(), ids=PRODUCTS)
+def test_inputs_without_any_variance_keep_the_nearest_weights(make):
+    """A constant that binary fractions do not hold: its mean, and so what is left of it, is rounded."""
+    graph = make()
+    x = np.full((37, *graph.sample_shape("x")), 0.1)
+    x[::3] += 1e-17
+    found, _ = chosen(graph, x)
+    assert found is None or np.isfinite(found).all()
+    compiled = compile_graph(graph, ROOMY, Formats(mantissas={"last": 3}))
+    whole = Rounder(graph, execute.run(graph, {"x": x}, keep="all"))
+    for rounder in (whole, whole.half(0), whole.half(1)):
+        rounder.weights(compiled)
