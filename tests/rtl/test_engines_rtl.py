@@ -1,29 +1,43 @@
-"""Programs on the compiled RTL with several tile engines leave what the reference machine and the emulator leave.
+"""Programs on the compiled RTL with several tile engines and with windows leave what other implementations leave.
 
-``CONCORD_SEEDS`` is the number of random programs on each configuration: 30 on that with four engines if it is not set.
+Contents, flags and counters are those of the reference machine, with the cycles of the model, and of the emulator.
+``CONCORD_SEEDS`` is the number of random programs on each configuration: 30 on that with four engines if it is not set,
+and a few on some others.
 """
 
 import os
 import random
+from collections import Counter
 
 import pytest
 
 from concord.host import connect
 from concord.host.rtl import find_library
+from concord.program import trace
+from concord.spec import multipliers
 from concord.spec.presets import TINY
 from support.device_runs import compare, load
 from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
+from support.program_coverage import of_sliding, required_sliding
 from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
-from support.rtl_configs import FOUR_ENGINES
+from support.rtl_configs import ENGINES_AND_WINDOWS, FOUR_ENGINES, NINE_TAPS, SHORT_REGISTER, SIXTEEN_TAPS
 
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "0"))
-CONFIGS = [FOUR_ENGINES, *([TINY.replace(engines=2)] if SEEDS else [])]
+#: Programs by configuration if the variable does not say how many.
+FEW = {FOUR_ENGINES: 30, ENGINES_AND_WINDOWS: 30, NINE_TAPS: 30, SHORT_REGISTER: 12}
+#: With the variable: two engines, and windows of 16 taps on rows of their own and in pairs, with two engines.
+MORE = {
+    TINY.replace(engines=2): 0,
+    SIXTEEN_TAPS: 0,
+    SIXTEEN_TAPS.replace(name="tiny-sixteen-pairs", wgt_mant=8, engines=2): 0,
+}
+CONFIGS = {**FEW, **(MORE if SEEDS else {})}
 
 
-@pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: f"T={config.engines}")
+@pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: f"T={config.engines}-{config.name}")
 def device(request):
     with connect("rtl", request.param, library=find_library(request.param)) as device:
         yield device
@@ -39,13 +53,38 @@ def check(device, memories):
 
 @pytest.mark.parametrize("text", [FEEDBACK, SOURCE_AND_OPERAND, STRIDE], ids=["source", "source and operand", "stride"])
 def test_what_the_rows_of_a_group_read(device, text):
+    if device.config.engines == 1 or device.config.native != 4:
+        pytest.skip("the programs are for several engines of four rows")
     check(device, feedback_memories(device.config, text))
 
 
 def test_random_programs(device):
-    for seed in range(SEEDS or 30):
+    for seed in range(SEEDS or FEW[device.config]):
         try:
             check(device, random_program(device.config, random.Random(seed), 8)[1])
         except AssertionError as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize(
+    "config", [config for config in (*FEW, *MORE) if config.window_taps], ids=lambda config: config.name
+)
+def test_random_programs_have_windows_of_all_kinds(config):
+    """Those that run if nothing is said, and 40 of those that run on request."""
+    met = Counter()
+    for seed in range(FEW.get(config, 40)):
+        words, _ = random_program(config, random.Random(seed), 8)
+        for chain in trace(words, config).chains:
+            met.update(of_sliding(chain, config))
+    assert required_sliding(config) <= met.keys()
+
+
+def test_what_the_configurations_have():
+    """Rows of their own and in pairs, each with windows; several engines with windows, and with short registers."""
+    windows = [config for config in (*FEW, *MORE) if config.window_taps]
+    assert {multipliers.paired(config) for config in windows} == {False, True}
+    assert {config.window_taps for config in windows} >= {9, 16}
+    assert any(config.engines > 1 and config.window_taps for config in FEW)
+    assert any(config.engines > 1 and config.window_taps and multipliers.paired(config) for config in MORE)
+    assert any(config.engines > 1 and config.acc_register for config in FEW)

@@ -73,6 +73,34 @@ def required(config):
     return found - ({("flag", "acc_overflow")} if config.acc_width > _LONG else set())
 
 
+def required_sliding(config):
+    """Items of windows that slide, which programs for a configuration with some must have."""
+    taps = {config.window_taps, *({9} if config.window_taps > 9 else ())}
+    found = {("sliding", f"{count} taps") for count in taps}
+    found |= {("sliding", text) for text in ("one new column", "several new columns", "all columns new")}
+    return found | {("sliding", text) for text in ("partly outside", "columns left out", "dilated", "second half")}
+
+
+def of_sliding(chain, config):
+    """Items of a chain whose windows slide, of others none."""
+    if not chain.sliding:
+        return
+    window = chain.window
+    yield "sliding", f"{window.taps} taps"
+    if chain.inner > 1 and window.kw > 1:
+        new = {1: "one new column", window.kw: "all columns new"}
+        yield "sliding", new.get(chain.fresh, "several new columns")
+    inside = chain.inside()
+    if inside.any() and not inside.all():
+        yield "sliding", "partly outside"
+    if chain.skipped and chain.inner > 1:
+        yield "sliding", "columns left out"
+    if window.kw > 1 and window.dil_x > 1:
+        yield "sliding", "dilated"
+    if window.taps > config.lanes // 2:
+        yield "sliding", "second half"
+
+
 def covered(image, inputs):
     """How often a program has each item, on some samples."""
     found = Counter()

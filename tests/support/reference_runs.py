@@ -23,8 +23,9 @@ def run_reference(image, x):
 
 
 def assert_machines_agree(memories):
-    """Run a program on the reference machine and on the emulator: they must leave the same memories."""
+    """Run a program on the reference machine and on the emulator: same memories, counters and cycles."""
     copy = memories.copy()
-    ReferenceMachine(memories).run()
-    Emulator(copy).run()
+    want, found = ReferenceMachine(memories).run(), Emulator(copy).run()
     assert copy.differences(memories) == []
+    assert found == want
+    assert (found.cycles, found.hazard_stalls, found.exact) == (want.cycles, want.hazard_stalls, True)

@@ -24,6 +24,21 @@ SLIDING = TINY.replace(
     name="tiny-sliding", lanes=4, window_taps=4, narrow_depth=512, wide_depth=512, program_depth=512, max_payload=512
 )
 
+#: With windows that slide in one of several tile engines.
+ENGINES_AND_WINDOWS = TINY.replace(name="tiny-windows", lanes=4, engines=2, window_taps=4, narrow_depth=256)
+
+#: With windows of 3 x 3 in rows that share their multipliers, as no device has one for each product.
+NINE_TAPS = TINY.replace(
+    name="tiny-nine", native=16, lanes=16, mfu_lanes=2, window_taps=9, matrix_depth=64, narrow_depth=256, inflight=8,
+    wide_depth=128, program_depth=256, max_payload=256,
+)  # fmt: skip
+
+#: With windows of as many taps as lanes in rows of their own: mantissas are too wide to share multipliers.
+SIXTEEN_TAPS = NINE_TAPS.replace(name="tiny-sixteen", window_taps=16, wgt_mant=9)
+
+#: With a register that sums of some terms leave, in several tile engines.
+SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
+
 #: By bits of a mantissa, from the fewest to the most.
 BY_MANTISSA = {
     config.act_mant: config for config in (with_mantissas(TINY, 3), FOUR_ENGINES, FED, with_mantissas(TINY, 12))
