@@ -27,6 +27,7 @@ from concord.graph.channels import FIXED, ZERO, Channels, channels
 from concord.graph.equalised import ChannelScale, Front, equalised, fronts
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.passes.scales import WEIGHTS
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODES_DEPTH
@@ -378,6 +379,10 @@ def _chosen(
     free: Collection[str] | None = None,
 ) -> Chosen:
     """The best powers for inputs of several kinds, with offsets that are given; of ``free`` tensors alone."""
+    if any(
+        np.abs(node.attrs["weight"]).max(initial=0) >= WEIGHTS[1] for node in graph.nodes if operator_of(node).affine
+    ):
+        return Chosen({})  # refused later, with the numbers of the model
     none = {name: np.zeros(graph.shapes[name], np.int64) for name in graph.inputs}
     taken = {name: ChannelScale.of(none[name], o) for name, o in offsets.items() if o is not None}
     before = [_errors(graph, config, case, mantissas) for case in cases] if taken else []
