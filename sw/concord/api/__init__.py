@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,25 +13,17 @@ from concord.api.compiling import Target, compile_network, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
 from concord.frontend import import_model, reference_graph
-from concord.frontend.load import one_file
+from concord.frontend.load import serialized
 from concord.networks.quantised_model import is_quantised
 from concord.networks.samples import inputs_of, labels_of
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
 
-
-class ModelProto(Protocol):
-    """What is needed of an ``onnx.ModelProto``."""
-
-    def SerializeToString(self) -> bytes:
-        """Its bytes."""
-
-
 __all__ = ["FlagError", "FlagWarning", "Network", "compile", "connect", "load"]
 
 
 def compile(  # it does not hide the builtin where modules are imported by name, as here
-    model: str | Path | bytes | ModelProto,
+    model: str | Path | bytes | Any,
     *,
     board: str | None = None,
     preset: str | None = None,
@@ -53,8 +45,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
 
     Parameters
     ----------
-    model : str, Path, bytes or onnx.ModelProto
-        The network.
+    model : str, Path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+        The network: a file, its contents, or what they mean.
     board : str, optional
         For this board, such as ``"ulx3s-85f"``: for the preset with which a user gets most samples per second over its
         link, of those that take the network. ``preset_text`` of the result says which one and why. Without any of the
@@ -99,6 +91,8 @@ def compile(  # it does not hide the builtin where modules are imported by name,
 
     Raises
     ------
+    TypeError
+        If the model is none of these, such as a module of PyTorch: what it is, and how to export it.
     ValueError
         If the model has something that is not supported, with every reason; if it does not fit, with what would help;
         or if parameters are not possible or do not go together.
@@ -106,11 +100,7 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     target = Target.of(board, preset, config)
     if calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
-    path = Path(model) if isinstance(model, str | Path) else None
-    if isinstance(model, str | Path):
-        data = one_file(Path(model))
-    else:
-        data = model if isinstance(model, bytes) else model.SerializeToString()
+    path, data = Path(model) if isinstance(model, str | Path) else None, serialized(model)
     options = Options(
         _widths(mantissa), budget, board is None and config is None, _ranges(input_range), accumulator, guard, batch,
         [output_format] if isinstance(output_format, str) else

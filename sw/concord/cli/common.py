@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from rich.console import Console
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.names import unknown_name
 from concord.spec.presets import ECP5_85F, PRESETS
+from concord.utils.foreign import kind_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,14 +101,39 @@ def text_of(file: Path) -> str:
 
 
 def arrays_of(file: Path) -> dict[str, Any]:
-    """The arrays of an npz file by name; ``ValueError`` if it is none, or damaged."""
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} must be an npz file, and is none")
+    """The arrays of an npz file by name, or that of an npy file as ``x``; ``ValueError`` if it is none, or damaged."""
+    single = is_npy(file)
+    if not single and not zipfile.is_zipfile(file):
+        raise ValueError(f"{file} must be an npz file of arrays, not {kind_of(file)}")
     try:
+        if single:
+            return {"x": np.load(file, allow_pickle=False)}
         with np.load(file) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise ValueError(f"{file} must be an npz file of arrays of numbers: {error}") from error
+
+
+def is_npy(file: Path) -> bool:
+    """Whether a file is one array of NumPy."""
+    with file.open("rb") as opened:
+        return opened.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+
+
+def inputs_from(file: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The arrays of a file by name; an npy file has that of the only input.
+
+    Raises
+    ------
+    ValueError
+        If it is neither npz nor npy, or one array for several inputs.
+    """
+    arrays = arrays_of(file)
+    if not is_npy(file):
+        return arrays
+    if len(names) != 1:
+        raise ValueError(f"{file} must be an npz file with the arrays {list(names)}, not one array (npy)")
+    return {names[0]: arrays["x"]}
 
 
 def wide_console() -> Console:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, arrays_of, readable
+from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, inputs_from, readable
 from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
@@ -57,7 +57,8 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     console = Console(stderr=True)
     package = load_package(network) if network.is_dir() else None
     image = package.image if package is not None else load_image(network)
-    given = {name: values[:samples] for name, values in arrays_of(inputs).items()}
+    given = inputs_from(inputs, [port.name for port in image.inputs])
+    given = {name: values[:samples] for name, values in given.items()}
     batch = check_batch(image.inputs, given if package is None else package.arrangement.pack(given))[0]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "npu.image"

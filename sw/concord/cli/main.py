@@ -21,7 +21,7 @@ from concord.cli.common import (
     FOLDER,
     POSITIVE,
     THING,
-    arrays_of,
+    inputs_from,
     npu,
     printable,
     readable,
@@ -174,7 +174,7 @@ def run(
     check_place(output)
     package = load_package(network) if network.is_dir() else None
     loaded = package.image if package is not None else load_image(network)
-    given = arrays_of(inputs)
+    given = inputs_from(inputs, [port.name for port in loaded.inputs])
     ports = given if package is None else package.arrangement.pack(given)
     batch = check_batch(loaded.inputs, ports)[0]
     if on != "emulator" and (workers, cluster) != (None, None):

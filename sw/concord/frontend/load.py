@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from concord.graph.ir import Shape
 from concord.graph.passes.order import depth_first
+from concord.utils import foreign
 
 OLDEST_OPSET = 8
+
+
+def serialized(model: Any) -> bytes:
+    """The contents of an ONNX file: of the file with this name, these bytes, a ``ModelProto`` or what has one.
+
+    Raises
+    ------
+    TypeError
+        If it is something else: what it is, and how to make ONNX of it.
+    ValueError
+        If a file is no ONNX: what it is, and how to make ONNX of it.
+    """
+    if isinstance(model, str | PathLike):
+        return one_file(Path(model))
+    if isinstance(model, bytes | bytearray | memoryview):
+        return bytes(model)
+    return bytes(_proto(model).SerializeToString())
+
+
+def _proto(model: Any) -> Any:
+    """The ``ModelProto`` that an object is, or has: exporters return objects that have one."""
+    import onnx
+
+    for proto in (model, getattr(model, "model_proto", None)):
+        if isinstance(proto, onnx.ModelProto):
+            return proto
+    found = foreign.of_object(model)
+    raise TypeError(f"model must be an ONNX model, not {found}")
 
 
 def load(model: str | Path | bytes | Any) -> Any:
@@ -18,6 +48,8 @@ def load(model: str | Path | bytes | Any) -> Any:
 
     Raises
     ------
+    TypeError
+        If it is no file, no bytes and no ``ModelProto``.
     ValueError
         If it is no valid ONNX, or older than opset 8.
     """
@@ -26,12 +58,13 @@ def load(model: str | Path | bytes | Any) -> Any:
 
     try:
         if isinstance(model, str | Path):
-            proto = onnx.load(model, format="protobuf")  # whatever the file is called
+            proto = _read(Path(model))
         elif isinstance(model, bytes):
+            _check_kind(foreign.of_bytes(model), "the model")
             proto = onnx.load_model_from_string(model)
         else:
             proto = onnx.ModelProto()
-            proto.CopyFrom(model)
+            proto.CopyFrom(_proto(model))
         for value in proto.graph.input:
             _settle_shape(value, True)
         for value in proto.graph.output:
@@ -89,9 +122,30 @@ def one_file(model: Path) -> bytes:
     from google.protobuf.message import DecodeError
 
     try:
-        return bytes(onnx.load(model, format="protobuf").SerializeToString())
+        return bytes(_read(model).SerializeToString())
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
         raise _invalid(model, error) from error
+
+
+def _read(path: Path) -> Any:
+    """The model in a file, whatever that is called; what is no ONNX by its contents or its name is named."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    _check_kind(foreign.of_file(path), str(path))
+    try:
+        proto = onnx.load(path, format="protobuf")
+    except (DecodeError, UnicodeDecodeError):
+        _check_kind(foreign.by_name(path), str(path))
+        raise
+    if not proto.ir_version:
+        _check_kind(foreign.by_name(path), str(path))
+    return proto
+
+
+def _check_kind(found: foreign.Foreign | None, what: str) -> None:
+    if found is not None:
+        raise ValueError(f"{what} must be an ONNX model, not {found}")
 
 
 def _invalid(what: str | Path, error: Exception) -> ValueError:

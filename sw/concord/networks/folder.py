@@ -27,6 +27,7 @@ from concord.frontend.load import one_file
 from concord.graph.equalised import ChannelScale
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
+from concord.utils import foreign
 from concord.utils.files import write_bytes
 from concord.utils.folders import FolderKind
 
@@ -153,5 +154,10 @@ def load_image(path: Path) -> Image:
     if path.is_dir():
         return load_package(path).image
     if not zipfile.is_zipfile(path):
-        raise ValueError(f"{path} must be an image, and is none")
+        kind = foreign.kind_of(path)
+        first = "compile it first" if kind == foreign.ONNX else "concord compile makes one of an ONNX model"
+        raise ValueError(
+            f"{path} must be a compiled network or an image, not {kind}; {first}: concord compile MODEL.onnx -o NAME, "
+            "then name the folder NAME"
+        )
     return Image.load(path)

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
+from concord.utils.foreign import kind_of
+
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
@@ -51,7 +53,7 @@ class NpzReader:
 
     def __init__(self, path: Path, scratch: Path):
         if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} must be an npz file, and is none")
+            raise ValueError(f"{path} must be an npz file, not {kind_of(path)}")
         self.path, self.scratch = path, scratch
         with self.errors_name_file():
             self._zip = zipfile.ZipFile(path)

@@ -82,7 +82,11 @@ def test_asm_reports_the_line(tmp_path, content, message):
 
 
 def test_bad_files_are_named(program, tmp_path):
-    assert run("inspect", program) == (1, f"Error: {program} must be an image, and is none\n")
+    code, output = run("inspect", program)
+    assert code == 1 and output.startswith(
+        f"Error: {program} must be a compiled network or an image, not something else"
+    )
+    assert "concord compile makes one of an ONNX model: concord compile MODEL.onnx -o NAME" in output
     assert "word 1 must be hexadecimal, not 'set_shape'" in run("disasm", program)[1]
     assert run("asm", tmp_path / "absent")[0] == 2
 
@@ -100,7 +104,7 @@ def test_damaged_image_is_refused(image):
     [
         ({"z": np.zeros((1, 10))}, "inputs must have the names ['x'], not ['z']"),
         ({"x": np.zeros((2, 9))}, "x must have shape [batch, 10], not [2, 9]"),
-        (None, "x.npz must be an npz file, and is none"),
+        (None, "x.npz must be an npz file of arrays, not something else"),
     ],
 )
 def test_run_checks_inputs(image, tmp_path, arrays, message):
@@ -226,7 +230,7 @@ def test_a_damaged_network_is_refused(model, tmp_path):
     ("arguments", "message"),
     [
         (("net.onnx", "--preset", "tiny", "--calibrate", "z.npz"), "data must have the arrays"),
-        (("z.npz",), "z.npz must be valid ONNX"),
+        (("z.npz",), "z.npz must be an ONNX model, not an npz file of arrays; the network is another file"),
         (("large.onnx", "--preset", "tiny"), "does not fit into tiny: matrix memory has 256 words"),
     ],
 )

@@ -137,7 +137,7 @@ def test_graph_convolutions():
 @pytest.mark.parametrize(("op", "linear"), [("LSTM", 0), ("GRU", 0), ("GRU", 1), ("RNN", 0)])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_recurrent_layers(op, direction, linear):
-    extra = {"linear_before_reset": linear} if op == "GRU" else {}
+    extra = {"linear_before_reset": bool(linear)} if op == "GRU" else {}
     graph = recurrent(op, 3, 2, 4, direction=direction, **extra)
     node, inputs = next(n for n in graph.nodes if n.op == op), samples(graph)
     values = execute.run(graph, inputs, keep="all")
