@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from concord.bench.accumulators import measure_accumulators
+from concord.bench.calibration import measure_calibration
 from concord.bench.feature_scales import measure_feature_scales
 from concord.bench.functions import measure_functions
 from concord.bench.graph_training import measure_graph_training
@@ -35,6 +36,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "published": measure_published,
     "rates": measure_rates,
     "widths": measure_widths,
+    "calibration": measure_calibration,
     "functions": measure_functions,
     "feature_scales": measure_feature_scales,
     "overflow": measure_overflow,

@@ -314,7 +314,7 @@ class Calibration:
         if weights or offsets:
             formats = replace(formats, weights=weights, input_offsets=offsets)
             compiled = compile_graph(self.source, config, formats, batch=self.batch)
-        return (on or self)._candidate(label, compiled, follow)
+        return (on or self).judge(label, compiled, follow)
 
     def complete(self, candidate: Candidate) -> tuple[Mapping[str, FloatArray], list[FlagDiagnostic]]:
         """Outputs and flags of a candidate, those of a final sigmoid included."""
@@ -322,8 +322,8 @@ class Calibration:
             return self.run(candidate.compiled, self.inputs)
         return candidate.outputs, list(candidate.flags)
 
-    def _candidate(self, label: str, compiled: Compiled, follow: Follow) -> Candidate:
-        """Measure: the error is that before a final softmax or sigmoid."""
+    def judge(self, label: str, compiled: Compiled, follow: Follow = ALL) -> Candidate:
+        """Run a compiled network on the samples, and measure the error before a final softmax or sigmoid."""
         complete, (short, sigmoids) = compiled, before_sigmoids(self.source)
         if sigmoids:
             package = compiled.package

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.compiler.calibration.calibration import Calibration, Candidate
+from concord.compiler.calibration.preference import worth_flags
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
@@ -149,7 +150,8 @@ def better(
         other = equal.measure("dynamic exponents", config, formats)
     except CapacityError:
         return calibration, ()
-    return (equal, (plain,)) if other.error <= WORTH * plain.error else (calibration, ())
+    worth = other.error <= WORTH * plain.error and worth_flags(other, (plain,))
+    return (equal, (plain,)) if worth else (calibration, ())
 
 
 def estimated(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Calibration:

@@ -14,9 +14,10 @@ from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
-from concord.networks.calibrated import emulate
+from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.layer_errors import measured_errors
 from concord.overflow.compiled import analyse_machine
+from concord.program.flags import FlagDiagnostic
 from concord.prove.derived import Subject
 from concord.report import analyse
 from concord.spec.formats import BINARY16_MAX
@@ -219,6 +220,24 @@ def test_scales_that_the_emulator_does_not_like_are_left(monkeypatch):
     bad = {"x": ChannelScale((1, 8), tuple(range(-4, 4)))}
     monkeypatch.setattr(equalisation, "for_samples", lambda *_: bad)
     assert not compile_network(graph, Target((ECP5_85F,)), Options(), x).compiled.package.formats.channel_scales
+
+
+def test_scales_that_raise_flags_have_to_be_clearly_better():
+    """Half of the error is worth flags, five sixths are not."""
+    sizes = deviations(8)
+    graph, x = perceptron(sizes), rows(sizes, 40)
+    flag = FlagDiagnostic("fc", 0, "", "SATURATED", "", "")
+
+    def run(compiled, given, share):
+        scaled = bool(compiled.package.formats.channel_scales)
+        outputs = execute.run(graph, given)
+        error = 0.01 * (share if scaled else 1.0)
+        return {name: values * (1 + error) for name, values in outputs.items()}, [flag] if scaled else []
+
+    for share, taken in ((0.85, False), (0.5, True)):
+        calibration = calibration_of(graph, x, lambda compiled, given, share=share: run(compiled, given, share))
+        found, compared = equalisation.better(calibration, ECP5_85F, {})
+        assert bool(found.channel_scales) == bool(compared) == taken
 
 
 @pytest.mark.slow
