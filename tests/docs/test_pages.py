@@ -16,6 +16,10 @@ ROOT = docs.ROOT.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.ROOT.rglob("*.md"), *docs.ROOT.rglob("*.ipynb")])
 
 
+#: Folders with sources.
+TOPS = ("sw", "hw", "sim", "tests", "docs", "constraints")
+
+
 def test_pages_are_fresh():
     assert docs.stale() == [], "run: make pages"
 
@@ -88,6 +92,15 @@ def missing_paths(page):
             yield path
 
 
+def missing_files(page):
+    """Source files that a page names by the end of their path, as within a package, and that are not there."""
+    names = r"(?<![\w./*-])((?:[\w*-]+/)+[\w*-]+\.(?:py|toml|cpp|css|j2|casm))\b"
+    for path in re.findall(names, page.read_text()):
+        if not path.startswith("build/") and not any(next(ROOT.glob(f"{top}/**/{path}"), None) for top in TOPS):
+            if not any(ROOT.glob(path)):
+                yield path
+
+
 def is_there(name):
     """Whether a dotted name is there; taken for granted within a module that needs a package that is not installed."""
     found, path = importlib.import_module(name.partition(".")[0]), name.partition(".")[0]
@@ -114,7 +127,14 @@ def missing_names(page):
 def test_what_pages_name_is_there(page):
     assert list(broken_links(page)) == []
     assert list(missing_paths(page)) == []
+    assert list(missing_files(page)) == []
     assert list(missing_names(page)) == []
+
+
+def test_the_page_about_tests_says_what_runs_before_a_change_lands():
+    steps = set(re.findall(r"^step make --no-print-directory (\w+)", (ROOT / ".ci/run").read_text(), re.MULTILINE))
+    (row,) = re.findall(r"^\| `\.ci/run` \|.*$", (docs.ROOT / "testing.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make (\w+)`", row)) == steps - {"setup"}
 
 
 def test_what_is_not_there_is_found(tmp_path):
@@ -122,10 +142,12 @@ def test_what_is_not_there_is_found(tmp_path):
     page.write_text(
         "# A page\n[a](gone.md) [b](#a-page) [c](#gone) `tests/gone.py` `tests/docs/test_*es.py`\n"
         "`concord.spec.isa.Trap` `concord.spec.isa.Gone` `concord.gone.Trap`\n"
+        "`lowering/rules.py` `lowering/table.py` `build/gone.py` `tests/docs/test_pages.py` `gone.py`\n"
     )
     assert list(broken_links(page)) == ["gone.md", "#gone"]
     assert list(missing_paths(page)) == ["tests/gone.py"]
     assert list(missing_names(page)) == ["concord.spec.isa.Gone", "concord.gone.Trap"]
+    assert list(missing_files(page)) == ["tests/gone.py", "lowering/table.py"]
 
 
 def tags(text):
