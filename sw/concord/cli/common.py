@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
-import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 from rich.console import Console
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.names import unknown_name
 from concord.spec.presets import ECP5_85F, PRESETS
-from concord.utils.foreign import kind_of
+from concord.utils.npz import read_npy, read_npz
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +69,9 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
         except ModuleNotFoundError as error:
             hint = "pip install 'concord-npu[demo,hw]'"
             raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
+        except MemoryError as error:
+            what = str(error) or "what the command asked for is not free"
+            raise click.ClickException(f"not enough memory, fewer samples need less: {printable(what)}") from error
         except OSError as error:
             raise click.ClickException(printable(_of_system(error))) from error
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
@@ -102,16 +102,7 @@ def text_of(file: Path) -> str:
 
 def arrays_of(file: Path) -> dict[str, Any]:
     """The arrays of an npz file by name, or that of an npy file as ``x``; ``ValueError`` if it is none, or damaged."""
-    single = is_npy(file)
-    if not single and not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} must be an npz file of arrays, not {kind_of(file)}")
-    try:
-        if single:
-            return {"x": np.load(file, allow_pickle=False)}
-        with np.load(file) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise ValueError(f"{file} must be an npz file of arrays of numbers: {error}") from error
+    return {"x": read_npy(file)} if is_npy(file) else read_npz(file)
 
 
 def is_npy(file: Path) -> bool:

@@ -6,7 +6,6 @@ Images are one kind of them, transfer tables another.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.utils.files import replacing
+from concord.utils.npz import read_npz
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -49,6 +49,9 @@ class FileKind:
         return f"concord {self.name}"
 
 
+#: Bytes of the arrays of a file, far more than any NPU or table has.
+_MOST = 1 << 30
+
 IMAGE = FileKind("image", "an image", 3, ImageError)
 
 
@@ -80,8 +83,7 @@ def read_file(path: str | Path, kind: FileKind = IMAGE, data: bytes | None = Non
     """
     data = Path(path).read_bytes() if data is None else data
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        arrays = read_npz(Path(path), data, _MOST)
         header = json.loads(arrays.pop("header").tobytes().decode())
     except Exception as error:  # damaged archives make their parsers raise almost anything
         raise kind.error(f"{path} is not {kind.phrase}, or it is damaged: {error}") from error

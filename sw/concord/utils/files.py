@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+#: Seconds for which nobody writes a file or a folder without changing it.
+_ABANDONED = 3600.0
 
 
 class NotWrittenError(OSError):
@@ -50,7 +55,8 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file that takes the place of ``path`` at the end of the block, complete and on the disk.
 
     Whatever happens before that, ``path`` stays what it was. Links are followed, devices and pipes are written to, and
-    a file that is there keeps its permissions.
+    a file that is there keeps its permissions. What a process that was killed has left beside ``path`` is removed when
+    it has not changed for an hour.
 
     Raises
     ------
@@ -63,6 +69,9 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
+    for left in leftovers(path):
+        with suppress(OSError):
+            left.unlink()
     part = path.with_name(part_name(path))
     with errors_name(path):
         try:
@@ -93,6 +102,18 @@ def write_text(path: str | Path, text: str) -> None:
 def part_name(path: Path) -> str:
     """A hidden name beside ``path`` that nobody else has."""
     return f".{path.name[:200]}.{secrets.token_hex(4)}.part"
+
+
+def leftovers(path: Path) -> list[Path]:
+    """What processes have left beside ``path`` under names of :func:`part_name`, and not changed for an hour."""
+    pattern = re.compile(re.escape(f".{path.name[:200]}.") + r"[0-9a-f]{8}\.part")
+    found, latest = [], time.time() - _ABANDONED
+    with suppress(OSError):
+        for entry in os.scandir(path.parent):
+            if pattern.fullmatch(entry.name):
+                with suppress(OSError):  # another process has removed it
+                    found += [Path(entry.path)] if entry.stat(follow_symlinks=False).st_mtime < latest else []
+    return found
 
 
 def sync(file: BinaryIO) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from concord.utils.files import errors_name, part_name, sync, sync_folder
+from concord.utils.files import errors_name, leftovers, part_name, sync, sync_folder
 
 MANIFEST = "manifest.json"
 #: Layout of the manifest.
@@ -85,6 +85,8 @@ class FolderKind:
         """
         target = Path(os.path.realpath(folder))
         self.check_place(folder)
+        for left in leftovers(target):
+            self._remove(left)
         part = target.with_name(part_name(target))
         with errors_name(folder):
             try:

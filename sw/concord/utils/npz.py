@@ -5,6 +5,8 @@ What is written has the bytes that :func:`numpy.savez` writes for the same array
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import tempfile
 import zipfile
@@ -26,6 +28,8 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 _END = ".npy"
+#: Bytes that a compressed byte can become, at most (RFC 1951: 258 bytes of two bits).
+_EXPANSION = 1032
 #: Bytes that are copied at a time.
 _COPIED = 1 << 16
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -37,12 +41,15 @@ class NpzReader:
     Parameters
     ----------
     path : Path
-    scratch : Path
-        A folder for copies of arrays that cannot be read in the order of their rows.
+    scratch : Path, optional
+        A folder for copies of arrays that cannot be read in the order of their rows; by default that of the system.
+    data : bytes, optional
+        The contents of the file, if they have been read.
 
     Attributes
     ----------
     members : dict of str to Member
+        Their sizes have been held against the bytes that there are, so that a short file asks for no large memory.
 
     Raises
     ------
@@ -51,12 +58,12 @@ class NpzReader:
         an array to its end knows that it is what was written.
     """
 
-    def __init__(self, path: Path, scratch: Path):
-        if not zipfile.is_zipfile(path):
-            raise ValueError(f"{path} must be an npz file, not {kind_of(path)}")
+    def __init__(self, path: Path, scratch: Path | None = None, data: bytes | None = None):
+        if not zipfile.is_zipfile(path if data is None else io.BytesIO(data)):
+            raise ValueError(f"{path} must be an npz file of arrays, not {kind_of(path)}")
         self.path, self.scratch = path, scratch
         with self.errors_name_file():
-            self._zip = zipfile.ZipFile(path)
+            self._zip = zipfile.ZipFile(path if data is None else io.BytesIO(data))
         try:
             with self.errors_name_file():
                 found = [Member(self, info) for info in self._zip.infolist()]
@@ -77,6 +84,11 @@ class NpzReader:
         """The bytes of a member."""
         with self.errors_name_file():
             return self._zip.open(info)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays in memory."""
+        return sum(member.nbytes for member in self.members.values())
 
     @contextmanager
     def errors_name_file(self) -> Iterator[None]:
@@ -106,20 +118,18 @@ class Member:
     def __init__(self, reader: NpzReader, info: zipfile.ZipInfo):
         self.name = info.filename.removesuffix(_END)
         self._reader, self._info = reader, info
+        most = info.compress_size * (_EXPANSION if info.compress_type == zipfile.ZIP_DEFLATED else 1)
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.file_size > most:
+            raise ValueError(f"{info.filename} is not what NumPy writes: its {most} bytes are no {info.file_size}")
         with reader.open(info) as file:
-            self.shape, self._fortran, self.dtype = self._header(file)
-            if info.file_size != file.tell() + prod(self.shape) * self.dtype.itemsize:
+            self.shape, self._fortran, self.dtype = _header(file, self._info.filename)
+            if info.file_size != file.tell() + self.nbytes:
                 raise ValueError(f"{info.filename} is shorter or longer than an array {self.shape} of {self.dtype}")
 
-    def _header(self, file: IO[bytes]) -> tuple[Shape, bool, np.dtype[Any]]:
-        """Skip the header, and say what it says."""
-        version = npy.read_magic(file)
-        if version not in _HEADERS:
-            raise ValueError(f"{self._info.filename} must have version 1.0 or 2.0 of the format npy, not {version}")
-        shape, fortran, dtype = _HEADERS[version](file)
-        if dtype.hasobject:
-            raise ValueError(f"{self._info.filename} must hold numbers or texts, not Python's objects")
-        return shape, fortran and len(shape) > 1, dtype
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return prod(self.shape) * self.dtype.itemsize
 
     def batches(self, rows: int) -> Iterator[Array]:
         """Parts of ``rows`` along the first axis, the last one shorter.
@@ -131,7 +141,7 @@ class Member:
         """
         with self._reader.open(self._info) if not self._fortran else self._spooled() as file:
             with self._reader.errors_name_file():
-                self._header(file)
+                _header(file, self._info.filename)
             if self._fortran:
                 mapped = np.memmap(file, self.dtype, "r", file.tell(), self.shape, "F")
                 yield from (np.array(mapped[k : k + rows]) for k in range(0, len(mapped), rows))
@@ -158,6 +168,44 @@ class Member:
         """Write it to a file as it is, header included."""
         with self._reader.open(self._info) as file, self._reader.errors_name_file():
             shutil.copyfileobj(file, target, _COPIED)
+
+
+def read_npz(path: Path, data: bytes | None = None, most: int | None = None) -> dict[str, Array]:
+    """All arrays of an npz file, or of its contents if they have been read, by name.
+
+    Raises
+    ------
+    ValueError
+        As :class:`NpzReader` does, and if the arrays have more than ``most`` bytes.
+    """
+    with NpzReader(path, data=data) as reader:
+        if most is not None and reader.nbytes > most:
+            raise ValueError(f"{path} must have at most {most:,} bytes of arrays, not {reader.nbytes:,}")
+        return {name: member.whole() for name, member in reader.members.items()}
+
+
+def read_npy(path: Path) -> Array:
+    """The array of an npy file; ``ValueError`` if it is none of numbers or texts, or shorter or longer than it says."""
+    try:
+        with path.open("rb") as file:
+            shape, _, dtype = _header(file, path.name)
+            if os.fstat(file.fileno()).st_size != file.tell() + prod(shape) * dtype.itemsize:
+                raise ValueError(f"{path.name} is shorter or longer than an array {shape} of {dtype}")
+            file.seek(0)
+            return np.asarray(npy.read_array(file))
+    except (EOFError, ValueError) as error:
+        raise ValueError(f"{path} must be an npy file of an array of numbers: {error}") from error
+
+
+def _header(file: IO[bytes], name: str) -> tuple[Shape, bool, np.dtype[Any]]:
+    """Skip the header of an array, and say what it says."""
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"{name} must have version 1.0 or 2.0 of the format npy, not {version}")
+    shape, fortran, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError(f"{name} must hold numbers or texts, not Python's objects")
+    return shape, fortran and len(shape) > 1, dtype
 
 
 class Rows:

@@ -143,7 +143,7 @@ SAMPLES = {
     "text": ({"x": X.astype(str)}, "input 'x' must be an array of real numbers, not of <U"),
     "complex": ({"x": X.astype(complex)}, "input 'x' must be an array of real numbers, not of complex128"),
     "times": ({"x": X.astype("datetime64[s]")}, "input 'x' must be an array of real numbers, not of datetime64[s]"),
-    "objects": ({"x": X.astype(object)}, "must be an npz file of arrays of numbers: Object arrays cannot be loaded"),
+    "objects": ({"x": X.astype(object)}, "x.npy must hold numbers or texts, not Python's objects"),
     "not a number": ({"x": changed(np.nan)}, "±65504 (binary16), not nan at [3, 2] (1 such values)"),
     "infinity": ({"x": changed(-np.inf)}, "±65504 (binary16), not -inf at [3, 2] (1 such values)"),
     "too large": ({"x": changed(1e6)}, "input 'x' must hold finite numbers within ±65504 (binary16), not 1000000.0"),
@@ -188,7 +188,7 @@ def text_inside(path):
     [
         (damaged, "c.npz must be an npz file of arrays of numbers: Bad CRC-32"),
         (truncated, "c.npz must be an npz file of arrays, not a damaged archive (zip)"),
-        (text_inside, "array 'x' must have samples along its first axis, not be b'a text'"),
+        (text_inside, "c.npz must be an npz file of arrays of numbers: EOF: reading magic string"),
         (lambda path: path.write_text("a text"), "c.npz must be an npz file of arrays, not something else"),
     ],
 )
@@ -238,3 +238,30 @@ def test_recurrent_weights_are_checked():
     )
     with pytest.raises(Unsupported, match=r"LSTM 'cell': weights must be below 128 in magnitude, not 300; scale them"):
         compile_graph(import_model(proto), TINY)
+
+
+def test_a_short_file_that_promises_terabytes_is_one_message(tmp_path, good):
+    """Also where a member is compressed, and wherever samples are read."""
+    command("compile", good, "--preset", "tiny", "-o", tmp_path / "out")
+    head = {"descr": "<f8", "fortran_order": False, "shape": (1 << 23, 1 << 20)}
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as file, file.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, head)
+    for words in (
+        ["run", tmp_path / "out", "-i"],
+        ["report", tmp_path / "out", "-i"],
+        ["compile", good, "--calibrate"],
+    ):
+        code, output = command(*words, tmp_path / "x.npz", "-o", tmp_path / "y.npz")
+        assert code == 1 and output.count("\n") == 1, output
+        assert "x.npy is shorter or longer than an array (8388608, 1048576) of float64" in output
+
+
+def test_too_little_memory_is_one_message(tmp_path, good, monkeypatch):
+    def read(path):
+        return np.empty(1 << 55)
+
+    command("compile", good, "--preset", "tiny", "-o", tmp_path / "out")
+    np.savez(tmp_path / "x.npz", x=X)
+    monkeypatch.setattr("concord.cli.common.read_npz", read)
+    code, output = command("run", tmp_path / "out", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
+    assert code == 1 and output.startswith("Error: not enough memory, fewer samples need less: Unable to allocate")

@@ -167,6 +167,10 @@ def test_one_changed_bit_is_found(tmp_path):
         (lambda header, arrays: header.update(fingerprint="0x1"), "must have fingerprint 0x[0-9a-f]{16}, not 0x0{15}1"),
         (lambda header, arrays: header["config"].update(native=5), "native must be a power of two"),
         (lambda header, arrays: header["config"].update(colour=5), r"not \['colour'\]"),
+        (
+            lambda header, arrays: header["outputs"][0].update(shape=[1 << 35, 1 << 35]),
+            r"y must lie in 0\.\.63, not \d+\.\.\d+",
+        ),
         (lambda header, arrays: header["outputs"][0].update(address=63), r"y must lie in 0\.\.63, not 63\.\.66"),
         (lambda header, arrays: header.pop("outputs"), "contents that are not valid here: 'outputs'"),
         (lambda header, arrays: arrays.pop("segment_1"), "contents that are not valid here: 'segment_1'"),

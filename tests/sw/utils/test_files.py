@@ -3,12 +3,13 @@
 import errno
 import os
 import stat
+import time
 
 import numpy as np
 import pytest
 
 from concord.image.container import FileKind, read_file, write_file
-from concord.utils.files import check_place, replacing, write_bytes, write_text
+from concord.utils.files import check_place, part_name, replacing, write_bytes, write_text
 from support.faults import FAULTS, every
 
 KIND = FileKind("test", "a test", 1, ValueError)
@@ -88,3 +89,15 @@ def test_a_folder_that_is_read_only_is_told(tmp_path, monkeypatch):
         check_place(tmp_path / "x")
     (tmp_path / "inner").mkdir()
     check_place(tmp_path / "inner" / "x")
+
+
+def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path):
+    """Not what another process writes now, and nothing with another name."""
+    path = tmp_path / "x.npz"
+    names = [part_name(path), part_name(tmp_path / "y.npz"), ".x.npz.part", ".x.npz.abcdefgh.part", part_name(path)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+        os.utime(tmp_path / name, (0, time.time() - 3700))
+    os.utime(tmp_path / names[-1], (0, time.time() - 3500))
+    write_bytes(path, b"whole")
+    assert {file.name for file in tmp_path.iterdir()} == {"x.npz", *names[1:]}

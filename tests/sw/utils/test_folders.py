@@ -1,5 +1,6 @@
 """A compiled folder is one thing: all of it, from one compile, or a refusal that says what to do."""
 
+import os
 import random
 import shutil
 import signal
@@ -15,6 +16,7 @@ from concord.frontend import import_model
 from concord.networks.folder import IMAGE, MODEL, NETWORK, PackageError, load_package, recompile, save_package
 from concord.spec.presets import TINY
 from concord.utils import folders
+from concord.utils.files import part_name
 from concord.utils.folders import MANIFEST, FolderKind
 from support.commands import run
 from support.faults import FAULTS, Faults, every, no_space
@@ -237,3 +239,17 @@ def test_a_network_is_compiled_once_more_in_its_place(folder):
     link.symlink_to(folder)
     assert run("compile", link / MODEL, "-o", link, "--preset", "tiny")[0] == 0
     assert link.is_symlink() and load_package(folder).config == TINY
+
+
+def test_what_a_killed_process_left_is_removed_after_an_hour(tmp_path):
+    """Of this folder, and nothing that is another's."""
+    lefts = [tmp_path / part_name(tmp_path / name) for name in ("net", "other", "net", "net")]
+    for left in lefts:
+        left.mkdir()
+        (left / "one").write_bytes(b"half")
+    (lefts[2] / "notes").write_bytes(b"of a user")
+    for left in lefts[:3]:
+        os.utime(left, (0, time.time() - 3700))
+    write(tmp_path / "net", b"whole")
+    assert set(tmp_path.iterdir()) == {tmp_path / "net", *lefts[1:]}
+    assert (lefts[2] / "notes").exists()
