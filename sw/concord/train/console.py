@@ -161,6 +161,6 @@ def updates_lost(history: list[Figures]) -> list[str]:
     if (share := last.vanished / max(last.elements, 1)) > VANISHED:
         found.append(
             f"{_percent(share)} of the updates of the last epoch were too small for accumulators and were rounded to "
-            "zero (vanished): more accumulator bits, or stochastic rounding, keep them"
+            "zero (vanished): a larger rate, more accumulator bits, or stochastic rounding, keep them"
         )
     return found

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
-from concord.spec.training import TrainingFormats
+from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.noise import Noise
 from concord.train.parameters import Counts, Parameter
 from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
@@ -45,7 +46,8 @@ class Optimiser:
         """Update a parameter."""
         fmt = formats.intermediate
         if self.momentum.mant:
-            parts = [multiplied(gradient, Dyadic.nearest(Fraction(1, samples)), fmt)]
+            mean = multiplied(gradient, Dyadic.nearest(Fraction(1, samples)), fmt)
+            parts = [mean]
             if parameter.velocity is not None:
                 top = int(np.abs(parameter.velocity.astype(np.int64)).max(initial=0))
                 old = Tensor(parameter.velocity.astype(carrier(top)), parameter.velocity_exp, top)
@@ -54,8 +56,21 @@ class Optimiser:
             parameter.velocity = velocity.mant.astype(np.int32).reshape(parameter.blocks.shape)
             parameter.velocity_exp = velocity.exp
             change = multiplied(velocity, Dyadic.nearest(-rate), fmt)
+            vanished = _vanished(gradient, mean) | _vanished(velocity, change)
         else:
             change = multiplied(gradient, Dyadic.nearest(-rate / samples), fmt)
+            vanished = _vanished(gradient, change)
         if self.decay and parameter.name.endswith(".weight"):
-            change = added([change, multiplied(parameter.tensor, Dyadic.nearest(-rate * self.decay), fmt)], fmt)
-        return parameter.update(change, noise)
+            decay = multiplied(parameter.tensor, Dyadic.nearest(-rate * self.decay), fmt)
+            vanished = vanished | _vanished(parameter.tensor, decay)
+            change = added([change, decay], fmt)
+        counts = parameter.update(change, noise)
+        counts.vanished += int(np.count_nonzero(vanished & (change.mant == 0)))
+        return counts
+
+
+def _vanished(tensor: Tensor, product: Tensor) -> npt.NDArray[np.bool_]:
+    """Where a product is 0 because there is no exponent below the least one."""
+    if product.exp > TRAIN_EXP_MIN:
+        return np.zeros(tensor.mant.shape, dtype=np.bool_)
+    return np.asarray((tensor.mant != 0) & (product.mant == 0))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fractions import Fraction
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ from concord.train.augment import Augmentation
 from concord.train.losses import LOSSES
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Dyadic
+
+#: Characters of a number, and the greatest power of ten in it: more than float64 needs, and quickly exact.
+_LONGEST, _LARGEST_EXPONENT = 100, 400
+_EXPONENT = re.compile(r"[eE]([+-]?\d+)$")
 
 
 @dataclass(frozen=True)
@@ -181,8 +187,8 @@ def read_plan(path: Path) -> Plan:
     numbers = {}
     for name, default in (("scale", 1.0), ("zero", 0.0)):
         value = data.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{path} [data] {name} must be a number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            raise ValueError(f"{path} [data] {name} must be a finite number, not {value!r}")
         numbers[name] = float(value)
     settings = _settings(contents, path)
     if targets == "network" and settings.loss != "mse":
@@ -248,7 +254,13 @@ def exact(number: Any) -> Fraction:
     """What is written, such as 0.1 or "1/10", not its binary neighbour."""
     if isinstance(number, bool) or not isinstance(number, int | float | str):
         raise ValueError(f"a rate or factor must be a number, not {number!r}")
-    return Fraction(str(number))
+    exponent = _EXPONENT.search(str(number))
+    if len(str(number)) > _LONGEST or (exponent is not None and abs(int(exponent[1])) > _LARGEST_EXPONENT):
+        raise ValueError(f"a rate or factor must be of a size that can be meant, not {str(number)[:_LONGEST]!r}")
+    try:
+        return Fraction(str(number))
+    except (ValueError, ZeroDivisionError):  # infinities, NaN, texts
+        raise ValueError(f'a rate or factor must be a number such as 0.1 or "1/10", not {number!r}') from None
 
 
 def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:

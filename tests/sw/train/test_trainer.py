@@ -353,7 +353,7 @@ def test_an_interruption_loses_nothing(tmp_path, monkeypatch):
         ('"digits.npz"', '"net.toml"', "must be an npz file"),
         ("input = [1, 8, 8]", "input = [1, 8, 7]", "must have the shape"),
         ("[model]", "[model", "must be TOML"),
-        ("scale = 0.0625", 'scale = "a"', "scale must be a number"),
+        ("scale = 0.0625", 'scale = "a"', "scale must be a finite number"),
     ],
 )
 def test_configurations_that_are_not_understood(tmp_path, old, new, message):
@@ -383,3 +383,52 @@ def test_a_checkpoint_of_the_same_bytes_of_another_type_is_refused(tmp_path):
 def test_widths_whose_sums_do_not_fit_are_one_message(tmp_path):
     done = command(tmp_path, config=CONFIG.replace("[formats]", "[formats]\nactivation = {bits = 32}"))
     assert done.exit_code == 1 and "must fit in 63 bits" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("momentum", [Fraction(0), Fraction(9, 10)])
+@pytest.mark.parametrize("rate", ["1e-12", "1e-38", "1e-45", "1e-60", "1e-300"])
+def test_updates_of_tiny_rates_are_told(rate, momentum):
+    """Those in which no element of a weight moves, however far below the least exponent they are."""
+    run = trainer(epochs=1, rate=Fraction(rate), momentum=momentum)
+    before = [parameter.weight.copy() for parameter in run.network.parameters.values()]
+    history = run.fit()
+    parameters = run.network.parameters.values()
+    assert all(np.array_equal(*pair) for pair in zip(before, (p.weight for p in parameters), strict=True))
+    usual = trainer(epochs=1, rate=Fraction(1, 16), momentum=momentum).fit()[0].counts
+    assert history[0].counts.vanished > 0.9 * (usual.elements - few_gradients(usual))
+    assert any("(vanished): a larger rate" in text for text in updates_lost(history))
+
+
+def few_gradients(counts):
+    """Elements without a gradient, such as those of pixels that are always 0: at the most a half."""
+    return counts.elements // 2
+
+
+def test_a_tiny_decay_is_told():
+    """Of parameters without a gradient, too."""
+    run = trainer(epochs=1, rate=Fraction("1e-45"), momentum=Fraction(0), decay=Fraction(1, 10))
+    plain = trainer(epochs=1, rate=Fraction("1e-45"), momentum=Fraction(0))
+    assert run.fit()[0].counts.vanished > plain.fit()[0].counts.vanished
+
+
+#: Numbers that TOML has, too.
+PLAIN = ("nan", "inf", "-inf")
+
+
+@pytest.mark.parametrize("text", [*PLAIN, "1/0", "abc", "1e999999999", "9" * 200, ""])
+def test_numbers_that_cannot_be_rates(text, tmp_path):
+    """One message that names the file, at once."""
+    head = '[model]\nlayers = [{op = "flatten"}]\ninput = [4]\n[data]\nfile = "x.npz"\n[train]\n'
+    for line in [f'rate = "{text}"', f'schedule = [[1, "{text}"]]'] + ([f"momentum = {text}"] if text in PLAIN else []):
+        (tmp_path / "net.toml").write_text(head + line)
+        with pytest.raises(ValueError, match=r"net\.toml: a rate or factor must be"):
+            read_plan(tmp_path / "net.toml")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", '"1"', "true"])
+@pytest.mark.parametrize("name", ["scale", "zero"])
+def test_data_are_scaled_by_numbers(name, value, tmp_path):
+    text = f'[model]\nlayers = [{{op = "flatten"}}]\ninput = [4]\n[data]\nfile = "x.npz"\n{name} = {value}\n'
+    (tmp_path / "net.toml").write_text(text)
+    with pytest.raises(ValueError, match=rf"net\.toml \[data\] {name} must be a finite number, not"):
+        read_plan(tmp_path / "net.toml")
