@@ -7,6 +7,7 @@ again on another one. Tasks are functions of their arguments alone, so it does n
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,9 @@ from typing import Any, Self
 
 #: Seconds to wait for a scheduler, and for its first worker.
 _PATIENCE = 20
+#: How often processes of this machine are started until all of them are there.
+_STARTS = 4
+_ADDRESS = re.compile(r"((tcp|tls|ws|wss)://)?(\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]\s]+):(?P<port>\d{1,5})")
 _SETTINGS = {
     # No warning of large arguments: a task that has all of its arguments can be computed again by another worker.
     "distributed.admin.large-graph-warning-threshold": "1 TiB",
@@ -39,9 +43,10 @@ class Engine:
     Raises
     ------
     ValueError
-        If neither or both are given, or the packages of the extra ``parallel`` are not installed.
+        If neither or both are given, the address can be none, or the packages of the extra ``parallel`` are not
+        installed.
     OSError
-        If there is no scheduler at the address, or it has no workers.
+        If there is no scheduler at the address, or it has no workers, or those of this machine die while they start.
     """
 
     def __init__(self, workers: int | None = None, cluster: str | None = None):
@@ -59,16 +64,9 @@ class Engine:
             stack.enter_context(dask.config.set(_SETTINGS))
             if workers is not None:
                 with _ignoring_interrupts():
-                    self._local = distributed.LocalCluster(
-                        n_workers=workers,
-                        threads_per_worker=1,
-                        host="127.0.0.1",
-                        dashboard_address=None,
-                        memory_limit=0,
-                        silence_logs=logging.CRITICAL,
-                    )
+                    self._local = _local_cluster(workers)
                 stack.callback(self._local.close)
-            self._client = distributed.Client(self._local if workers is not None else cluster, timeout=_PATIENCE)
+            self._client = distributed.Client(self._local) if cluster is None else _client(cluster)
             stack.callback(self._client.close)
             self._check()
             self._stack = stack.pop_all()
@@ -145,6 +143,39 @@ def task_slices(samples: int, least: int, most: int) -> list[slice]:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _local_cluster(workers: int) -> Any:
+    """Processes on this machine. One that dies while it starts ends the start of all, so they are started once more."""
+    import distributed
+
+    for left in reversed(range(_STARTS)):
+        try:
+            return distributed.LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address=None,
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+            )
+        except RuntimeError as error:
+            if not left:
+                raise OSError(f"workers must start, and {_STARTS} times one has died while it did: {error}") from error
+    raise AssertionError
+
+
+def _client(cluster: str) -> Any:
+    """A connection to a scheduler; ``ValueError`` if the address is none that it can have."""
+    import distributed
+
+    address = _ADDRESS.fullmatch(cluster)
+    if address is None or not 1 <= int(address["port"]) <= 65535:
+        raise ValueError(f"cluster must be the address of a Dask scheduler such as tcp://HOST:8786, not {cluster!r}")
+    try:
+        return distributed.Client(cluster, timeout=_PATIENCE)
+    except (ValueError, TypeError, RuntimeError) as error:  # of settings of Dask, such as certificates
+        raise OSError(f"cluster at {cluster} cannot be reached: {error}") from error
 
 
 @contextmanager

@@ -221,3 +221,41 @@ def test_options_that_do_not_fit(tmp_path):
         data = ("-i", tmp_path / "x.npz") if command == "overflow" else ("--calibrate", tmp_path / "x.npz")
         code, text = run(command, tmp_path / "net.onnx", *data, *both)
         assert code and "--workers must be given without --cluster" in text
+
+
+@pytest.mark.parametrize(
+    "address", ["inproc://x", "x", "tcp://", "", "tcp://host:70000", "tcp://host:0", "ucx://a:1", "a b:1"]
+)
+def test_addresses_that_no_cluster_has(address):
+    with pytest.raises(
+        ValueError, match="cluster must be the address of a Dask scheduler such as tcp://HOST:8786, not"
+    ):
+        Engine(cluster=address)
+
+
+def test_a_cluster_without_certificates_is_one_message():
+    with pytest.raises(OSError, match=r"cluster at tls://127\.0\.0\.1:1 cannot be reached: "):
+        Engine(cluster="tls://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(("deaths", "starts"), [(3, 4), (4, 4)])
+def test_a_process_that_dies_while_it_starts(deaths, starts, monkeypatch):
+    """All start once more, four times at most."""
+    import distributed
+
+    made, real = [], distributed.LocalCluster
+
+    def cluster(**options):
+        made.append(options["n_workers"])
+        if len(made) <= deaths:
+            raise RuntimeError("Nanny failed to start.")
+        return real(**options)
+
+    monkeypatch.setattr(distributed, "LocalCluster", cluster)
+    if deaths < starts:
+        with Engine(workers=1) as engine:
+            assert engine.map(int, [("7",)]) == [7]
+    else:
+        with pytest.raises(OSError, match=r"workers must start, and 4 times one has died while it did: Nanny failed"):
+            Engine(workers=1)
+    assert len(made) == min(deaths + 1, starts)
