@@ -22,6 +22,8 @@ from concord.compiler.model import Compiled, compile_graph, expecting, with_narr
 from concord.graph.ir import Graph
 from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_all
 from concord.networks.calibrated import calibration_of, choose_formats
+from concord.networks.expected_error import with_expected_error
+from concord.networks.input_records import with_input_records
 from concord.networks.quantised_model import is_quantised, with_quantised_model
 from concord.overflow.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
@@ -267,9 +269,10 @@ def _compile(
         with status("counting what the accumulators hold"):
             chosen = choose_accumulator(graph, found.compiled, bits or None, samples, guard, engine)
         found = replace(found, compiled=chosen.compiled, accumulator=tuple(chosen.lines))
-    if samples is not None:
-        found = replace(found, compiled=expecting(found.compiled, samples))
-    return found
+    compiled = found.compiled if samples is None else expecting(found.compiled, samples)
+    compiled = with_input_records(compiled, samples)
+    with status("measuring the error to be expected"), unobserved():
+        return replace(found, compiled=with_expected_error(graph, compiled, samples))
 
 
 def _equalised(graph: Graph, config: NpuConfig, plain: Formats, batch: int, known: Compiled | None) -> Compiled:

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from concord import host
 from concord.api.compiling import Compilation
 from concord.compiler.emission.package import Package
+from concord.compiler.ir.expected_error import ExpectedError
+from concord.compiler.ir.input_record import InputRecord
 from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
@@ -26,7 +28,7 @@ from concord.utils.arrays import FloatArray
 
 
 class FlagWarning(UserWarning):
-    """Values were cut off or overflowed while a network ran: results may be wrong."""
+    """Inputs are unlike what a network was compiled for, or values were cut off or overflowed: results may be wrong."""
 
 
 class FlagError(RuntimeError):
@@ -86,19 +88,31 @@ class Network:
     def warnings(self) -> list[str]:
         """What to know before trusting the results: assumptions, codes that are not exact, flags of samples.
 
-        And what the board of the configuration lacks for it.
+        An expected error above 5 %, with what it is from. And what the board of the configuration lacks for it.
         """
-        measured = self.package.quantised_model
         if self.compilation is not None:
             found = self.compilation.compiled.warnings
         else:
-            found = [] if measured is None else measured.warnings
+            found = self.package.warnings
         return [*found, *shortages(self.config)]
 
     @property
     def preset_text(self) -> str:
         """Which preset of the board was taken and why, in a line; empty if it was named or the network was loaded."""
         return "" if self.compilation is None else self.compilation.preset
+
+    @property
+    def expected_error(self) -> ExpectedError | None:
+        """Errors of the result and of the layers against double precision, measured when it was compiled.
+
+        On the samples of the calibration, or on synthetic ones that are like what was assumed of the inputs.
+        """
+        return self.package.expected_error
+
+    @property
+    def input_records(self) -> Mapping[str, InputRecord]:
+        """What is known of the inputs, and what :meth:`run` compares them with."""
+        return self.package.input_records
 
     @property
     def evidence(self) -> str:
@@ -143,18 +157,22 @@ class Network:
         Raises
         ------
         FlagError
-            With ``strict``, if values were cut off or overflowed, or a result is not finite.
+            With ``strict``, if inputs are unlike what the network was compiled for (before anything runs), if values
+            were cut off or overflowed, or if a result is not finite.
         ValueError
             If the inputs do not fit the network, or ``on`` is no target.
         concord.host.DeviceError
             If the device does not do what it should.
         """
         given = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
+        flags = self.package.input_flags(given)
+        if flags and strict:
+            raise FlagError(flags)
         with nullcontext(on) if isinstance(on, Device) else host.connect(on, self.config) as device:
             if device.image is not self.image:
                 device.load(self.image)
             found = self.package.run(device, given)
-            flags = self.package.flags(device) + not_finite(found)
+            flags += self.package.flags(device) + not_finite(found)
         if flags and strict:
             raise FlagError(flags)
         if flags:

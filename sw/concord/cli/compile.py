@@ -215,6 +215,10 @@ def compile_model(
     if compilation.preset:
         click.echo(compilation.preset)
     click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
+    if (expected := compiled.package.expected_error) is not None:
+        click.echo(expected.text)
+        for line in expected.warnings[1:]:
+            click.echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         click.echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))

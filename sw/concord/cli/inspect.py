@@ -15,6 +15,7 @@ from rich.text import Text
 
 from concord.cli.common import THING, readable, wide_console
 from concord.compiler.emission.package import Package
+from concord.compiler.ir.expected_error import LayerError, percent
 from concord.host.rates import Rates, rate_table, rates
 from concord.image import Image
 from concord.networks.folder import load_image, load_package
@@ -60,10 +61,17 @@ def _show(loaded: Image, package: Package | None, image: Path, parts: Sequence[s
         if key not in _TABLES:
             for text in value if isinstance(value, list) else [value]:
                 console.print(f"  {key}: {text}", highlight=False, markup=False, soft_wrap=True)
+    if package is not None:
+        for name, record in package.input_records.items():
+            console.print(f"  input {name}: {record.text}", highlight=False, markup=False, soft_wrap=True)
+        if package.expected_error is not None:
+            for text in package.expected_error.warnings or [package.expected_error.text]:
+                console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
     if loaded.phases:
         console.print(f"  {len(loaded.phases)} phases: the program is started that often for a sample", highlight=False)
     if "layers" in parts and "layers" in loaded.metadata:
-        console.print(_layers(loaded))
+        errors = package.expected_error.layers if package is not None and package.expected_error is not None else ()
+        console.print(_layers(loaded, errors))
     if "ports" in parts:
         console.print(_ports(loaded))
     if "rates" in parts:
@@ -88,11 +96,14 @@ def _table(title: str, columns: Iterable[str], right: Iterable[str] = ()) -> Tab
     return table
 
 
-def _layers(image: Image) -> Table:
-    """What is computed, and in which format."""
-    table = _table("Layers", ("#", "layer", "nodes", "weights", "output"), "#")
+def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
+    """What is computed, in which format, and with which error, as far as that is known."""
+    known = ("expected error", "of the layer alone")
+    table = _table("Layers", ("#", "layer", "nodes", "weights", "output", *(known if errors else ())), ("#", *known))
+    found = {one.layer: (percent(one.relative), percent(one.own)) for one in errors}
     for index, layer in enumerate(image.metadata["layers"]):
-        table.add_row(str(index), layer["name"], layer["nodes"], layer.get("weights", ""), layer["output"])
+        texts = found.get(layer["name"], ("", "")) if errors else ()
+        table.add_row(str(index), layer["name"], layer["nodes"], layer.get("weights", ""), layer["output"], *texts)
     return table
 
 

@@ -6,7 +6,7 @@ import os
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
@@ -47,7 +47,7 @@ from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.networks.folder import load_image, load_package
 from concord.program.assembler import assemble, disassemble
-from concord.program.flags import diagnose_flags, flag_table, not_finite
+from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 from concord.utils.files import check_place, replacing, write_text
@@ -167,7 +167,8 @@ def run(
 ) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs.
 
-    Ends with the flags that were raised: where values were cut off or overflowed, and what helps.
+    Ends with the flags that were raised: inputs unlike what the network was compiled for, where values were cut off or
+    overflowed, and what helps.
     """
     if output.suffix != ".npz":
         raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
@@ -177,6 +178,9 @@ def run(
     given = inputs_from(inputs, [port.name for port in loaded.inputs])
     ports = given if package is None else package.arrangement.pack(given)
     batch = check_batch(loaded.inputs, ports)[0]
+    records = [] if package is None else package.input_flags(given)
+    if strict and records:
+        _refuse(records, output)
     if on != "emulator" and (workers, cluster) != (None, None):
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
     with several(workers, cluster) as engine:
@@ -186,14 +190,12 @@ def run(
             if isinstance(device, LinkedDevice):
                 click.echo(f"inputs travelled {device.input_route}")
             flags = device.flags()
-        records = diagnose_flags(loaded, flags)
+        records += diagnose_flags(loaded, flags)
     if package is not None:
         results = package.finish(given, results)
     records += not_finite(results)
     if strict and records:
-        wide_console().print(flag_table(records))
-        click.echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
-        raise click.exceptions.Exit(STRICT_STATUS)
+        _refuse(records, output)
     arrays: dict[str, Any] = results
     with replacing(output) as file:
         np.savez(file, **arrays)
@@ -202,6 +204,13 @@ def run(
         wide_console().print(flag_table(records))
     else:
         click.echo("no flags were raised")
+
+
+def _refuse(records: list[FlagDiagnostic], output: Path) -> NoReturn:
+    """End with the flags, and nothing written."""
+    wide_console().print(flag_table(records))
+    click.echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
+    raise click.exceptions.Exit(STRICT_STATUS)
 
 
 @main.command()

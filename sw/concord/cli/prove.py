@@ -105,6 +105,8 @@ def show(proof: Proof) -> None:
             console.print(f"{one.label}: {note}", soft_wrap=True)
     for name, why in proof.left_out.items():
         console.print(f"{labels_of(name)}: not run, {why}", soft_wrap=True)
+    for line in proof.input_flags:
+        console.print(line, soft_wrap=True)
     total = proof.count
     console.print(f"{total.values:,} values compared, {total.different:,} different")
 

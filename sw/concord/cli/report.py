@@ -54,4 +54,8 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     analysis = replace(analysis, name=network.resolve().name)
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())
+    for line in analysis.input_flags:
+        click.echo(line, err=True)
     click.echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")
+    if analysis.expected_error:
+        click.echo(f"when it was compiled, {analysis.expected_error}")

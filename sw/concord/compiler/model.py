@@ -90,7 +90,9 @@ class Compiled:
         """What a user should know before trusting the results, a line each."""
         measured = self.package.quantised_model
         codes = [one.text for one in self.inexact] if measured is None else measured.warnings
-        return [*codes, *(one.text for group in (self.assumptions, self.flag_diagnostics) for one in group)]
+        found = [*codes, *(one.text for group in (self.assumptions, self.flag_diagnostics) for one in group)]
+        expected = self.package.expected_error
+        return found if expected is None else [*found, *expected.warnings]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

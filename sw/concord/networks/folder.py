@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
+from concord.compiler.ir.expected_error import ExpectedError
+from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.host_partition import split
@@ -78,6 +80,9 @@ def _save_arrangement(package: Package, path: Path) -> None:
     options["formats"] = package.formats.to_dict()
     if package.quantised_model is not None:
         options["quantised_model"] = package.quantised_model.to_dict()
+    options["input_records"] = {name: record.to_dict() for name, record in package.input_records.items()}
+    if package.expected_error is not None:
+        options["expected_error"] = package.expected_error.to_dict()
     write_file(path, {**names, "shapes": shapes, **options}, arrays, NETWORK_FILE)
 
 
@@ -112,12 +117,19 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     if not arrangement.fits(image):
         raise LookupError("ports")
     formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
+    # Folders of earlier versions have none of these.
+    records = {name: InputRecord.from_dict(values) for name, values in header.get("input_records", {}).items()}
+    if not set(records) <= set(arrangement.inputs):
+        raise LookupError("input records")
+    expected = header.get("expected_error")
     return Package(
         image,
         arrangement,
         host,
         formats,
         quantised_model=None if measured is None else QuantisedModel.from_dict(measured),
+        input_records=records,
+        expected_error=None if expected is None else ExpectedError.from_dict(expected),
     )
 
 
@@ -140,7 +152,14 @@ def recompile(folder: Path) -> Compiled:
         raise PackageError(f"{folder} must hold what its network compiles to, but does not: compile it again")
     if ACCUMULATOR in kept.metadata:
         image = replace(image, metadata={**image.metadata, ACCUMULATOR: kept.metadata[ACCUMULATOR]})
-    return replace(compiled, package=replace(compiled.package, image=image, quantised_model=package.quantised_model))
+    known = replace(
+        compiled.package,
+        image=image,
+        quantised_model=package.quantised_model,
+        input_records=package.input_records,
+        expected_error=package.expected_error,
+    )
+    return replace(compiled, package=known)
 
 
 def load_image(path: Path) -> Image:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class MeasuredErrors:
     Parameters
     ----------
     outputs : mapping of str to Error
-        By output of the network, as the host hands it out.
+        By output.
     layers : tuple of Error
         By layer, of the tensor that it computes.
     own : tuple of Error
@@ -139,7 +139,19 @@ def reference(compiled: Compiled, inputs: Inputs) -> dict[str, FloatArray]:
     return values | compiled.package.arrangement.prepared_inputs(inputs)
 
 
-def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray] | None = None) -> MeasuredErrors:
+def output_errors(
+    compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray], *, host: bool = True
+) -> dict[str, Error]:
+    """Error of every output on the emulator; parameters as for :func:`measured_errors`."""
+    if not host:
+        compiled = replace(compiled, package=replace(compiled.package, host_graph=None))
+    found = emulate(compiled, inputs)
+    return {name: error(values.reshape(want[name].shape), want[name]) for name, values in found.items()}
+
+
+def measured_errors(
+    compiled: Compiled, inputs: Inputs, want: Mapping[str, FloatArray] | None = None, *, host: bool = True
+) -> MeasuredErrors:
     """Run a network on the emulator, and compare its result and all of its layers with a reference.
 
     Parameters
@@ -151,6 +163,8 @@ def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, Float
         :mod:`concord.compiler.lowering.input_assumptions` makes some.
     want : mapping of str to array, optional
         All tensors of the reference by name; if left out, those of :func:`reference`.
+    host : bool
+        Whether outputs are those of the host; else they are those of the NPU, such as what a softmax reads.
 
     Raises
     ------
@@ -161,9 +175,8 @@ def measured_errors(compiled: Compiled, inputs: Inputs, want: Mapping[str, Float
     """
     want = reference(compiled, inputs) if want is None else want
     found = [parts for parts, _ in results(compiled, inputs)]
-    outputs = emulate(compiled, inputs)
     return MeasuredErrors(
-        {name: error(outputs[name], want[name]) for name in compiled.graph.outputs},
+        output_errors(compiled, inputs, want, host=host),
         tuple(layer_errors(found, want)),
         tuple(own_errors(compiled, inputs, found)),
     )

@@ -45,6 +45,10 @@ _TEXTS = {
 }
 
 
+#: Name of the flag of the host for inputs that are unlike what the network was compiled for.
+INPUT_RANGE = "INPUT_RANGE"
+
+
 @dataclass(frozen=True)
 class FlagDiagnostic:
     """A flag that a chain raised.
@@ -52,13 +56,13 @@ class FlagDiagnostic:
     Parameters
     ----------
     layer : str
-        Name of the layer; empty in an image that has none.
+        Name of the layer, or the input or the result; empty in an image that has none.
     address : int or None
-        Of the ``v_rd`` of the chain; ``None`` if it is about a result.
+        Of the ``v_rd`` of the chain; ``None`` if it is about an input or a result.
     instruction : str
         That instruction as text.
     flag : str
-        Name of the flag, ``"NOT_FINITE"`` for results.
+        Name of the flag; of the host ``"NOT_FINITE"`` for results and ``"INPUT_RANGE"`` for inputs.
     meaning, advice : str
         For people.
     """

@@ -127,6 +127,8 @@ class Proof:
     comparisons : list of Comparison
     left_out : dict
         By implementation, why it was not run.
+    input_flags : list of str
+        Inputs that are unlike what the network was compiled for, a line each.
     layers : tuple of str
         In the order of execution.
     chains, words : int
@@ -143,6 +145,7 @@ class Proof:
     words: int
     comparisons: list[Comparison] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    input_flags: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> Count:

@@ -72,6 +72,8 @@ def prove(
     say("deriving")
     places = Places.of(subject)
     proof = _empty(subject, count, source)
+    if inputs is not None and subject.package is not None:
+        proof.input_flags += [f"{one.text}; what helps: {one.advice}" for one in subject.package.input_flags(given)]
     with tempfile.TemporaryDirectory(prefix="concord-prove-") as folder:
         derived = _derived(subject, places, only, Path(folder), proof)
         size = chunk(subject)

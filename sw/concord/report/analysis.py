@@ -79,6 +79,8 @@ def analyse(compiled: Compiled, inputs: Inputs, device: Device | None = None) ->
         layers=tuple(_layers(compiled, inputs, want, flagged, steps)),
         rates=rates(expecting(compiled, inputs).image, batch, steps),
         inexact=compiled.inexact,
+        input_flags=tuple(f"{one.text}; what helps: {one.advice}" for one in compiled.package.input_flags(inputs)),
+        expected_error=compiled.package.expected_error.text if compiled.package.expected_error is not None else "",
         differs_behind=first_difference(compiled, inputs, device) if device is not None and not same else "",
     )
 

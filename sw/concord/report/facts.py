@@ -84,6 +84,10 @@ class Analysis:
         Which layers are computed in row tiles, if there are any.
     accumulator : tuple of str
         Its width and grid and, if they were chosen for the network, what speaks for that.
+    input_flags : tuple of str
+        Inputs that are unlike what the network was compiled for, a line each.
+    expected_error : str
+        What was measured when it was compiled, in a line; empty if nothing was.
     """
 
     name: str
@@ -107,6 +111,8 @@ class Analysis:
     row_tiling: str = ""
     differs_behind: str = ""
     accumulator: tuple[str, ...] = ()
+    input_flags: tuple[str, ...] = ()
+    expected_error: str = ""
 
     @property
     def work(self) -> Work:

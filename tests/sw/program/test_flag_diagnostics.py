@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import concord
 from concord.examples.softmax import softmax
 from concord.host import connect
 from concord.networks.folder import load_package
@@ -50,10 +51,43 @@ def test_a_run_ends_with_its_flags(folder, tmp_path):
 
 
 def test_strict_writes_nothing(folder, tmp_path):
+    """An image by itself knows nothing of the inputs of the network, so this is about tables."""
     target = tmp_path / "y.npz"
-    code, output = run("run", folder / "net", "-i", folder / "large.npz", "-o", target, "--strict")
+    ports = load_package(folder / "net").arrangement.pack({"x": np.load(folder / "large.npz")["x"]})
+    np.savez(tmp_path / "ports.npz", **ports)
+    code, output = run("run", folder / "net" / "npu.image", "-i", tmp_path / "ports.npz", "-o", target, "--strict")
     assert code == 3 and not target.exists()
-    assert "TABLE_CLAMPED" in output and f"{target}: not written" in output
+    assert "TABLE_CLAMPED" in output and "INPUT_RANGE" not in output and f"{target}: not written" in output
+
+
+def test_inputs_unlike_those_it_was_compiled_for(folder, tmp_path):
+    """Told with the other flags; with --strict, before anything runs."""
+    target = tmp_path / "y.npz"
+    code, output = run("run", folder / "net", "-i", folder / "large.npz", "-o", target)
+    last = " ".join(output[output.index("Flags that were raised") :].split())
+    assert code == 0 and target.exists()
+    assert "input x" in last and "INPUT_RANGE" in last and "TABLE_CLAMPED" in last
+    assert "values from -40 to" in last and "compiled for" in last and "(given)" in last
+    target.unlink()
+    code, output = run("run", folder / "net", "-i", folder / "large.npz", "-o", target, "--strict")
+    assert code == 3 and not target.exists() and "INPUT_RANGE" in output and "TABLE_CLAMPED" not in output
+
+
+def test_inputs_from_python(folder):
+    net = concord.load(folder / "net")
+    (flag,) = net.package.input_flags({"x": np.full((2, 4), 40.0)})
+    assert (flag.where, flag.flag, flag.address) == ("input x", "INPUT_RANGE", None)
+    with pytest.warns(concord.FlagWarning, match="input x: INPUT_RANGE, values from 40 to 40"):
+        net.run(np.full((2, 4), 40.0))
+    with concord.connect("emulator", net) as device:
+        with pytest.raises(concord.FlagError) as caught:
+            net.run(np.full((2, 4), 40.0), device, strict=True)
+        assert [one.flag for one in caught.value.flags] == ["INPUT_RANGE"] and device.counters()["CYCLES"] == 0
+    net.run(np.full((2, 4), 0.5), strict=True)
+    with pytest.raises(ValueError, match="must have the shape"):
+        net.package.input_flags({"x": np.zeros((2, 5))})
+    with pytest.raises(ValueError, match="inputs must be"):
+        net.package.input_flags({"z": np.zeros((2, 4))})
 
 
 def test_flags_from_python_are_those_of_the_last_run(folder):

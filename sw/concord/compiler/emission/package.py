@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.expected_error import ExpectedError
+from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.image import Image
-from concord.program.flags import FlagDiagnostic, diagnose_flags
+from concord.program.flags import INPUT_RANGE, FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
@@ -50,6 +53,10 @@ class Package:
         What it was compiled with.
     quantised_model : QuantisedModel or None
         How far it is from the quantised model that it was made of, if it was made of one and that was measured.
+    input_records : mapping of str to InputRecord
+        What is known of inputs, by name.
+    expected_error : ExpectedError or None
+        What was measured when it was compiled, if anything was.
     """
 
     image: Image
@@ -57,11 +64,42 @@ class Package:
     host_graph: Graph | None
     formats: Formats = DEFAULT
     quantised_model: QuantisedModel | None = None
+    input_records: Mapping[str, InputRecord] = field(default_factory=dict)
+    expected_error: ExpectedError | None = None
 
     @property
     def config(self) -> NpuConfig:
         """The configuration it was compiled for."""
         return self.image.config
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was measured when it was compiled and a user should know, a line each."""
+        found = [] if self.quantised_model is None else self.quantised_model.warnings
+        return found if self.expected_error is None else [*found, *self.expected_error.warnings]
+
+    def input_flags(self, inputs: Mapping[str, npt.ArrayLike]) -> list[FlagDiagnostic]:
+        """Inputs that are unlike what is known of them, each with what is so and what helps; empty if there are none.
+
+        The flag ``INPUT_RANGE`` is one of the host: nothing needs to run.
+
+        Raises
+        ------
+        TypeError
+            If an input is not made of real numbers.
+        ValueError
+            If a name or a shape is wrong.
+        """
+        self.arrangement.check_names(inputs)
+        found = []
+        for name, record in self.input_records.items():
+            values = real_numbers(f"input {name!r}", inputs[name])
+            self.arrangement.check_shape(name, values.shape)
+            mismatch = record.mismatch(values, self.arrangement.grids.get(name))
+            if mismatch is not None:
+                where = f"input {name}"
+                found.append(FlagDiagnostic(where, None, "", INPUT_RANGE, mismatch.meaning, mismatch.advice))
+        return found
 
     def finish(self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch from the ports of the NPU, the host's part included."""

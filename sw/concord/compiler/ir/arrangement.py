@@ -128,6 +128,11 @@ class Arrangement:
         shape = self.shapes[name]
         return (1,) * (len(self.channel_scales[name].shape) - len(shape)) + tuple(shape)
 
+    def check_names(self, inputs: Mapping[str, npt.ArrayLike]) -> None:
+        """Raise ``ValueError`` unless there are exactly the inputs."""
+        if set(inputs) != set(self.inputs):
+            raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
+
     def check_shape(self, name: str, shape: Shape) -> None:
         """Raise ``ValueError`` unless an array of that shape can be samples of an input."""
         if shape and not shape[0]:
@@ -154,8 +159,7 @@ class Arrangement:
         ValueError
             If a name, a shape or a value is wrong.
         """
-        if set(inputs) != set(self.inputs):
-            raise ValueError(f"inputs must be {sorted(self.inputs)}, not {sorted(inputs)}")
+        self.check_names(inputs)
         ports = {}
         for name, order in self.inputs.items():
             values = real_numbers(f"input {name!r}", inputs[name])

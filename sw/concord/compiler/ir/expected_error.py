@@ -1,0 +1,101 @@
+"""The error that a compiled network is expected to have, as it was measured when it was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: An error of the result from which on it is a warning.
+TOO_LARGE = 0.05
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """Error of a layer: root mean square, relative to that of the reference; ``None`` if it is not finite.
+
+    Parameters
+    ----------
+    layer : str
+        Its name.
+    relative : float or None
+        Of its tensor.
+    own : float or None
+        If the reference computes this layer alone, from the tensors as the NPU has them.
+    """
+
+    layer: str
+    relative: float | None
+    own: float | None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A layer that the error of the result is from: what is so, and what helps."""
+
+    layer: str
+    meaning: str
+    advice: str
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        return f"{self.layer}: {self.meaning}; what helps: {self.advice}"
+
+
+@dataclass(frozen=True)
+class ExpectedError:
+    """Errors against double precision on some samples.
+
+    Parameters
+    ----------
+    samples : str
+        Which samples, in words.
+    result : float or None
+        Of the result, the part of the host included; of several outputs the largest. ``None`` if it is not finite.
+    layers : tuple of LayerError
+        By layer; nothing if values between layers cannot be had.
+    causes : tuple of Cause
+        Where the error is from, if it is too large: the worst first.
+    """
+
+    samples: str
+    result: float | None
+    layers: tuple[LayerError, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        return f"expected error of the result: {percent(self.result)}, on {self.samples}"
+
+    @property
+    def too_large(self) -> bool:
+        """Whether it is a warning."""
+        return self.result is None or self.result > TOO_LARGE
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know, a line each; nothing if the error is small."""
+        return [self.text, *(cause.text for cause in self.causes)] if self.too_large else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ExpectedError:
+        """Inverse of :meth:`to_dict`; ``TypeError``, ``ValueError`` or ``LookupError`` for anything else."""
+        errors = ((str(one["layer"]), _error(one["relative"]), _error(one["own"])) for one in values["layers"])
+        texts = ((str(one["layer"]), str(one["meaning"]), str(one["advice"])) for one in values["causes"])
+        layers, causes = tuple(LayerError(*one) for one in errors), tuple(Cause(*one) for one in texts)
+        return cls(str(values["samples"]), _error(values["result"]), layers, causes)
+
+
+def _error(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def percent(error: float | None) -> str:
+    """An error in percent, or that it is not finite."""
+    return "not finite" if error is None else f"{100 * error:.2f} %"

@@ -1,0 +1,253 @@
+"""Measures the error that a network is expected to have, and finds where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.calibration.calibration import Inputs
+from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError
+from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
+from concord.compiler.model import Compiled
+from concord.golden import binary16
+from concord.golden.blocks import quantize, to_binary16
+from concord.graph import execute
+from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
+from concord.networks.layer_errors import MeasuredErrors, measured_errors, output_errors, reference
+from concord.networks.layer_results import parts
+from concord.program.allocator import CapacityError
+from concord.spec.config import NpuConfig
+from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import FloatArray
+
+#: Samples that errors are measured on, at most.
+SAMPLES = 16
+#: Synthetic ones.
+SYNTHETIC = 6
+#: Layers that are named, at most, and the share of the error of the result that each must add.
+_NAMED, _WORTH = 3, 0.25
+#: Times by which operands are larger than the result where they are told to cancel.
+_CANCELLED = 8.0
+#: Times by which channels of a product differ where they are told to be of different scales.
+_SCALES = 16.0
+#: Share of an error that a cause must have alone to be told.
+_SHARE = 0.5
+
+
+def with_expected_error(graph: Graph, compiled: Compiled, samples: Inputs | None = None) -> Compiled:
+    """The same network, with the error that it is expected to have.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network, as it was compiled.
+    compiled : Compiled
+        What became of it.
+    samples : mapping of str to array, optional
+        Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones that are like what is assumed of
+        the inputs. Behind a softmax, errors of those mean little: then the result is what the NPU hands to the host.
+    """
+    if samples is None:
+        inputs = assumed(graph, compiled.package.formats.inputs)
+        given: dict[str, FloatArray] = synthetic_samples(graph, inputs, SYNTHETIC)
+        source = "synthetic samples, " + ", ".join(f"{name}: {one.text}" for name, one in inputs.items())
+    else:
+        given = {name: _some(values) for name, values in samples.items()}
+        source = "calibration samples"
+    want = reference(compiled, given)
+    usable = _usable(graph, want)
+    if not usable.any():
+        return compiled
+    given = {name: values[usable] for name, values in given.items()}
+    want = {name: values[usable] for name, values in want.items()}
+    host = compiled.host_graph
+    if host is not None and samples is None:
+        source += f", before {', '.join(dict.fromkeys(node.op for node in host.nodes))} of the host"
+    found = _measured(compiled, given, want, samples is not None)
+    layers: tuple[LayerError, ...] = ()
+    if found.layers:
+        pairs = zip(compiled.lowered.layers, found.layers, found.own, strict=True)
+        layers = tuple(LayerError(layer.name, whole.relative, own.relative) for layer, whole, own in pairs)
+    expected = ExpectedError(f"{int(usable.sum())} {source}", found.relative, layers)
+    if expected.too_large:
+        exact = execute.run(graph, given, keep="all")
+        shaped = {name: values.reshape(len(values), *graph.shapes[name]) for name, values in exact.items()}
+        looked_for = _Causes(compiled, graph, shaped, samples is not None)
+        expected = replace(expected, causes=looked_for.worst(layers, found.relative))
+    return replace(compiled, package=replace(compiled.package, expected_error=expected))
+
+
+def _some(values: npt.ArrayLike) -> FloatArray:
+    x = np.asarray(values, dtype=np.float64)
+    return np.take(x, np.linspace(0, len(x) - 1, min(len(x), SAMPLES)).astype(int), axis=0)
+
+
+def _usable(graph: Graph, want: Mapping[str, FloatArray]) -> npt.NDArray[np.bool_]:
+    """Samples whose results are finite in double precision: of others there is no error."""
+    found = np.ones(len(want[graph.outputs[0]]), dtype=np.bool_)
+    for name in graph.outputs:
+        found &= np.isfinite(want[name].reshape(len(found), -1)).all(axis=1)
+    return found
+
+
+def _measured(compiled: Compiled, given: Inputs, want: Mapping[str, FloatArray], host: bool) -> MeasuredErrors:
+    try:
+        return measured_errors(compiled, given, want, host=host)
+    except CapacityError:  # in row tiles, and larger than the largest memories
+        return MeasuredErrors(output_errors(compiled, given, want, host=host), (), ())
+
+
+def _rms(x: npt.ArrayLike) -> float:
+    values = np.asarray(x, dtype=np.float64)
+    return float(np.sqrt(np.mean(values * values))) if values.size else 0.0
+
+
+@dataclass(frozen=True)
+class _Causes:
+    """Looks for what makes errors of layers.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network.
+    graph : Graph
+        As it was before its functions were taken apart.
+    want : mapping of str to array
+        All tensors of that in double precision, as nodes have them behind the axis of samples.
+    calibrated : bool
+        Whether there are samples.
+    """
+
+    compiled: Compiled
+    graph: Graph
+    want: Mapping[str, FloatArray]
+    calibrated: bool
+
+    def worst(self, errors: tuple[LayerError, ...], result: float | None) -> tuple[Cause, ...]:
+        """The layers that add most to the error, each with its cause."""
+        known: dict[str, float] = {}
+        added = []
+        for layer, one in zip(self.compiled.lowered.layers, errors, strict=False):
+            tensor = parts(self.compiled.lowered, layer)[0].tensor
+            nodes, read = self._between(tensor, known)
+            if not nodes:  # part of a function, or moved elements
+                continue
+            known[tensor] = np.inf if one.relative is None else one.relative
+            carried = max((known.get(name, 0.0) for name in read), default=0.0)
+            added.append((known[tensor] - (carried if np.isfinite(carried) else 0.0), layer.name, nodes, known[tensor]))
+        least = _WORTH * (TOO_LARGE if result is None else result)
+        ranked = sorted(added, key=lambda one: -one[0])
+        found = [one for one in ranked if one[0] >= least][:_NAMED] or ranked[:1]
+        return tuple(self._cause(name, nodes, now) for _, name, nodes, now in found)
+
+    def _between(self, tensor: str, known: Mapping[str, float]) -> tuple[list[Node], list[str]]:
+        """Nodes that compute a tensor from others whose error is known, and those."""
+        nodes: dict[str, Node] = {}
+        read, waiting = [], [tensor]
+        while waiting:
+            name = waiting.pop()
+            node = self.graph.producer(name)
+            if name in known and name != tensor:
+                read.append(name)
+            elif node is not None and node.name not in nodes:
+                nodes[node.name] = node
+                waiting += [name for name in node.inputs if name]
+        return list(nodes.values()), read
+
+    def _cause(self, layer: str, nodes: list[Node], now: float) -> Cause:
+        config = self.compiled.image.config
+        for node in nodes:
+            for rule in (_cancelled, _large_arguments, _inputs_of_product):
+                told = rule(node, self.want, now, config)
+                if told is not None:
+                    return Cause(layer, *told)
+        size = f"its error is {100 * now:.1f} %" if np.isfinite(now) else "its values are not all finite"
+        wider = "wider mantissas (--mantissa M, or another --preset)"
+        samples = "samples (--calibrate), an --input-range no wider than needed, or "
+        meaning = f"{size} with mantissas of {config.act_mant} bits"
+        return Cause(layer, meaning, wider if self.calibrated else samples + wider)
+
+
+def _operands(node: Node, want: Mapping[str, FloatArray]) -> list[FloatArray]:
+    found = [want[name] for name in node.inputs if name]
+    return [*found, np.asarray(node.attrs["constant"], dtype=np.float64)] if "constant" in node.attrs else found
+
+
+def _cancelled(node: Node, want: Mapping[str, FloatArray], now: float, config: NpuConfig) -> tuple[str, str] | None:
+    """A sum or difference of numbers that are much larger than the result."""
+    if node.op not in ("Add", "Sub"):
+        return None
+    result, operands = _rms(want[node.outputs[0]]), [_rms(one) for one in _operands(node, want)]
+    if len(operands) < 2 or sorted(operands)[-2] < _CANCELLED * result:
+        return None
+    times = "infinitely many" if not result else f"{max(operands) / result:.3g}"
+    return (
+        f"{node.name} is a difference of nearly equal numbers, {times} times as large as it",
+        "take off what they have in common before the network, or wider mantissas (--mantissa M)",
+    )
+
+
+def _rounded(x: FloatArray, axis: int, config: NpuConfig) -> FloatArray:
+    """A tensor in the format of activations; elements along an axis share exponents."""
+    last = np.moveaxis(np.clip(x, -float(BINARY16_MAX), float(BINARY16_MAX)), axis, -1)
+    missing = -last.shape[-1] % config.native
+    padded = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
+    blocks = quantize(binary16.encode(padded.reshape(-1, config.native)), config.act)
+    found = binary16.decode(to_binary16(blocks.mant, blocks.exp)).reshape(padded.shape)
+    return np.asarray(np.moveaxis(found[..., : last.shape[-1]], -1, axis), dtype=np.float64)
+
+
+def _by_rounding(node: Node, want: Mapping[str, FloatArray], axis: int, config: NpuConfig) -> float:
+    """Error of what a node computes if nothing but what it reads is rounded to the format of activations."""
+    x, y = want[node.inputs[0]], want[node.outputs[0]]
+    with np.errstate(all="ignore"):
+        changed = operator_of(node).evaluate(node, [_rounded(x, axis, config)])[0]
+        return _rms(changed - y) / max(_rms(y), 1e-30)
+
+
+def _large_arguments(
+    node: Node, want: Mapping[str, FloatArray], now: float, config: NpuConfig
+) -> tuple[str, str] | None:
+    """A function whose result changes much within a step of the block that its argument is in."""
+    if node.op != "Function":
+        return None
+    x = want[node.inputs[0]]
+    if x.ndim < 2 or not _by_rounding(node, want, x.ndim - 1, config) > _SHARE * min(now, 1.0):
+        return None
+    name = "+".join(name for name, _ in node.attrs["functions"])
+    largest = float(np.abs(x).max())
+    step = largest * 2.0 ** (2 - config.act_mant)
+    return (
+        f"{name} reads numbers up to {largest:.3g}; steps of {step:.2g} are large against what changes its result",
+        "smaller inputs or weights before it, or wider mantissas (--mantissa M)",
+    )
+
+
+def _inputs_of_product(
+    node: Node, want: Mapping[str, FloatArray], now: float, config: NpuConfig
+) -> tuple[str, str] | None:
+    """A product that loses by the rounding of what it reads: channels of different sizes, or sums that cancel."""
+    if node.op not in ("Dense", "Conv"):
+        return None
+    x = want[node.inputs[0]]
+    axis = 1 if node.op == "Conv" else x.ndim - 1
+    rounding = _by_rounding(node, want, axis, config)
+    if not rounding > max(_SHARE * min(now, 1.0), TOO_LARGE / 2):
+        return None
+    sizes = np.sqrt((x * x).mean(axis=tuple(k for k in range(x.ndim) if k != axis)))
+    sizes = sizes[sizes > 0]
+    if sizes.size > 1 and sizes.max() >= _SCALES * sizes.min():
+        return (
+            f"{node.name} reads channels of sizes from {sizes.min():.3g} to {sizes.max():.3g}, which share exponents",
+            "bring the features to one scale before the network, or wider mantissas (--mantissa M)",
+        )
+    if rounding < _CANCELLED / 2 * _rms(_rounded(x, axis, config) - x) / max(_rms(x), 1e-30):
+        return None
+    return (
+        f"the sums of {node.name} cancel: rounding what it reads alone changes them by {100 * rounding:.1f} %",
+        "take off what its inputs have in common before the network, or wider mantissas (--mantissa M)",
+    )

@@ -1,0 +1,46 @@
+"""What compiling has seen of the inputs of a network, kept with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy.typing as npt
+
+from concord.compiler.ir.input_record import LEAST_BITS, InputRecord
+from concord.compiler.lowering.input_assumptions import assumed
+from concord.compiler.model import Compiled
+from concord.image import Image
+from concord.spec.formats import BINARY16_FRAC
+from concord.spec.memmap import RegionId
+
+
+def with_input_records(compiled: Compiled, samples: Mapping[str, npt.ArrayLike] | None = None) -> Compiled:
+    """The same network, which knows what its inputs are like.
+
+    Parameters
+    ----------
+    compiled : Compiled
+        The network.
+    samples : mapping of str to array, optional
+        What it was calibrated with. If left out, ranges that were given count, those of codes, and such that tables
+        were made for; inputs that nothing was assumed of have no record.
+    """
+    least = least_sizes(compiled.image)
+    if samples is not None:
+        found = {name: InputRecord.of_samples(values, least[name]) for name, values in samples.items()}
+    else:
+        relied_on = {one.layer for one in compiled.assumptions}
+        inputs = assumed(compiled.graph, compiled.package.formats.inputs)
+        found = {
+            name: InputRecord(one.low, one.high, one.reason, least=least[name])
+            for name, one in inputs.items()
+            if not one.normal or name in relied_on
+        }
+    return replace(compiled, package=replace(compiled.package, input_records=found))
+
+
+def least_sizes(image: Image) -> dict[str, float]:
+    """By input, the magnitude that its format holds with as many bits as its largest element needs at least."""
+    steps = {RegionId.NARROW: image.config.act_exp_min, RegionId.WIDE: -BINARY16_FRAC}
+    return {port.name: 2.0 ** (steps[port.region] + LEAST_BITS - 1) for port in image.inputs}
