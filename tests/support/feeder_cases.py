@@ -166,6 +166,8 @@ CASES = {
     "halves to blocks": (Filled((2, 3, 4), (2, 3), wide=False), 4),
     "codes": (Filled((2, 2, 6), (2, 2), kind="codes"), 1),
     "blocks": (Filled((2, 2, 6), (2, 2), kind="blocks", wide=False), 2),
+    "blocks in windows": (Filled((3, 2, 4), (2, 2), (2, 1), kind="blocks", wide=False), 3),
     "windows": (Filled((4, 3, 2), (4, 3), (3, 3), origin=(-1, -1), border=0xB800), 4),
+    "dilated windows": (Filled((3, 4, 2), (3, 3), (2, 2), dilation=(2, 2), origin=(-1, -1), border=0x4000), 1),
     "windows with steps": (Filled((5, 6, 1), (2, 3), (2, 2), (2, 2), (2, 1), (0, -1), "codes", False, 0x3C00), 2),
 }

@@ -125,3 +125,16 @@ def test_a_script_without_words_does_nothing():
     for byte in range(10):
         made.write(RegionId.INBOX, 0, byte)
     assert not core.writes and not core.starts and made.room == CONFIG.inbox - 11
+
+
+def test_results_can_be_asked_for_again():
+    """What was read last stays until something behind it is asked for."""
+    filled, lanes = CASES["halves"]
+    core = Core()
+    made = feeder(core, script(filled, lanes))
+    for byte in sample_of(random.Random(6), filled):
+        made.write(RegionId.INBOX, 0, byte)
+    want = list(core.results(lanes))
+    assert made.read(0, 5) == made.read(0, 5) == want[:5]
+    assert made.read(5, 3) == made.read(5, 3) == want[5:8]
+    assert made.read(8, len(want) - 8) == want[8:]
