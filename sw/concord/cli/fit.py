@@ -11,9 +11,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import BOARD, EXISTING, POSITIVE, arrays_of, readable, wide_console
+from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, arrays_of, readable, wide_console
+from concord.host.rates import spoken
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
+from concord.utils.files import check_place, write_text
 
 if TYPE_CHECKING:
     from concord.fit import Candidate, Judge, Race
@@ -53,6 +55,9 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
 )
 @click.option("--clock", "least_mhz", default=0.0, type=click.FloatRange(min=0), help="Least clock in MHz to expect.")
 @click.option("--show", default=5, show_default=True, type=POSITIVE, help="Number of configurations to show.")
+@click.option(
+    "-o", "--output", type=FILE, help="File in TOML for the best configuration: for `concord compile --config`."
+)
 @readable
 def fit(
     model: Path,
@@ -63,16 +68,20 @@ def fit(
     mantissas: tuple[int, ...],
     least_mhz: float,
     show: int,
+    output: Path | None,
 ) -> None:
-    """Find the configuration that computes the ONNX file MODEL fastest on a board.
+    """Find the configuration for the ONNX file MODEL with which a user gets most samples per second on a board.
 
-    Multipliers and memories are exact. So are cycles, except where windows slide and there are no samples. Logic and
-    clock are estimates that were fitted to builds. With --input, the fastest one is the fastest that keeps the budget.
+    Samples per second over the board's link come first, then those that the core computes. Multipliers and memories are
+    exact. So are cycles, except where windows slide and there are no samples. Logic and clock are estimates that were
+    fitted to builds. With --input, the best one is the best that keeps the budget.
     """
     from concord.fit import search
     from concord.fit.candidates import MANTISSAS
     from concord.frontend import import_model
 
+    if output is not None:
+        check_place(output)
     graph = import_model(model)
     widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
     with Console(stderr=True).status("reading the network") as status:
@@ -88,11 +97,26 @@ def fit(
     console = wide_console()
     console.print(_table(model, board, race, judge, console.width))
     if race.kept:
-        click.echo(f"fastest: {race.kept[0].text(board)}")
+        _say_best(race.kept[0], model, board, output)
     else:
-        click.echo(NOT_MET, err=True)
+        click.echo(NOT_MET if output is None else f"{NOT_MET}; {output}: not written", err=True)
     if judge is None:
         click.echo(UNJUDGED)
+    if output is not None and not race.kept:
+        raise click.exceptions.Exit(1)
+
+
+def _say_best(best: Candidate, model: Path, board: str, output: Path | None) -> None:
+    """Say which configuration is the best and how to compile for it; write it to a file, if that is asked for."""
+    click.echo(f"best: {best.text(board)}")
+    if output is not None:
+        write_text(output, best.file(board))
+        click.echo(f"{output}: concord compile {model} --config {output}")
+        click.echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}"')
+    elif best.is_preset:
+        click.echo(f"concord compile {model} --board {board} --preset {best.config.name}")
+    else:
+        click.echo("-o FILE writes it for concord compile --config FILE")
 
 
 def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Callable[[str], None]) -> Judge:
@@ -130,13 +154,14 @@ def _nowhere(graph: Graph, model: Path, board: str, widths: Sequence[int], race:
 
 
 def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int) -> Table:
-    """All candidates, the fastest within the budget in bold; memories and noise only where there is room."""
+    """All candidates, the best within the budget in bold; multipliers, memories and noise only where there is room."""
     serial, wide = race.candidates[0].config.serial, width >= _WIDE
     table = Table(
-        title=f"Fastest configurations for {model.name} on {board}", caption=_caption(race, judge), box=box.SIMPLE_HEAD,
+        title=f"Best configurations for {model.name} on {board}", caption=_caption(race, judge), box=box.SIMPLE_HEAD,
         title_justify="left", caption_justify="left", padding=(0, 1, 0, 0),
     )  # fmt: skip
-    rows = [_figures(one, judge, serial, wide) for one in race.candidates]
+    named = any(one.is_preset for one in race.candidates)
+    rows = [_figures(one, judge, serial, wide, named) for one in race.candidates]
     for name in rows[0]:
         table.add_column(name, justify="right", no_wrap=True)
     for one, row in zip(race.candidates, rows, strict=True):
@@ -144,8 +169,8 @@ def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int)
     return table
 
 
-def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> dict[str, str]:
-    """A row by column."""
+def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool, named: bool) -> dict[str, str]:
+    """A row by column; ``named``: whether there are presets."""
     from concord.fit.evidence import mantissas
 
     config, use, verdict = one.config, one.use, one.verdict
@@ -153,12 +178,20 @@ def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> d
     if not serial:
         row |= {"P": config.mfu_lanes, "W": config.window_taps}
     row["bits"] = mantissas(config)
+    if wide and named:
+        row = {"preset": config.name if one.is_preset else "", **row}
     if wide:
         row |= {"matrix": config.matrix_depth, "narrow": config.narrow_depth, "wide": config.wide_depth}
-    row |= {"LC" if serial else "LUT": f"{use.luts:,.0f}", "DSP": use.blocks.multipliers, "EBR": use.blocks.rams}
-    if serial:
-        row["SPRAM"] = use.blocks.single_port_rams
-    row |= {"cycles": f"{one.cycles:,}", "MHz": f"{use.clock_mhz:.0f}", "runs/s": f"{one.per_second:,.0f}"}
+    row["LC" if serial else "LUT"] = f"{use.luts:,.0f}"
+    if wide:
+        row |= {"DSP": use.blocks.multipliers, "EBR": use.blocks.rams}
+        row |= {"SPRAM": use.blocks.single_port_rams} if serial else {}
+    row |= {
+        "cycles": f"{one.cycles:,}",
+        "MHz": f"{config.clock_hz / 1e6:.0f}",
+        "core/s": f"{one.computed_per_second:,.0f}",
+        "link/s": spoken(one.rates.per_second),
+    }
     if verdict is not None and judge is not None:
         if verdict.accuracy is not None:
             row["accuracy"] = f"{100 * verdict.accuracy:.2f} %"
@@ -180,6 +213,9 @@ def _caption(race: Race, judge: Judge | None) -> str:
     else:
         errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
+        if names := [one.config.name for one in race.candidates if one.is_preset]:
+            lines.append(f"MHz of the preset {' and '.join(names)} is that of its bitstream.")
+    lines.append("link/s: samples per second over the board's link, in a batch; core/s: what the core computes.")
     if any(one.config.window_taps for one in race.candidates):
         steps = f"assume {ASSUMED_STEPS} steps per sliding window"
         sample = steps if judge is None else "are those of the first sample"

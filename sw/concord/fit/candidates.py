@@ -1,4 +1,4 @@
-"""Search for the configuration that computes a network fastest and loses no more than it may."""
+"""Search for the configuration with which a user gets most samples per second, and that loses no more than it may."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from concord.compiler.lowering.lower import Unsupported
-from concord.compiler.model import Compiled, compile_graph
-from concord.cycles import count
+from concord.compiler.model import compile_graph, expecting
 from concord.fit.bounds import is_depthwise, least_cycles
 from concord.fit.evidence import Judge, Verdict, numbers
 from concord.fit.resources import Use, use_of
-from concord.fit.shapes import VECTORS, Shape, shapes_of, smallest, widths, with_memories
+from concord.fit.shapes import VECTORS, Shape, shape_of, shapes_of, smallest, widths, with_memories
 from concord.graph.ir import Graph
+from concord.host.rates import Rates, rates
+from concord.networks.boards import by_rates
 from concord.networks.window_steps import measured_steps
 from concord.program.allocator import CapacityError
 from concord.spec.blocks import LEAST_RAM_WORDS
 from concord.spec.config import FREE, NpuConfig
+from concord.spec.config_file import changes_of, config_text
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
-from concord.spec.presets import presets_of, with_mantissas
+from concord.spec.presets import PRESETS, presets_of, with_mantissas
 
 #: Widths of mantissas to try, the best first.
 MANTISSAS = (8, 7, 6, 5)
@@ -41,9 +43,10 @@ class Candidate:
         The configuration.
     use : Use
         What it takes.
-    cycles : int
-        Of a run, as the hardware counts them: where windows slide, that of the first sample, and without samples one
-        with an assumed number of steps per window.
+    rates : Rates
+        What a user gets over the link of the board, and what the core computes, at the clock of the configuration.
+        Cycles are those of a run, as the hardware counts them: where windows slide, that of the first sample, and
+        without samples one with an assumed number of steps per window.
     tiled : bool
         Whether the first layers are computed in row tiles.
     verdict : Verdict or None
@@ -52,14 +55,24 @@ class Candidate:
 
     config: NpuConfig
     use: Use
-    cycles: int
+    rates: Rates
     tiled: bool
     verdict: Verdict | None = None
 
     @property
-    def per_second(self) -> float:
-        """Runs per second at the estimated clock."""
-        return 1e6 * self.use.clock_mhz / self.cycles
+    def cycles(self) -> int:
+        """Of a run."""
+        return self.rates.cycles
+
+    @property
+    def computed_per_second(self) -> float:
+        """Samples per second that the core computes."""
+        return 1 / self.rates.compute_seconds
+
+    @property
+    def is_preset(self) -> bool:
+        """Whether it is a preset, which was placed and routed."""
+        return self.config.name in PRESETS
 
     @property
     def within(self) -> bool:
@@ -67,12 +80,17 @@ class Candidate:
         return self.verdict is None or self.verdict.within
 
     def text(self, board: str) -> str:
-        """The configuration in Python: what has to be changed in the preset of a board."""
+        """The configuration in words: what differs from the first preset of a board."""
+        if self.is_preset:
+            return f"preset {self.config.name}"
         base = presets_of(board)[0]
-        mine, theirs = self.config.to_dict(), base.to_dict()
-        changes = [f"{name}={value!r}" for name, value in mine.items() if value != theirs[name] and name not in FREE]
-        named = ", ".join([f'name="{self.config.name}"', *changes])
-        return f'preset("{base.name}")' + (f".replace({named})" if changes else "")
+        changes = changes_of(self.config, base).items()
+        parts = [f"{name}={value}" for name, value in changes if name not in FREE]
+        return f"{self.config.name}: {base.name} with {', '.join(parts)}"
+
+    def file(self, board: str) -> str:
+        """The configuration as a file (:mod:`concord.spec.config_file`)."""
+        return config_text(self.config, PRESETS[presets_of(board)[0].name])
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,7 @@ class Race:
     Parameters
     ----------
     candidates : list of Candidate
-        Those that hold the network, the fastest first: the ones within the budget, and faster ones that are not.
+        Those that hold the network, the best first: the ones within the budget, and better ones that are not.
     refusals : list of Refusal
         Those that do not.
     """
@@ -119,9 +137,10 @@ def search(
     least_mhz: float = 0.0,
     say: Say = silent,
 ) -> Race:
-    """Configurations for a board that hold a network, the fastest first.
+    """Configurations for a board that hold a network, the best first: by what the link lets through, then by the core.
 
-    A shape that would be too slow even if nothing ever waited (:mod:`concord.fit.bounds`) is not tried. Every other one
+    Rates over the link that are nearly the same count as equal (:func:`concord.networks.boards.by_rates`). A shape that
+    would be too slow even if nothing ever waited (:mod:`concord.fit.bounds`) is not tried. Every other one
     is compiled for with the widest mantissas of ``mantissas`` with which the network fits, with small and large vector
     memories, and with as much matrix memory as the device has left. Narrower mantissas are tried where they leave room
     for vectors that wider ones do not, and not where wider ones lose too much with the same native dimension.
@@ -155,6 +174,11 @@ def search(
     return _Search(graph, board, mantissas, judge, most, least_mhz, say).run()
 
 
+def placed(board: str) -> list[NpuConfig]:
+    """The presets of a board: configurations that were placed and routed for it."""
+    return presets_of(board)
+
+
 class _Search:
     """The state of one search; parameters are those of :func:`search`."""
 
@@ -178,17 +202,34 @@ class _Search:
     def run(self) -> Race:
         """Try all shapes that can be among the fastest."""
         limits = {shape: self._limit(shape) for shape in self._possible()}
+        for found in self._of_presets():
+            if self._is_among(found):
+                self._take(found)
         for shape, limit in sorted(limits.items(), key=lambda item: -item[1]):
             if limit <= self._to_beat:
                 break
             for found in self._of_shape(shape):
-                if found.per_second > self._to_beat:
+                known = any(one.config.fingerprint == found.config.fingerprint for one in self.race.candidates)
+                if not known and self._is_among(found):
                     self._take(found)
-        race, last = self.race, self._to_beat
+        race = self.race
         if self.unsupported is not None and not race.candidates and not race.refusals:
             raise self.unsupported
-        race.candidates = [one for one in self._sorted(race.candidates) if one.per_second >= last]
+        ranked = self._sorted(race.candidates)
+        kept = [number for number, one in enumerate(ranked) if one.within]
+        race.candidates = ranked[: kept[self.most - 1] + 1] if len(kept) >= self.most else ranked
         return race
+
+    def _of_presets(self) -> Iterator[Candidate]:
+        """The presets of the board that hold the network."""
+        for config in placed(self.board):
+            wanted = config.act_mant in self.mantissas and config.clock_hz >= 1e6 * self.least_mhz
+            if wanted and (found := self._compiled(config)) is not None:
+                yield found
+
+    def _is_among(self, found: Candidate) -> bool:
+        """Whether a candidate would be among those that there is room for."""
+        return found in self._sorted([*self.race.kept, found])[: self.most]
 
     def _take(self, found: Candidate) -> None:
         """Add a candidate with what the samples say."""
@@ -208,14 +249,21 @@ class _Search:
 
     @staticmethod
     def _sorted(candidates: list[Candidate]) -> list[Candidate]:
-        """The fastest first, of equally fast ones that with the widest mantissas."""
-        return sorted(candidates, key=lambda one: (-one.per_second, -one.config.act_mant, -one.config.wgt_mant))
+        """The best first, of equal ones that with the widest mantissas."""
+        return by_rates(sorted(candidates, key=lambda one: (-one.config.act_mant, -one.config.wgt_mant)))
 
     @property
     def _to_beat(self) -> float:
-        """Runs per second of the last candidate that there is room for; 0 if there is room for more."""
-        kept = self._sorted(self.race.kept)
-        return kept[self.most - 1].per_second if len(kept) >= self.most else 0.0
+        """Samples per second that a core must exceed to be among the best; 0 if there is room for more.
+
+        A slower core is better if its link lets more through. It does not if inputs of the best ones travel raw: then
+        there are no fewer bytes, and what the link lets through is the same.
+        """
+        kept = self._sorted(self.race.kept)[: self.most]
+        if len(kept) < self.most:
+            return 0.0
+        raw = all(one.rates.period is not None for one in kept)
+        return min(one.computed_per_second if raw else one.rates.per_second for one in kept)
 
     def _possible(self) -> list[Shape]:
         """Shapes that the device has room for and that may have the clock."""
@@ -234,23 +282,25 @@ class _Search:
         return [shape for shape, mhz in uses.items() if mhz >= self.least_mhz]
 
     def _limit(self, shape: Shape) -> float:
-        """Runs per second that a shape cannot exceed."""
+        """Samples per second that the core of a shape cannot exceed."""
         config = smallest(self.board, shape, min(self.mantissas))
-        return 1e6 * use_of(config).clock_mhz / max(least_cycles(self.graph, config), 1)
+        same = [one for one in presets_of(self.board) if shape_of(one) == shape]
+        fastest = max([1e6 * use_of(config).clock_mhz, *(one.clock_hz for one in same)])
+        return fastest / max(least_cycles(self.graph, config), 1)
 
     def _of_shape(self, shape: Shape) -> Iterator[Candidate]:
-        """The fastest candidate of a shape, and with narrower mantissas those that are faster still."""
+        """The best candidate of a shape, and with narrower mantissas those that are better still."""
         done: set[tuple[int, int]] = set()
         best: Candidate | None = None
         for mantissa in self.mantissas:
             for config in widths(self.board, shape, mantissa):
                 found = None if self._loses(config) else self._with_vectors(config, done)
-                if found is not None and (best is None or found.cycles < best.cycles):
+                if found is not None and (best is None or self._sorted([best, found])[0] is found):
                     best = found
                     yield found
 
     def _with_vectors(self, config: NpuConfig, done: set[tuple[int, int]]) -> Candidate | None:
-        """The fastest candidate with vector memories that are not ``done``; those that hold the network are then."""
+        """The best candidate with vector memories that are not ``done``; those that hold the network are then."""
         best: Candidate | None = None
         for vectors in VECTORS:
             if vectors in done or (whole := with_memories(config, self.board, vectors)) is None:
@@ -258,7 +308,7 @@ class _Search:
             if (found := self._compiled(whole) or self._a_bit_deeper(whole)) is None:
                 continue
             done.add(vectors)
-            if best is None or found.cycles < best.cycles:
+            if best is None or by_rates([best, found])[0] is found:
                 best = found
             elif not found.tiled:
                 done.update(VECTORS)  # more vectors make nothing faster
@@ -278,25 +328,25 @@ class _Search:
     def _compiled(self, config: NpuConfig) -> Candidate | None:
         """A candidate, if a configuration holds the network."""
         self.say(f"trying {config.name}: {numbers(config)}")
+        clocked = self._clocked(config)
         try:
-            compiled = compile_graph(self.graph, config)
+            compiled = compile_graph(self.graph, clocked)
         except CapacityError as error:
             self.race.refusals.append(Refusal(config, error))
             return None
         except Unsupported as error:
             self.unsupported = error
             return None
-        return Candidate(config, use_of(config), self._cycles(compiled), compiled.row_tiling is not None)
+        if self.judge is not None:
+            compiled = expecting(compiled, self.judge.inputs)
+        steps = None if self.judge is None else measured_steps(compiled, self.judge.inputs)
+        return Candidate(clocked, use_of(config), rates(compiled.image, 1, steps), compiled.row_tiling is not None)
 
-    def _cycles(self, compiled: Compiled) -> int:
-        """Cycles of a run: where windows slide that of the first sample, if there is one."""
-        image, judge = compiled.image, self.judge
-        phases = image.schedule()
-        found = None if judge is None else measured_steps(compiled, judge.inputs)
-        steps = [None] * len(phases) if found is None else found
-        return sum(
-            count(image.program, image.config, phase.pc, one).cycles for phase, one in zip(phases, steps, strict=True)
-        )
+    def _clocked(self, config: NpuConfig) -> NpuConfig:
+        """A configuration with the clock that is expected of it; the preset, if it is one."""
+        same = (one for one in presets_of(self.board) if one.fingerprint == config.fingerprint)
+        hz = round(1e6 * use_of(config).clock_mhz)
+        return next(same, config.replace(clock_hz=hz, board=self.board))
 
 
 def boards_for(graph: Graph, beside: str, mantissa: int) -> list[str]:

@@ -41,6 +41,11 @@ class Shape:
         return f"n{self.native}-l{self.lanes}-p{self.mfu_lanes}{taps}"
 
 
+def shape_of(config: NpuConfig) -> Shape:
+    """The shape of a configuration."""
+    return Shape(config.native, config.lanes, config.mfu_lanes, config.window_taps)
+
+
 #: Pipelined shapes.
 SHAPES = tuple(
     Shape(native, lanes, mfu_lanes, taps)

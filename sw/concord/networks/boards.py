@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy.typing as npt
 
@@ -17,6 +18,17 @@ from concord.spec.config import NpuConfig
 
 #: Presets whose rates are within this share of the best one have equal rates: what the core computes decides then.
 TIE = 0.01
+
+
+class Rated(Protocol):
+    """What has rates."""
+
+    @property
+    def rates(self) -> Rates:
+        """What a user gets."""
+
+
+R = TypeVar("R", bound=Rated)
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,7 @@ class Ranking:
         first, *others = left
         rest = ", ".join(f"{other.config.name} {spoken(other.rates.per_second)}" for other in others)
         why = f"{spoken(first.rates.per_second)} samples/s over its link ({rest})"
-        if any(_ties(other.rates, first.rates) for other in others):
+        if any(are_equal(other.rates, first.rates) for other in others):
             core = 1 / first.rates.compute_seconds
             why += f", and of equal rates the fastest core ({spoken(core)}/s)"
         return "; ".join([f"{start}: {why}", *reasons])
@@ -138,21 +150,30 @@ def rank(
         if samples is not None:
             compiled = expecting(compiled, samples)
         taken.append(Candidate(config, compiled, rates(compiled.image, batch)))
-    return Ranking(tuple(_sorted(taken)), tuple(refused))
+    return Ranking(tuple(by_rates(taken)), tuple(refused))
 
 
-def _sorted(candidates: list[Candidate]) -> list[Candidate]:
-    """The best first: again and again the fastest core of those whose rates tie with the best one that is left."""
+def by_rates(candidates: Iterable[R]) -> list[R]:
+    """The best first: again and again the fastest core of those whose rates are equal to the best that is left.
+
+    Of equally fast cores the first one comes first.
+
+    Parameters
+    ----------
+    candidates : iterable of Rated
+        What has rates.
+    """
     left, ranked = list(candidates), []
     while left:
         best = max(left, key=lambda one: one.rates.per_second)
-        equal = [one for one in left if _ties(one.rates, best.rates)]
+        equal = [one for one in left if are_equal(one.rates, best.rates)]
         ranked.append(min(equal, key=lambda one: one.rates.compute_seconds))
         left.remove(ranked[-1])
     return ranked
 
 
-def _ties(one: Rates, other: Rates) -> bool:
+def are_equal(one: Rates, other: Rates) -> bool:
+    """Whether a user cannot tell two rates apart: they differ by :data:`TIE` at most."""
     return abs(one.per_second - other.per_second) <= TIE * max(one.per_second, other.per_second)
 
 

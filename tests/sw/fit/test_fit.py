@@ -1,24 +1,34 @@
 """The search for the fastest configuration, and its command."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import concord
 from concord.compiler.calibration.mantissas import Budget
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import compile_graph
 from concord.cycles import count
-from concord.fit import Judge, search
+from concord.fit import Judge, candidates, search
 from concord.fit.shapes import Shape
 from concord.graph.execute import run as exact
 from concord.graph.ir import Node
+from concord.networks.boards import by_rates
 from concord.program.allocator import CapacityError
+from concord.spec.config_file import read_config
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
-from concord.spec.presets import UP5K, preset
+from concord.spec.presets import UP5K, preset, presets_of
 from support.commands import run, two_products
 from support.compiled_nets import graph_of, perceptron
+
+
+@pytest.fixture(autouse=True)
+def unplaced(monkeypatch):
+    """Shapes alone are tried, and no presets beside them."""
+    monkeypatch.setattr("concord.fit.candidates.placed", lambda board: [])
 
 
 @pytest.fixture
@@ -45,8 +55,8 @@ def test_search(shapes):
     graph = perceptron(40, 16, 8)
     (small,), found = (search(graph, board).candidates for board in ("ulx3s-25f", "ulx3s-85f"))
     assert (small.config.native, small.config.lanes) == (8, 2) and small.use.fits(DEVICES["ulx3s-25f"])
-    rates = [one.per_second for one in found]
-    assert len(rates) == 3 and rates == sorted(rates, reverse=True)
+    assert len(found) == 3 and found == by_rates(found)
+    assert {one.rates.baud for one in found} == {3_000_000}
     for one in (small, *found):
         assert one.use.fits(DEVICES["ulx3s-85f"]) and one.config.act_mant == 8 and one.within
         assert one.cycles == count(compile_graph(graph, one.config).image.program, one.config).cycles
@@ -58,10 +68,11 @@ def test_ice40():
     """The preset itself, whose weights are narrower than its activations; and wider weights where lanes are fewer."""
     found = search(perceptron(40, 16, 8), "icebreaker").candidates
     best = found[0]
-    assert best.config.fingerprint == UP5K.fingerprint and best.text("icebreaker") == 'preset("up5k")'
+    assert best.config.fingerprint == UP5K.fingerprint and best.text("icebreaker") == "preset up5k"
     shown = [(one.config.lanes, one.config.act_mant, one.config.wgt_mant) for one in found]
     assert shown == [(4, 8, 7), (2, 8, 8), (1, 8, 8)]
-    assert best.text("ulx3s-85f").startswith('preset("ecp5-85f-256").replace(name="n4-l4-p1", native=4, lanes=4')
+    text = found[1].text("icebreaker")
+    assert text.startswith("n4-l2-p1-m8: up5k with lanes=2, wgt_mant=8, ") and "clock_hz" not in text
     assert preset("up5k").replace(lanes=2, wgt_mant=8) != found[1].config  # exponents and accumulator differ, too
 
 
@@ -173,10 +184,11 @@ def test_what_cannot_be_computed(shapes, monkeypatch):
 def test_the_command_without_samples(net):
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--mantissa", "6")
     text = " ".join(output.split())
-    assert code == 0 and "Fastest configurations for net.onnx on ulx3s-25f" in text
+    assert code == 0 and "Best configurations for net.onnx on ulx3s-25f" in text
     assert " 6 " in output and "estimates, within 4% and 15% of the 3 builds" in text
     assert "accuracy was not judged: --input SAMPLES measures what is lost" in text and "accuracy " not in output[:200]
-    assert re.search(r'^fastest: preset\("ecp5-25f"\).*act_mant=6', output, re.M)
+    assert re.search(r"^best: n8-l2-p2-m6: ecp5-25f with .*act_mant=6", output, re.M)
+    assert "-o FILE writes it for concord compile --config FILE" in output
 
 
 def test_the_command_with_labels(net):
@@ -186,14 +198,14 @@ def test_the_command_with_labels(net):
     assert code == 0 and limit in text
     assert "One sample is 0.67 points" in text and "not judged" not in text
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-i", net / "xy.npz", "--mantissa", "3")
-    assert code == 0 and " no " in output and "nothing keeps the budget" in output and "fastest:" not in output
+    assert code == 0 and " no " in output and "nothing keeps the budget" in output and "best:" not in output
 
 
 def test_the_command_without_labels(net):
     code, output = run("fit", net / "net.onnx", "--board", "icebreaker", "-i", net / "x.npz", "--budget", "5%")
     text = " ".join(output.split())
     assert code == 0 and "agrees" in text and "at most 5 % of error lost on 300 samples" in text
-    assert "SPRAM" in text and "8/7" in text and 'fastest: preset("up5k")' in text
+    assert "SPRAM" in text and "8/7" in text and "best: preset up5k" in text
 
 
 def test_the_table_fits_into_a_terminal(net, monkeypatch):
@@ -221,3 +233,78 @@ def test_a_network_that_fits_nowhere(net, monkeypatch):
     assert code == 1 and "fits into no configuration for icebreaker" in output and "more words" not in output
     code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "--budget", "1")
     assert code == 1 and "--budget must be given with --input" in output
+
+
+def test_the_link_decides_before_the_core(shapes, monkeypatch):
+    """The slower core of which the link lets more through; of equal rates, the faster core."""
+    graph = perceptron(40, 16, 8)
+    fastest, *_ = sorted(search(graph, "ulx3s-85f").candidates, key=lambda one: -one.computed_per_second)
+    real = candidates.rates
+
+    def slower(image, batch, steps):
+        found = real(image, batch, steps)
+        slow = image.config.native == fastest.config.native
+        return replace(found, period=2 * found.period) if slow else found
+
+    monkeypatch.setattr(candidates, "rates", slower)
+    best, *_ = search(graph, "ulx3s-85f").candidates
+    assert best.config.native != fastest.config.native and best.computed_per_second < fastest.computed_per_second
+
+
+def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
+    """Its link may let more through: the bound by the core holds only where no fewer bytes can travel."""
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4), Shape(8, 2, 2)))
+    graph, real, tried = perceptron(400, 160, 80), candidates.rates, []
+
+    def rates(image, batch, steps):
+        tried.append(image.config.native)
+        return replace(real(image, batch, steps), period=None if image.config.native == 16 and not raw else 20_000.0)
+
+    monkeypatch.setattr(candidates, "rates", rates)
+    for raw in (True, False):
+        tried.clear()
+        race = search(graph, "ulx3s-85f", (8,), most=1)
+        assert (8 in tried) != raw
+        assert race.candidates[0].config.native == (16 if raw else 8)
+
+
+def test_presets_of_the_board_take_part(monkeypatch):
+    """With the clock of their bitstreams, and under their names."""
+    monkeypatch.setattr("concord.fit.candidates.placed", presets_of)
+    monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4),))
+    found = search(perceptron(40, 16, 8), "ulx3s-85f").candidates
+    presets = {one.config.name: one for one in found if one.is_preset}
+    assert set(presets) == {"ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"} and len(found) == 4
+    for name, one in presets.items():
+        assert one.config == preset(name) and one.rates.clock_hz == preset(name).clock_hz
+        assert one.text("ulx3s-85f") == f"preset {name}"
+    fast = search(perceptron(40, 16, 8), "ulx3s-85f", least_mhz=74).candidates
+    assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256", "ecp5-85f-mlp"}
+
+
+def test_from_fit_to_a_compiled_network(net):
+    """The file that the command writes is the configuration that it shows, for compile and for Python."""
+    path = net / "best.toml"
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-85f", "-i", net / "x.npz", "-o", path)
+    assert code == 0 and f"{path}: concord compile {net / 'net.onnx'} --config {path}" in output
+    assert f'make bitstream BOARD=ulx3s-85f ARGS="--config {path}"' in output
+    best = read_config(path)
+    assert re.search(rf"^best: {best.name}: ecp5-85f-256 with ", output, re.M) and best.board == "ulx3s-85f"
+    row = next(line.split() for line in output.splitlines() if line.split()[:2] == [str(best.native), str(best.lanes)])
+    code, output = run("compile", net / "net.onnx", "--config", path, "--calibrate", net / "x.npz", "-o", net / "net")
+    assert code == 0 and "does not fit" not in output
+    network = concord.load(net / "net")
+    assert network.config == best == concord.compile(net / "net.onnx", config=path).config
+    assert f"{network.rates.cycles:,}" in row and f"{best.clock_hz / 1e6:.0f}" in row
+    assert f"at {best.clock_hz / 1e6:g} MHz and 3 Mbit/s" in output
+    x = dict(np.load(net / "x.npz"))
+    assert np.array_equal(network.run(x)["y"], concord.compile(net / "net.onnx", config=best, calibrate=x).run(x)["y"])
+
+
+def test_a_file_for_nothing_is_not_written(net):
+    path = net / "best.toml"
+    arguments = ("--board", "ulx3s-25f", "-i", net / "xy.npz", "--mantissa", "3", "-o", path)
+    code, output = run("fit", net / "net.onnx", *arguments)
+    assert code == 1 and f"{path}: not written" in output and not path.exists()
+    code, output = run("fit", net / "net.onnx", "--board", "ulx3s-25f", "-o", net / "no such folder" / "best.toml")
+    assert code == 1 and "no such folder" in output and "Best configurations" not in output
