@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concord.graph.ir import Graph
 
 #: Columns from which on a table has depths of memories and noise.
-_WIDE = 112
+_WIDE = 120
 #: What there is to say without samples.
 UNJUDGED = "accuracy was not judged: --input SAMPLES measures what is lost with these mantissas"
 #: What there is to say if nothing is within the budget.
@@ -160,8 +160,7 @@ def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int)
         title=f"Best configurations for {model.name} on {board}", caption=_caption(race, judge), box=box.SIMPLE_HEAD,
         title_justify="left", caption_justify="left", padding=(0, 1, 0, 0),
     )  # fmt: skip
-    named = any(one.is_preset for one in race.candidates)
-    rows = [_figures(one, judge, serial, wide, named) for one in race.candidates]
+    rows = [_figures(one, judge, serial, wide) for one in race.candidates]
     for name in rows[0]:
         table.add_column(name, justify="right", no_wrap=True)
     for one, row in zip(race.candidates, rows, strict=True):
@@ -169,8 +168,8 @@ def _table(model: Path, board: str, race: Race, judge: Judge | None, width: int)
     return table
 
 
-def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool, named: bool) -> dict[str, str]:
-    """A row by column; ``named``: whether there are presets."""
+def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool) -> dict[str, str]:
+    """A row by column."""
     from concord.fit.evidence import mantissas
 
     config, use, verdict = one.config, one.use, one.verdict
@@ -178,8 +177,6 @@ def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool, name
     if not serial:
         row |= {"P": config.mfu_lanes, "W": config.window_taps}
     row["bits"] = mantissas(config)
-    if wide and named:
-        row = {"preset": config.name if one.is_preset else "", **row}
     if wide:
         row |= {"matrix": config.matrix_depth, "narrow": config.narrow_depth, "wide": config.wide_depth}
     row["LC" if serial else "LUT"] = f"{use.luts:,.0f}"
@@ -188,9 +185,9 @@ def _figures(one: Candidate, judge: Judge | None, serial: bool, wide: bool, name
         row |= {"SPRAM": use.blocks.single_port_rams} if serial else {}
     row |= {
         "cycles": f"{one.cycles:,}",
-        "MHz": f"{config.clock_hz / 1e6:.0f}",
-        "core/s": f"{one.computed_per_second:,.0f}",
+        "MHz": f"{config.clock_hz / 1e6:.0f}{'*' if one.is_preset else ''}",
         "link/s": spoken(one.rates.per_second),
+        "core/s": f"{one.computed_per_second:,.0f}",
     }
     if verdict is not None and judge is not None:
         if verdict.accuracy is not None:
@@ -214,7 +211,7 @@ def _caption(race: Race, judge: Judge | None) -> str:
         errors = f"within {LUT_ERROR:.0%} and {CLOCK_ERROR:.0%} of the {len(BUILDS)} builds that they were fitted to"
         lines = [f"LUT and MHz are estimates, {errors}. Other shapes may be further from them."]
         if names := [one.config.name for one in race.candidates if one.is_preset]:
-            lines.append(f"MHz of the preset {' and '.join(names)} is that of its bitstream.")
+            lines.append(f"*: clock of a bitstream, that of the preset {', '.join(names)}.")
     lines.append("link/s: samples per second over the board's link, in a batch; core/s: what the core computes.")
     if any(one.config.window_taps for one in race.candidates):
         steps = f"assume {ASSUMED_STEPS} steps per sliding window"
