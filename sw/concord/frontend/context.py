@@ -72,6 +72,8 @@ class Context:
         Constants that are a reason by themselves.
     batchnorm : bool
         Whether BatchNormalization stays a node, to be trained.
+    names : set of str
+        Names of nodes that are in the graph.
     """
 
     graph: Graph
@@ -83,6 +85,7 @@ class Context:
     decoded: dict[str, Quantization] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     batchnorm: bool = False
+    names: set[str] = field(default_factory=set)
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""
@@ -97,9 +100,7 @@ class Context:
 
     def emit_all(self, node: OnnxNode, op: str, inputs: Sequence[str], count: int, **attrs: Any) -> list[str]:
         """Append a node with some outputs, and return them."""
-        name = node.name
-        if any(other.name == name for other in self.graph.nodes):
-            name = self.unique(name)
+        name = self.unique(node.name) if node.name in self.names else node.name
         outputs = [self.unique(f"{node.name}/{op}") for _ in range(count)]
         made = Node(op, name, tuple(inputs), tuple(outputs), attrs)
         try:
@@ -108,6 +109,7 @@ class Context:
             raise Refusal(str(error), "correct the model") from error
         if (largest := max(map(prod, shapes))) > LARGEST_TENSOR:
             raise Refusal(f"result must have at most {LARGEST_TENSOR} elements, not {largest}", "make it smaller")
+        self.names.add(name)
         self.graph.nodes.append(made)
         self.graph.shapes.update(zip(outputs, shapes, strict=True))
         return outputs

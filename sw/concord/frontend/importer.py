@@ -33,6 +33,12 @@ _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 #: Elements of a constant that a few bytes of the file may ask for.
 _LARGEST_CONSTANT = 1 << 26
+_UPSAMPLING = (
+    "behind a layer, flatten the image to [1, channels, height * width], multiply it with a constant matrix that has a "
+    "column for every result (MatMul), and reshape it"
+)
+#: What to do about operators for which something else than leaving them out helps.
+_REMEDIES = {"Resize": _UPSAMPLING, "Upsample": _UPSAMPLING}
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
 
 
@@ -225,8 +231,8 @@ class _Importer:
         handler = handler_of(node.op) if node.standard else None
         if handler is None:
             integer = any(node.op.startswith(prefix) for prefix in _INTEGER)
-            remedy = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"
-            raise Refusal("operator is not supported", remedy)
+            usual = "export in QDQ form or in floats" if integer else "replace it, or compute it outside the model"
+            raise Refusal("operator is not supported", _REMEDIES.get(node.op, usual) if node.standard else usual)
         if (self.unknown | self.deferred).intersection(node.inputs):
             self.unknown.update(node.outputs)
             return

@@ -72,6 +72,12 @@ def load(model: str | Path | bytes | Any) -> Any:
         onnx.checker.check_model(proto)
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
         raise _invalid(model if isinstance(model, str | Path) else "the model", error) from error
+    if (count := node_count(proto)) > MOST_NODES:
+        calls = ", with the nodes of every function wherever it is called" if proto.functions else ""
+        raise ValueError(
+            f"model must have at most {MOST_NODES:,} nodes{calls}, not {_short(count)}: a program has an "
+            "instruction or more for most of them; simplify it, or leave loops to the host"
+        )
     if proto.functions:
         proto = _inlined(proto)
     if opset(proto) < OLDEST_OPSET:
@@ -79,6 +85,45 @@ def load(model: str | Path | bytes | Any) -> Any:
             f"opset must be {OLDEST_OPSET} or later, not {opset(proto)}; convert it with onnx.version_converter"
         )
     return proto
+
+
+def node_count(proto: Any) -> int:
+    """Nodes that a model has once its functions are inlined, counted without doing so.
+
+    Raises
+    ------
+    ValueError
+        If a function calls itself.
+    """
+    functions = {(item.domain, item.name, item.overload): item for item in proto.functions}
+    counts: dict[tuple[str, str, str], int] = {}
+    open_calls: set[tuple[str, str, str]] = set()
+
+    def of(nodes: Any) -> int:
+        """Nodes, those of functions that they call, and those of bodies of control flow."""
+        total = 0
+        for node in nodes:
+            bodies = [item.g for item in node.attribute if item.HasField("g")]
+            total += of_call((node.domain, node.op_type, node.overload)) + sum(of(body.node) for body in bodies)
+        return total
+
+    def of_call(key: tuple[str, str, str]) -> int:
+        if key not in functions:
+            return 1
+        if key in open_calls:
+            raise ValueError(f"function {key[1]!r} must not call itself, also not by way of others")
+        if key not in counts:
+            open_calls.add(key)
+            counts[key] = of(functions[key].node)
+            open_calls.remove(key)
+        return counts[key]
+
+    return of(proto.graph.node)
+
+
+def _short(count: int) -> str:
+    """A count, with a power of two in the place of very many digits."""
+    return f"{count:,}" if count < 1 << 40 else f"2^{count.bit_length() - 1} or more"
 
 
 def _inlined(proto: Any) -> Any:
@@ -197,7 +242,9 @@ def input_shapes(values: Sequence[Any], given: Mapping[str, Sequence[int]]) -> t
             shapes[value.name] = tuple(size for size in sizes if isinstance(size, int))
             open_dims = [size for size in sizes if isinstance(size, str)]
             reason = (
-                f"{', '.join(open_dims)} must be fixed; export with fixed sizes, or give import_model the shape"
+                f"{', '.join(open_dims)} must be fixed; export with fixed sizes, or fix those of the file: python -m "
+                f"onnxruntime.tools.make_dynamic_shape_fixed --input_name {value.name} --input_shape "
+                f"{','.join(str(size) if isinstance(size, int) else 'SIZE' for size in sizes)} MODEL.onnx FIXED.onnx"
                 if open_dims
                 else None
             )
@@ -245,6 +292,8 @@ def _given(name: str, shape: Sequence[int], dims: Sequence[Any]) -> Shape:
     return tuple(int(size) for size in shape)
 
 
+#: Nodes of a model, far beyond what a program memory can have.
+MOST_NODES = 1 << 13
 #: Elements of a tensor, far beyond what an NPU can have.
 LARGEST_TENSOR = 1 << 24
 #: Element types that are read as floats: FLOAT, FLOAT16, DOUBLE, BFLOAT16 of ``onnx.TensorProto``.

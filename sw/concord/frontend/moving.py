@@ -62,6 +62,11 @@ def transpose(ctx: Context, node: OnnxNode) -> str:
 
 def concat(ctx: Context, node: OnnxNode) -> str:
     """One tensor behind the other."""
+    if constants := [name for name in node.inputs if ctx.is_constant(name)]:
+        raise Refusal(
+            f"operand '{constants[0]}' must be computed by the model, not constant",
+            "pad the others with zeros in its place (Pad), and add a constant that holds it there (Add)",
+        )
     inputs = [ctx.tensor(name) for name in node.inputs]
     (axis,) = ctx.axes([node.attrs["axis"]], len(ctx.shape(inputs[0])))
     return ctx.emit(node, "Concat", inputs, axis=axis)

@@ -21,6 +21,7 @@ from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import ADDR_REGS, Mem, Op
+from concord.spec.memmap import RegionId
 
 #: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
 _REGISTERS = ADDR_REGS - 1
@@ -209,6 +210,9 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
     CapacityError
         If none do.
     """
+    if (count := len(lowered.layers)) > config.program_depth:
+        short = {RegionId.PROGRAM: (config.program_depth, count)}
+        raise CapacityError(f"row tiling does not help, as each of {count} layers has an instruction or more", short)
     probe = DataSection(make_plan(lowered, types), config, formats)
     probe.fill()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -297,7 +298,7 @@ class Lowering:
     def open_layer(self, tensor: str) -> Layer | None:
         """The layer that computes ``tensor``, if nothing else than one more node reads what it computes."""
         storages = self.done.storages.of(self.view(tensor))
-        layer = next((la for la in self.done.layers if [la.target] == storages), None)
+        layer = next((la for la in reversed(self.done.layers) if [la.target] == storages), None)  # most often the last
         if (
             not isinstance(layer, Layer)
             or len(self.readers[layer.tensor]) != 1
@@ -335,7 +336,8 @@ class Lowering:
 
     def _earlier(self, more: list[MfuOp], layer: Layer) -> bool:
         """Whether the tensors that steps read are computed before ``layer``."""
-        targets = [la.target for la in self.done.layers[self.done.layers.index(layer) :]]
+        later = takewhile(lambda other: other is not layer, reversed(self.done.layers))
+        targets = [layer.target, *(other.target for other in later)]
         return not any(mfu_op.operand is not None and mfu_op.operand.storage in targets for mfu_op in more)
 
 

@@ -1,0 +1,84 @@
+"""What messages advise is done here, with a small network each: it must work, and give what onnxruntime gives."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import concord
+from concord.frontend import UnsupportedModel, import_model
+from support.onnx_models import model, node, onnxruntime_results
+
+RNG = np.random.default_rng(6)
+pytestmark = pytest.mark.slow
+
+
+def floats(*shape):
+    return RNG.normal(0, 0.3, shape).astype(np.float32)
+
+
+def ints(*values):
+    return np.array(values, np.int64)
+
+
+def works(proto):
+    """It compiles, and results differ by no more than 8 bits leave."""
+    net = concord.compile(proto)
+    shapes = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in proto.graph.input}
+    x = {name: np.random.default_rng(1).normal(0, 1, shape) for name, shape in shapes.items()}
+    got = net.run({name: values.reshape(1, *net.inputs[name]) for name, values in x.items()})
+    for name, want in zip(net.outputs, onnxruntime_results(proto, x), strict=True):
+        assert np.abs(got[name].reshape(want.shape) - want).max() < 0.04 * np.abs(want).max()
+
+
+def advice(proto):
+    with pytest.raises(UnsupportedModel) as caught:
+        import_model(proto)
+    return str(caught.value)
+
+
+def test_a_token_that_is_a_constant():
+    """A class token in front of the patches."""
+    token, constants = floats(1, 1, 16), {"w": floats(16, 16), "v": floats(16, 8)}
+    first, last = node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["t", "v"], ["y"])
+    join = node("Concat", ["token", "p"], ["t"], axis=1)
+    said = advice(model([first, join, last], {"x": (1, 8, 16)}, constants=constants | {"token": token}))
+    assert "operand 'token' must be computed by the model, not constant; pad the others with zeros in its place" in said
+    held = np.concatenate([token, np.zeros((1, 8, 16), np.float32)], axis=1)
+    nodes = [first, node("Pad", ["p", "pads"], ["q"]), node("Add", ["q", "held"], ["t"]), last]
+    works(model(nodes, {"x": (1, 8, 16)}, constants=constants | {"held": held, "pads": ints(0, 1, 0, 0, 0, 0)}))
+
+
+@pytest.mark.parametrize("behind", ["Conv", "Relu", "Add"])
+def test_an_image_that_is_enlarged(behind):
+    constants = {"w": floats(8, 3, 3, 3), "v": floats(4, 8, 3, 3)}
+    first, last = node("Conv", ["x", "w"], ["a"], pads=[1] * 4), [node("Conv", ["d", "v"], ["y"], pads=[1] * 4)]
+    resize = node("Resize", ["a", "", "scales"], ["d"], mode="nearest")
+    scales = {"scales": np.array([1, 1, 2, 2], np.float32)}
+    said = advice(model([first, resize, *last], {"x": (1, 3, 4, 4)}, constants=constants | scales))
+    assert "Resize 'd': operator is not supported; behind a layer, flatten the image" in said and "(MatMul)" in said
+    places = np.arange(16).reshape(4, 4).repeat(2, 0).repeat(2, 1).reshape(-1)
+    more = {"u": np.eye(16, dtype=np.float32)[:, places], "flat": ints(1, 8, 16), "image": ints(1, 8, 8, 8)}
+    nodes = [first, node("Reshape", ["a", "flat"], ["b"]), node("MatMul", ["b", "u"], ["c"]),
+             node("Reshape", ["c", "image"], ["d"])]  # fmt: skip
+    if behind == "Relu":
+        last = [node("Relu", ["d"], ["y"])]
+    if behind == "Add":
+        last = [node("Conv", ["d", "k"], ["e"], pads=[1] * 4), node("Add", ["e", "d"], ["y"])]
+        more["k"] = floats(8, 8, 3, 3)
+    works(model([*nodes, *last], {"x": (1, 3, 4, 4)}, constants=constants | more))
+
+
+def test_open_sizes(tmp_path):
+    pytest.importorskip("onnxruntime.tools.make_dynamic_shape_fixed")
+    proto = model(
+        [node("Conv", ["x", "w"], ["y"])], {"x": ["n", 3, "height", None]}, constants={"w": floats(4, 3, 3, 3)}
+    )
+    onnx.save(proto, tmp_path / "net.onnx")
+    words = advice(proto).partition("python -m ")[2].split()
+    assert words[-4:] == ["--input_shape", "1,3,SIZE,SIZE", "MODEL.onnx", "FIXED.onnx"]
+    words[-3:] = ["1,3,8,6", str(tmp_path / "net.onnx"), str(tmp_path / "fixed.onnx")]
+    subprocess.run([sys.executable, "-m", *words], check=True, capture_output=True)
+    works(onnx.load(tmp_path / "fixed.onnx"))
