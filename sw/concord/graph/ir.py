@@ -101,6 +101,14 @@ class Graph:
         """The nodes that read a tensor."""
         return [node for node in self.nodes if tensor in node.inputs]
 
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read a tensor, for all tensors that any reads: for who asks for many of them."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
+
     def sample_shape(self, tensor: str) -> Shape:
         """Shape of one sample in data files, without the batch axis."""
         shape = self.shapes[tensor]

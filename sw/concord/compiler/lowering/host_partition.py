@@ -14,15 +14,17 @@ def split(graph: Graph) -> tuple[Graph, Graph | None]:
     """
     host: set[str] = set()
     late: set[str] = set()  # nodes with a product behind them
+    readers = graph.readers()
+    producers = {name: node.name for node in graph.nodes for name in node.outputs}
     for node in reversed(graph.nodes):
         if any(
             c.name in late or operator_of(c).kind is Kind.QUANTISED
             for name in node.outputs
-            for c in graph.consumers(name)
+            for c in readers.get(name, ())
         ):
             late.add(node.name)
     for node in graph.nodes:
-        follows = any((p := graph.producer(name)) is not None and p.name in host for name in node.inputs if name)
+        follows = any(producers.get(name) in host for name in node.inputs if name)
         if follows or (operator_of(node).host_partition and node.name not in late):
             host.add(node.name)
     if not host:

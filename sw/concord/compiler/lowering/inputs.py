@@ -47,11 +47,11 @@ def preferred_order(graph: Graph, tensor: str) -> Ids:
     shape = graph.shapes[tensor]
     whole: Ids = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
     wishes: list[tuple[_Wish, Ids]] = []
-    known, waiting = {tensor}, [(tensor, whole)]
+    known, waiting, readers_of = {tensor}, [(tensor, whole)], graph.readers()
     while waiting:
         name, ids = waiting.pop()
         behind: list[tuple[str, Ids]] = []
-        readers = graph.consumers(name)
+        readers = readers_of.get(name, [])
         for node in readers:
             output, record = node.outputs[0], operator_of(node)
             if record.layout_sensitive or not output or np.prod(graph.shapes[output]) != ids.size:

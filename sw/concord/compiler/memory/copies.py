@@ -66,7 +66,10 @@ class Copy:
     @property
     def group(self) -> Copy:
         """The first of the copies that share a place."""
-        return self if self.over is None else self.over.group
+        first = self
+        while first.over is not None:
+            first = first.over
+        return first
 
 
 def place(copies: Iterable[Copy], start: int) -> int:
@@ -112,8 +115,11 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
 def _largest_first(copies: Iterable[Copy]) -> list[list[Copy]]:
     """Copies that share a place, each such group as a list."""
     groups: dict[int, list[Copy]] = {}
+    firsts: dict[int, Copy] = {}  # of copies whose place another one has taken: a long row is walked once
     for copy in copies:
-        groups.setdefault(id(copy.group), []).append(copy)
+        first = firsts.get(id(copy.over)) or copy.group
+        firsts[id(copy)] = first
+        groups.setdefault(id(first), []).append(copy)
     return sorted(groups.values(), key=lambda group: (-group[0].vectors, min(copy.first_use for copy in group)))
 
 

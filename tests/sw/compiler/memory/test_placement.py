@@ -1,6 +1,7 @@
 """Addresses of tensors: nothing that is in use at the same time overlaps, and nothing leaves the room there is."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -90,3 +91,12 @@ def test_another_order_may_fit_where_the_first_does_not():
             words(copies)
             assert max(one.addr + one.vectors for one in copies) <= peak(copies) + 1
     assert 1 in tried and any(1 < tries <= 50 for tries in tried)
+
+
+def test_many_copies_in_one_place():
+    """A long row of results, each in the place of the one before."""
+    made = [copy(2, k, k + 1) for k in range(5000)]
+    for before, after in pairwise(made):
+        after.over = before
+    assert made[-1].group is made[0]
+    assert place(made[::-1], 3) == 5 and {one.addr for one in made} == {3}
