@@ -43,29 +43,32 @@ def _command(text: str) -> Callable[[Callable[..., None]], click.Command]:
 @_command("Convert SAMPLES, an npz file with an array for every input, to the form in the vector memories of the NPU.")
 def to_native(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    _write(network, samples, output, FileConverter.to_native)
+    _write(network, samples, output, FileConverter.to_native, "in the native form of {npu}, as its memories hold them")
 
 
 @_command("Convert SAMPLES, inputs or outputs in the native form of the NPU, to the shapes of the network.")
 def to_natural(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    _write(network, samples, output, FileConverter.to_natural)
+    _write(
+        network, samples, output, FileConverter.to_natural, "from the native form of {npu} to the shapes of {network}"
+    )
 
 
 @_command("Round SAMPLES as the NPU rounds its inputs, and keep the shapes of the network: a quantised training set.")
 def quantise(network: Path, samples: Path, output: Path) -> None:
     """See the command."""
-    _write(network, samples, output, FileConverter.quantise)
+    _write(network, samples, output, FileConverter.quantise, "rounded as {npu} rounds its inputs, shapes unchanged")
 
 
-def _write(network: Path, samples: Path, output: Path, convert: _Conversion) -> None:
-    """Convert samples of a network, and say what there is now."""
+def _write(network: Path, samples: Path, output: Path, convert: _Conversion, done: str) -> None:
+    """Convert samples of a network, and say what was done and what there is now."""
     if output.suffix != ".npz":
         raise ValueError(f"output must be an npz file and end in .npz, not {str(output)!r}")
     check_place(output)
     converter = FileConverter(Converter.load(network), scratch=output.resolve().parent)
     with replacing(output) as file:
         shapes, several = convert(converter, samples, file)
+    click.echo(f"{samples}: {done.format(npu=converter.converter.image.config.name, network=network)}")
     click.echo(f"{output}: {', '.join(f'{name} {shape}' for name, shape in shapes.items() if shape)}")
     for name, count in several.items():
         click.echo(

@@ -7,7 +7,7 @@ from concord.datasets.convert import HEADER, Converter, DataError
 from concord.host import connect
 from concord.image import Image, Port
 from concord.image.words import to_bytes, unpack_words
-from concord.networks.folder import load_package
+from concord.networks.folder import load_image, load_package
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support.commands import run, two_products
@@ -178,10 +178,20 @@ def test_samples_that_do_not_fit(network, arrays, message):
 
 def test_commands(network, windows, tmp_path):
     native, natural, quantised = (tmp_path / f"{name}.npz" for name in ("native", "natural", "quantised"))
-    assert run("data", "to-native", network / "net", network / "xy.npz", "-o", native)[0] == 0
-    assert run("data", "to-natural", network / "net", native, "-o", natural)[0] == 0
+    net, samples = network / "net", network / "xy.npz"
+    npu = load_image(net).config.name
+    code, text = run("data", "to-native", net, samples, "-o", native)
+    first, second = text.splitlines()
+    assert code == 0 and first == f"{samples}: in the native form of {npu}, as its memories hold them"
+    assert second.startswith(f"{native}: y (300,), x.mant (300, ") and ", x.exp (300, " in second
+    code, text = run("data", "to-natural", net, native, "-o", natural)
+    first, second = text.splitlines()
+    assert code == 0 and first == f"{native}: from the native form of {npu} to the shapes of {net}"
+    assert second == f"{natural}: y (300,), x (300, 20)"
     code, text = run("data", "quantise", network / "net", network / "xy.npz", "-o", quantised)
-    assert code == 0 and text == f"{quantised}: y (300,), x (300, 20)\n"
+    assert code == 0 and text == (
+        f"{samples}: rounded as {npu} rounds its inputs, shapes unchanged\n{quantised}: y (300,), x (300, 20)\n"
+    )
     with np.load(natural) as one, np.load(quantised) as other:
         np.testing.assert_array_equal(one["x"], other["x"])
     samples = tmp_path / "x.npz"
