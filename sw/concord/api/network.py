@@ -171,8 +171,10 @@ class Network:
         with nullcontext(on) if isinstance(on, Device) else host.connect(on, self.config) as device:
             if device.image is not self.image:
                 device.load(self.image)
-            found = self.package.run(device, given)
-            flags += self.package.flags(device) + not_finite(found)
+            device.clear_flags()
+            ports = device.run(self.package.arrangement.pack(given, rounded=True))
+            found = self.package.finish(given, ports)
+            flags += self.package.flags(device) + self.package.host_flags(given, ports) + not_finite(found)
         if flags and strict:
             raise FlagError(flags)
         if flags:

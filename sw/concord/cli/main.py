@@ -192,6 +192,7 @@ def run(
             flags = device.flags()
         records += diagnose_flags(loaded, flags)
     if package is not None:
+        records += package.host_flags(given, results)
         results = package.finish(given, results)
     records += not_finite(results)
     if strict and records:

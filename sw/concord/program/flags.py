@@ -45,6 +45,8 @@ _TEXTS = {
 }
 
 
+#: Name of the flag of the host for numbers that a function which it computes is not defined for.
+DOMAIN = "DOMAIN"
 #: Name of the flag of the host for inputs that are unlike what the network was compiled for.
 INPUT_RANGE = "INPUT_RANGE"
 
@@ -62,7 +64,8 @@ class FlagDiagnostic:
     instruction : str
         That instruction as text.
     flag : str
-        Name of the flag; of the host ``"NOT_FINITE"`` for results and ``"INPUT_RANGE"`` for inputs.
+        Name of the flag; of the host ``"NOT_FINITE"`` for results, ``"DOMAIN"`` for what it
+        computes itself, and ``"INPUT_RANGE"`` for inputs.
     meaning, advice : str
         For people.
     """

@@ -134,3 +134,25 @@ def test_results_that_are_not_finite():
     y = np.array([[1.0, np.inf], [np.nan, 0.0], [0.0, 0.0]])
     (one,) = not_finite({"y": y, "z": np.zeros((3, 2))})
     assert (one.layer, one.flag) == ("result y", "NOT_FINITE") and one.meaning.startswith("2 of 3 samples")
+
+
+@pytest.mark.parametrize("root", ["Sqrt", "Pow"])
+def test_roots_of_negative_numbers_on_the_host(tmp_path, root):
+    """Floats have NaN there, and the host 0."""
+    exponent = np.array(0.5, dtype=np.float32)
+    nodes = [node("MatMul", ["x", "w"], ["a"], name="first"), node("Softmax", ["a"], ["s"], axis=-1)]
+    nodes += [node("Sub", ["s", "half"], ["d"])]
+    nodes += [node(root, ["d"] if root == "Sqrt" else ["d", "power"], ["y"], name="root")]
+    constants = {"w": np.eye(4, dtype=np.float32), "half": np.full(4, 0.5, dtype=np.float32)}
+    constants |= {} if root == "Sqrt" else {"power": exponent}
+    (tmp_path / "net.onnx").write_bytes(model(nodes, {"x": (1, 4)}, constants=constants).SerializeToString())
+    net = concord.compile(tmp_path / "net.onnx", preset="tiny")
+    x = np.array([[4.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0, 0.0]])
+    with pytest.warns(concord.FlagWarning, match="root: DOMAIN, sqrt reads negative numbers in 2 of 2 samples"):
+        assert (net.run(x)["y"].reshape(2, 4)[0, 1:] == 0).all()
+    with pytest.raises(concord.FlagError):
+        net.run(x, strict=True)
+    net.save(tmp_path / "net")
+    np.savez(tmp_path / "x.npz", x=x)
+    code, output = run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--strict")
+    assert code == 3 and "DOMAIN" in output and not (tmp_path / "y.npz").exists()

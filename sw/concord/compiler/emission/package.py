@@ -14,11 +14,12 @@ from concord.compiler.ir.expected_error import ExpectedError
 from concord.compiler.ir.input_record import InputRecord
 from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
+from concord.functions import function
 from concord.golden.real_numbers import real_numbers
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.image import Image
-from concord.program.flags import INPUT_RANGE, FlagDiagnostic, diagnose_flags
+from concord.program.flags import DOMAIN, INPUT_RANGE, FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
@@ -125,6 +126,45 @@ class Package:
             name: np.concatenate([results[name] for results in single]) + (0.0 if name in computed else -0.0)
             for name in single[0]
         }
+
+    def host_flags(
+        self, inputs: Mapping[str, npt.ArrayLike], ports: Mapping[str, npt.ArrayLike]
+    ) -> list[FlagDiagnostic]:
+        """Functions of the host that have read negative numbers, for which they are not defined.
+
+        Double precision has NaN there; the host computes the function as the NPU does: the root of a negative number
+        is 0. The flag is ``DOMAIN``.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array
+            Of the batch.
+        ports : mapping of str to array
+            What the NPU has computed.
+        """
+        if self.host_graph is None:
+            return []
+        nodes = [node for node in self.host_graph.nodes if node.op == "Function"]
+        read = {node.name: node.attrs["functions"][0][0] for node in nodes}
+        limited = [node for node in nodes if function(read[node.name]).constant_below_zero]
+        if not limited:
+            return []
+        samples = len(np.asarray(next(iter(inputs.values()))))
+        known = self.arrangement.unpack(ports, samples)
+        direct = [name for name in self.host_graph.inputs if name in inputs]
+        known |= {name: self.arrangement.rounded(name, inputs[name]) for name in direct}
+        given = {name: known[name] for name in self.host_graph.inputs}
+        values = execute.run(self.host_graph, given, keep=[node.inputs[0] for node in limited])
+        found = []
+        for node in limited:
+            x = values[node.inputs[0]]
+            bad = int((x < 0).reshape(len(x), -1).any(axis=1).sum())
+            if bad:
+                name = read[node.name]
+                meaning = f"{name} reads negative numbers in {bad} of {len(x)} samples; floats have NaN there"
+                advice = "numbers that are not below zero in front of it, such as by a Relu; it is computed on the host"
+                found.append(FlagDiagnostic(node.name, None, "", DOMAIN, meaning, advice))
+        return found
 
     def run(self, device: Device, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Results of a batch on a device that has the image loaded; clears the flags before.
