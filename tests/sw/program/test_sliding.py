@@ -1,5 +1,7 @@
 """Sliding depthwise products: what they are, and the rules that the verifier and the emulators hold them to."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -102,3 +104,15 @@ def test_a_dense_product_does_not_slide():
 def test_text_comes_back():
     assert assemble(disassemble(assemble(SOUND))) == assemble(SOUND)
     assert "mv_mul 1, mode=depthwise, sliding=1" in disassemble(assemble(SOUND))
+
+
+@pytest.mark.parametrize("dil_x", [1, 2, 3])
+def test_columns_that_are_left_out_are_those_left_of_the_image(dil_x):
+    """All of them but the last one of a window, and none where the image has no bounds."""
+    for kw, x0, height in product((1, 2, 4), range(-9, 3), (0, 3)):
+        text = SOUND.replace("kh=2 kw=2", f"kh=1 kw={kw} dil_x={dil_x}").replace(
+            "x0=-1 height=3", f"x0={x0} height={height}"
+        )
+        (chain,) = trace(assemble(text), CONFIG).chains
+        left = [x0 + kx * dil_x < 0 for kx in range(kw - 1)]
+        assert chain.skipped == (sum(left) if height else 0)
