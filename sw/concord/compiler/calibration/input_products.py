@@ -75,12 +75,12 @@ class InputSums:
 
     def about(self, mean: FloatArray) -> FloatArray:
         """Mean products ``[groups, D, D]`` of inputs less ``mean`` by channel; 0 where they are always that mean."""
-        shift, centre = self._spread(mean - self.origin), self._spread(mean)
+        shift, middle = self._spread(mean - self.origin), self._spread(mean)
         crossed = self.total[:, :, None] * shift[:, None, :]
         squares = self.windows * shift[:, :, None] * shift[:, None, :]
         found = self.products - crossed - crossed.swapaxes(1, 2) + squares
         terms = _diagonal(self.products) + 2 * np.abs(_diagonal(crossed)) + _diagonal(squares)
-        left = _diagonal(found) > _OF_TERMS * terms + _OF_SQUARE * self.windows * np.square(centre)
+        left = _diagonal(found) > _OF_TERMS * terms + _OF_SQUARE * self.windows * np.square(middle)
         return np.asarray(np.where(left[:, :, None] & left[:, None, :], found, 0.0) / max(self.windows, 1))
 
     def _spread(self, by_channel: FloatArray) -> FloatArray:

@@ -112,8 +112,8 @@ def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) ->
     """Codes less their zero points, whole, and what they mean."""
     scale = _along(codes.scale, codes, shape)
     low, high = (_along(end, codes, shape) for end in codes.offsets)
-    scaled = _limit(emit, _times(emit, x, 1 / scale), low, high)
-    _times(emit, emit("Round", scaled), scale)
+    limited = _limit(emit, _times(emit, x, 1 / scale), low, high)
+    _times(emit, emit("Round", limited), scale)
 
 
 def _times(emit: Emit, x: str, factor: FloatArray) -> str:
@@ -145,8 +145,8 @@ def fake_quantize(lowering: Lowering, node: Node) -> None:
     spec, (factor, _) = table_of(codes, lowering.config), _parts(codes)
 
     def make(ids: Ids, target: Storage) -> list[MfuOp]:
-        scaled = [] if factor == 1 else [MfuOp(Op.VV_MUL, operands.constant(np.array(factor), ids, target))]
-        return [*scaled, MfuOp(Op.V_TBL, spec=spec)]
+        products = [] if factor == 1 else [MfuOp(Op.VV_MUL, operands.constant(np.array(factor), ids, target))]
+        return [*products, MfuOp(Op.V_TBL, spec=spec)]
 
     lowering.elementwise(node, make, node.inputs[0])
 
