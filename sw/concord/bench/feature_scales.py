@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from concord.api.compiling import Target, compile_network
 from concord.api.options import Options
 from concord.bench.results import Results
+from concord.bench.tasks import TASKS, calibration, folder, load, run
 from concord.compiler.calibration.calibration import relative_error
+from concord.compiler.calibration.equalisation import better
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph import execute
 from concord.graph.ir import Graph, Node, Shape
-from concord.networks.calibrated import emulate
+from concord.host import connect
+from concord.networks.calibrated import calibration_of, emulate
+from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
@@ -29,6 +36,13 @@ _NOTE = (
     f"Relative error of perceptrons (24 hidden, 3 outputs) on {MEASURED} samples of normal features, with deviations "
     f"from {SPREAD[0]:g} to {SPREAD[1]:g}, and means of 2000 with deviations from 0.5 to 2. Weights suit features of "
     f"deviation 1; a scaler is in the network, or in the weights. With {SAMPLES} other samples, and without."
+)
+#: Bits of the weights of trained networks.
+WEIGHT_BITS = (8, 6, 5)
+_NETWORKS = "Equalised networks"
+_NETWORKS_NOTE = (
+    "Error and score on all recorded samples, with dynamic exponents and about 100 other samples; networks and widths "
+    "for which powers of two are taken. All others stay as they are."
 )
 
 
@@ -112,3 +126,37 @@ def measure_feature_scales(config: NpuConfig, results: Results, say: Callable[[s
             }
             cells = {name: f"{100 * error(one, graph, x):.2f} %" for name, one in compiled.items()}
             results.row(_GROUP, f"{kind}, {features} features", cells)
+    _measure_networks(config, results, say)
+
+
+def _measure_networks(config: NpuConfig, results: Results, say: Callable[[str], None]) -> None:
+    """A row per trained network and width of weights for which scales are taken."""
+    if (data := folder()) is None:
+        results.skip(_NETWORKS, "CONCORD_DATA does not name a folder with networks")
+        return
+    results.notes[_NETWORKS] = _NETWORKS_NOTE
+    for task in TASKS:
+        say(f"channels of {task.model}")
+        graph, inputs, labels = load(task, data)
+        try:
+            layers = compile_graph(graph, config, batch=task.batch).lowered.layers
+        except (CapacityError, Unsupported) as refused:
+            results.skip(f"{task.model}, channels", str(refused))
+            continue
+        samples = calibration_of(graph, calibration(task, graph, data), batch=task.batch)
+        for bits in WEIGHT_BITS:
+            narrow = bits < config.wgt_mant
+            widths = {layer.name: bits for layer in layers if layer.weights and narrow}
+            equal, compared = better(samples, config, widths)
+            if not compared:
+                continue
+            after = equal.measure("equalised", config, Formats(mantissas=widths))
+            want = run(task, graph, partial(execute.run, graph), inputs)[1][graph.outputs[0]]
+            cells = {}
+            for name, one in (("as they are", compared[0]), ("equalised", after)):
+                with connect("emulator", config) as device:
+                    device.load(one.compiled.image)
+                    got = run(task, graph, partial(one.compiled.run, device), inputs)[1][graph.outputs[0]]
+                cells[f"error, {name}"] = f"{100 * relative_error(got, want):.2f} %"
+                cells[f"score, {name}"] = f"{task.score(got, inputs, labels):.4f}"
+            results.row(_NETWORKS, f"{task.model}, weights of {bits} bits", cells)
