@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 from rich import box
@@ -35,6 +36,7 @@ from concord.compiler.ir.table_segments import available, divided, sample, table
 from concord.compiler.ir.table_specs import Proven
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled
+from concord.functions.segmented import TableSegment
 from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
@@ -50,8 +52,8 @@ _MARGINS = "", _TIGHTER
 _HELD_MOST, _HELD_LEAST = 16, 2
 #: What a quick calibration leaves out.
 QUICK = (
-    "Quick: nothing was compared. Left out are weights rounded for the samples, static exponents, several tables for a "
-    "function, and what holds for the other half of the samples."
+    "Quick: nothing was compared. Left out are weights rounded for the samples, static exponents, and what holds for "
+    "the other half of the samples."
 )
 _QUICK_ADVICE = "compile without --quick, which tries other formats"
 
@@ -152,21 +154,13 @@ def static_exponents(
 def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node: Node) -> list[Candidate]:
     """The best candidate with a function in two tables, in three, and so on, where it is worth a chain."""
     formats, found = best.compiled.package.formats, [best]
-    functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
-    spec = functions, domain_of(functions, formats.domain(node.inputs[0]))
-    layers = best.compiled.lowered.layers
-    if not any(spec in layer.table_specs for layer in layers):  # the host computes it
-        return []
-    most, entries, plain = available(layers, spec, config)
-    x = sample(calibration.values[node.inputs[0]])
-    before = table_error(functions, [plain], x)
-    for count in range(2, most + 1):
-        segments = divided(functions, x, count, entries)
-        if segments is None or (own := table_error(functions, segments, x)) > GAIN * before:
+    (before, _), *more = _own_errors(calibration, config, best, node)
+    for own, segments in more:
+        if own > GAIN * before:
             continue
-        changed = replace(formats, table_segments={**formats.table_segments, node.name: segments})
-        label = f"{best.label}, {node.name} by {count} tables"
+        label = f"{best.label}, {node.name} by {len(segments)} tables"
         calibration.attempts.expect(1)
+        changed = replace(formats, table_segments={**formats.table_segments, node.name: segments})
         try:
             one = calibration.measure(label, config, changed, best.follow)
         except CapacityError:
@@ -177,6 +171,51 @@ def by_tables(calibration: Calibration, config: NpuConfig, best: Candidate, node
         found.append(one)
         before = own
     return found[1:]
+
+
+def _own_errors(
+    calibration: Calibration, config: NpuConfig, candidate: Candidate, node: Node
+) -> list[tuple[float, tuple[TableSegment, ...]]]:
+    """What a function itself loses on the samples in one table, in two, in three, and so on; with these tables."""
+    functions = tuple((name, tuple(sorted(given.items()))) for name, given in node.attrs["functions"])
+    spec = functions, domain_of(functions, candidate.compiled.package.formats.domain(node.inputs[0]))
+    layers = candidate.compiled.lowered.layers
+    if not any(spec in layer.table_specs for layer in layers):  # the host computes it
+        return [(0.0, ())]
+    most, entries, plain = available(layers, spec, config)
+    x = sample(calibration.values[node.inputs[0]])
+    found: list[tuple[float, tuple[TableSegment, ...]]] = [(table_error(functions, [plain], x), ())]
+    for count in range(2, most + 1):
+        segments = divided(functions, x, count, entries)
+        if segments is not None:
+            found.append((table_error(functions, segments, x), segments))
+    return found
+
+
+def without_search(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Candidate:
+    """What the samples say by themselves: nothing is compared.
+
+    A function has several tables where these halve at least what it loses itself on the samples.
+    """
+    calibration.attempts.expect(1)
+    label, follow = "dynamic exponents, weights to the nearest", ALL & ~Follow.WEIGHTS
+    one = calibration.measure(label, config, Formats(mantissas=mantissas), follow)
+    chosen = {}
+    for node in calibration.graph.nodes:
+        if node.op == "Function" and node.inputs[0] in calibration.ranges and calibration.batch == 1:
+            (before, _), *more = _own_errors(calibration, config, one, node)
+            own, segments = min(more, key=itemgetter(0), default=(math.inf, ()))
+            if own <= TABLE_GAIN * before:
+                chosen[node.name] = segments
+    if not chosen:
+        return one
+    calibration.attempts.expect(1)
+    label += "".join(f", {name} by {len(segments)} tables" for name, segments in chosen.items())
+    formats = Formats(mantissas=mantissas, table_segments=chosen)
+    try:
+        return calibration.measure(label, config, formats, follow)
+    except CapacityError:
+        return one
 
 
 def rank_exponents(calibration: Calibration, config: NpuConfig, mantissas: Mapping[str, int]) -> Evidence:
@@ -317,9 +356,7 @@ def choose_formats(
     """
     if quick:
         calibration = estimated(calibration, config, mantissas or {})
-        calibration.attempts.expect(1)
-        formats = Formats(mantissas=mantissas or {})
-        only = calibration.measure("dynamic exponents, weights to the nearest", config, formats, ALL & ~Follow.WEIGHTS)
+        only = without_search(calibration, config, mantissas or {})
         return Evidence(
             (observed(only, calibration, _QUICK_ADVICE),),
             notes=(*_notes(calibration), QUICK),

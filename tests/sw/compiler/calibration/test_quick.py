@@ -54,6 +54,19 @@ def test_quick_compares_nothing(search):
     assert same.error == chosen.error and same.compiled.image == chosen.compiled.image
 
 
+def test_functions_that_one_table_does_not_hold_get_several():
+    """One table has the same step for powers of very different sizes."""
+    x = np.exp2(np.random.default_rng(3).uniform(-16, 7, (40, 8)))
+    graph = graph_of([Node("Function", "root", ("x",), ("a",), {"functions": (("sqrt", {}),)})], x=(1, 8))
+    seen = []
+    evidence = choose_formats(graph, TINY, {"x": x}, quick=True, show=lambda *what: seen.append(what))
+    (chosen,) = evidence.candidates
+    tables = len(chosen.compiled.package.formats.table_segments["root"])
+    assert tables > 1 and chosen.label.endswith(f"root by {tables} tables")
+    assert [number for _, number, _ in seen] == [1, 2]
+    assert chosen.compiled.flag_diagnostics == ()
+
+
 def test_flags_of_a_quick_calibration_have_another_advice():
     graph, x = rooted()
 
