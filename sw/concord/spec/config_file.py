@@ -109,8 +109,14 @@ def config_text(config: NpuConfig, base: NpuConfig) -> str:
     base : NpuConfig
         The preset.
     """
-    values = {PRESET: base.name, "name": config.name, **changes_of(config, PRESETS[base.name])}
     head = "# Configuration of an NPU, for `concord compile MODEL --config FILE`"
     if config.board:
         head += f' and\n# `make bitstream BOARD={config.board} ARGS="--config FILE"`'
-    return "\n".join([f"{head}.", *(f"{name} = {json.dumps(value)}" for name, value in values.items()), ""])
+    return "\n".join([f"{head}.", *config_lines(config, base, config.name), ""])
+
+
+def config_lines(config: NpuConfig, base: NpuConfig, name: str | None = None) -> list[str]:
+    """The lines of a file with a configuration, as :func:`config_text` has them, with or without a name."""
+    named = {} if name is None else {"name": name}
+    values = {PRESET: base.name, **named, **changes_of(config, PRESETS[base.name])}
+    return [f"{key} = {json.dumps(value)}" for key, value in values.items()]

@@ -12,7 +12,7 @@ from concord.program.assembler import assemble, disassemble
 from concord.report.prefixes import layer_at
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from support.commands import run
+from support.commands import run, two_products
 from support.compiled_nets import attention, gru, residual
 from support.onnx_models import floats, model, node
 from support.row_tiled_nets import separable
@@ -121,3 +121,11 @@ def test_metadata_of_another_kind_are_one_message(tmp_path, key, value):
     assert code == 1 and output.endswith(
         "a.image must have metadata as a compilation writes them; compile the network again\n"
     )
+
+
+def test_multiplications_are_told_as_such(tmp_path):
+    """Those of 20 x 8 and 8 x 3 weights, in tiles of 4 x 4."""
+    two_products(tmp_path)
+    assert run("compile", tmp_path / "net.onnx", "--preset", "tiny", "-o", tmp_path / "net")[0] == 0
+    output = run("inspect", tmp_path / "net")[1]
+    assert "  multiply-accumulates, padding included: 192\n" in output and "slots:" not in output

@@ -97,7 +97,7 @@ def test_every_preset_says_why_it_refuses(tmp_path):
     assert code == 1 and first == "Error: net fits into no preset of ulx3s-85f:" and not (tmp_path / "net").exists()
     for line, name in zip(lines, ("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"), strict=False):
         assert re.match(rf"  {name}: matrix memory has \d+ words, but \d+ are needed \(weight.fc0 ", line)
-    assert "it fits into no larger preset" in output
+    assert "it fits into no other preset" in output
     code, output = run("compile", path, "--board", "ulx3s-85f", "--preset", "ecp5-85f", "-o", tmp_path / "net")
     assert code == 1 and output.startswith("Error: does not fit into ecp5-85f: matrix memory has ")
 

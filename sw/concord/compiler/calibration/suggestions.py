@@ -1,15 +1,17 @@
-"""What helps when a network does not fit: larger presets, deeper memories, narrower mantissas."""
+"""What helps when a network does not fit: other presets, deeper memories, narrower mantissas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Graph
 from concord.program.allocator import CapacityError
-from concord.spec.boards import boards_with
+from concord.spec.blocks import LEAST_RAM_WORDS, shortages
+from concord.spec.boards import DEFAULT_BOARD, board_spec, boards_with, preset_of
 from concord.spec.config import NpuConfig
+from concord.spec.config_file import config_lines
 from concord.spec.formats import MANT_MIN
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, with_mantissas
@@ -36,7 +38,8 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     Returns
     -------
     list of str
-        A line each: larger presets that it fits into, the depths of an NPU of its own, what narrower mantissas mean.
+        Presets that it fits into, the file of an NPU of its own, and what its board lacks for it; what narrower
+        mantissas mean.
     """
 
     def fits(other: NpuConfig) -> bool:
@@ -49,22 +52,28 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     lines = []
     if batch > 1:
         lines.append("fewer samples per run need less: --batch")
-    names = [name for name, other in _larger_presets(config) if fits(other)]
-    lines.append(f"it fits into {_places(names)}" if names else "it fits into no larger preset")
-    if (larger := _larger(config, error)) is not None:
-        depths = ", ".join(f"{name}={getattr(larger, name)}" for name in _depths(error))
-        lines.append(f"in one piece it needs an NPU like {config.name} with {depths}{_narrower(config, larger)}")
+    names = [name for name, other in _other_presets(config) if fits(other)]
+    lines.append(f"it fits into {_places(names)}" if names else "it fits into no other preset")
+    if (larger := _larger(graph, config, formats, batch, error)) is not None:
+        base = PRESETS.get(preset_of(config.name), PRESETS[board_spec(config.board or DEFAULT_BOARD).preset])
+        lines.append(f"it fits into an NPU of its own{_narrower(config, larger)}; in a file for --config that is")
+        lines += [f"  {line}" for line in config_lines(larger, base)]
+        lines += [f"  {text}" for text in shortages(larger)]
     if RegionId.MATRIX in error.short or RegionId.NARROW in error.short:
         lines.append("--mantissa alone does not help: narrower mantissas make words smaller, not more")
     return lines
 
 
-def _larger_presets(config: NpuConfig) -> Iterator[tuple[str, NpuConfig]]:
-    """Presets with more memory than ``config``, with the same mantissas."""
+def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
+    """The other presets, with the same mantissas; those that compute most are first."""
+    found = []
     for name, preset in PRESETS.items():
-        other = with_mantissas(preset, config.wgt_mant) if config.wgt_mant == config.act_mant else preset
-        if _bits(other) > _bits(config):
-            yield name, other
+        if name == preset_of(config.name):
+            continue
+        with suppress(ValueError):  # there is none with these mantissas
+            same = config.wgt_mant == config.act_mant
+            found.append((name, with_mantissas(preset, config.wgt_mant) if same else preset))
+    return sorted(found, key=lambda one: -one[1].macs * one[1].clock_hz)
 
 
 def _places(names: list[str]) -> str:
@@ -76,16 +85,27 @@ def _places(names: list[str]) -> str:
     return "; ".join(f"{', '.join(presets)} ({option})" for option, presets in options.items())
 
 
-def _depths(error: CapacityError) -> dict[str, int]:
-    return {DEPTHS[region]: need for region, (_, need) in error.short.items()}
+def _larger(graph: Graph, config: NpuConfig, formats: Formats, batch: int, error: CapacityError) -> NpuConfig | None:
+    """The configuration with memories that hold the network; ``None`` if there is no such NPU."""
+    larger, short = config, error.short
+    for _ in DEPTHS:  # what is in the way behind one memory is told when that is large enough
+        try:
+            larger = larger.replace(**{DEPTHS[region]: _rounded(need) for region, (_, need) in short.items()})
+            compile_graph(graph, larger, formats, batch=batch)
+        except CapacityError as lacking:
+            short = lacking.short
+        except ValueError:
+            return None
+        else:
+            return larger
+        if not short:
+            return None
+    return None
 
 
-def _larger(config: NpuConfig, error: CapacityError) -> NpuConfig | None:
-    """The configuration with the words that are needed; ``None`` if there is no such NPU."""
-    try:
-        return config.replace(**_depths(error)) if error.short else None
-    except ValueError:
-        return None
+def _rounded(words: int) -> int:
+    """So many words, or a few more: those of which block RAMs are made."""
+    return words if words < LEAST_RAM_WORDS else -(-words // LEAST_RAM_WORDS) * LEAST_RAM_WORDS
 
 
 def _bits(config: NpuConfig) -> int:

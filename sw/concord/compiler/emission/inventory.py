@@ -12,6 +12,9 @@ from concord.compiler.ir.quantized import Inexact
 from concord.compiler.memory.footprint import KIB, weight_bits
 from concord.graph.ir import Graph
 
+#: Key of the multiply-accumulates of the tile engines: those of the network, and those with zeros that fill tiles.
+MACS = "multiply-accumulates, padding included"
+
 
 def inventory(
     graph: Graph, emitter: Emitter, grids: Mapping[str, InputGrid], lost: Sequence[Inexact]
@@ -21,13 +24,13 @@ def inventory(
     Returns
     -------
     dict
-        ``name``; ``slots``, multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``,
+        ``name``; multiply-accumulates that the tile engines spend; ``row tiling``, ``input``, ``offset``,
         ``equalised`` and ``not exact``, texts, if there is anything to say; ``layers``, a dict of texts each;
         ``program``, pairs of address and layer; ``map``, allocations: constants as in
         :meth:`concord.program.allocator.Allocator.map`, and tensors with their live ranges.
     """
     lowered = emitter.plan.lowered
-    found: dict[str, Any] = {"name": graph.name, "slots": sum(layer.macs for layer in lowered.layers)}
+    found: dict[str, Any] = {"name": graph.name, MACS: f"{sum(layer.macs for layer in lowered.layers):,}"}
     if emitter.row_tiling is not None:
         found["row tiling"] = emitter.row_tiling.text
     if grids:

@@ -54,8 +54,11 @@ def test_the_command_says_what_lacks_and_what_would_do(tmp_path):
             "Error: does not fit into ecp5-25f: matrix memory has 4096 words, but 15200 are needed "
             "(weight.fc0 14896, weight.fc1 304); row tiling does not help, as constants alone do not fit"
         ),
-        "  it fits into ecp5-85f, ecp5-85f-256, ecp5-85f-mlp (--board ulx3s-85f)",
-        "  in one piece it needs an NPU like ecp5-25f with matrix_depth=15200, 3.34 times the memory",
+        "  it fits into ecp5-85f-256, ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f)",
+        "  it fits into an NPU of its own, 3.35 times the memory; in a file for --config that is",
+        '    preset = "ecp5-25f"',
+        "    matrix_depth = 15232",
+        "    does not fit on ulx3s-25f: ecp5-25f needs 176 block RAMs of 56",
         "  --mantissa alone does not help: narrower mantissas make words smaller, not more",
     ]
     graph = import_model(tmp_path / "net.onnx")
@@ -79,7 +82,7 @@ def test_what_is_too_large_for_every_preset(tmp_path, board, presets):
     else:
         assert lines[0] == f"Error: net fits into no preset of {board}:"
         assert [line.split(": ")[0].strip() for line in lines[1:4]] == presets
-    assert "  it fits into no larger preset" in lines
+    assert "  it fits into no other preset" in lines
 
 
 def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
@@ -96,7 +99,7 @@ def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
         r"\d+\).*; row tiles need \d+ vectors of narrow memory, which has \d+ left and ",
         lines[0],
     )
-    assert len(lines) == 3 and "in one piece" not in "".join(lines)  # such depths there are in no NPU
+    assert len(lines) == 3 and "of its own" not in "".join(lines)  # such depths there are in no NPU
 
 
 def test_narrower_mantissas_pay_for_more_words():
@@ -106,13 +109,15 @@ def test_narrower_mantissas_pay_for_more_words():
     error = refused(graph, config)
     (have, need) = error.short[RegionId.NARROW]
     assert have == 16 and list(error.short) == [RegionId.NARROW]
-    text = suggestions(graph, config, DEFAULT, 1, error)[1]
+    _, text, *lines = suggestions(graph, config, DEFAULT, 1, error)
     found = re.fullmatch(
-        rf"in one piece it needs an NPU like tiny with narrow_depth={need}, 1\.\d\d times the memory; "
-        r"with mantissas of (\d) bits in no more than now",
+        r"it fits into an NPU of its own, 1\.\d\d times the memory; with mantissas of (\d) bits in no more than now; "
+        r"in a file for --config that is",
         text,
     )
-    larger = config.replace(narrow_depth=need)
+    depth = int(next(line for line in lines if "narrow_depth" in line).split()[-1])
+    assert depth == (need if need < 128 else -(-need // 128) * 128)
+    larger = config.replace(narrow_depth=depth)
     compile_graph(graph, larger)
 
     def bits(npu):
@@ -227,3 +232,38 @@ def test_what_is_far_too_large_is_told_within_seconds(tmp_path, proto, message):
     lines = compiled_by_command(tmp_path, proto)
     assert any(message in line for line in lines[:2]), lines
     assert time.process_time() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("proto", "options"),
+    [
+        (mlp(784, 300, 10), ("--board", "ulx3s-25f")),
+        (mlp(2048, 512, 10), ("--board", "ulx3s-85f")),
+        (mlp(784, 300, 10), ("--preset", "ecp5-25f", "--mantissa", "6")),
+        (mlp(256, 64, 10), ("--preset", "tiny")),
+    ],
+)
+def test_the_suggested_configuration_holds_the_network(tmp_path, proto, options):
+    """Written to a file as it stands there, and compiled for."""
+    lines = [line.strip() for line in compiled_by_command(tmp_path, proto, *options)]
+    first = lines.index(next(line for line in lines if line.startswith("preset = ")))
+    settings = [line for line in lines[first:] if " = " in line]
+    (tmp_path / "own.toml").write_text("\n".join(settings))
+    arguments = [
+        "compile",
+        str(tmp_path / "net.onnx"),
+        "--config",
+        str(tmp_path / "own.toml"),
+        "-o",
+        str(tmp_path / "n"),
+    ]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    lacking = [line for line in lines if line.startswith("does not fit on ")]
+    assert len(lacking) == ("does not fit on" in result.output)
+
+
+def test_the_preset_that_computes_most_is_named_first(tmp_path):
+    """266,240 weights of dense layers, which are a little too many for one preset and as many as another one has."""
+    lines = compiled_by_command(tmp_path, mlp(1024, 256, 16), "--preset", "ecp5-85f-256")
+    assert lines[1] == "  it fits into ecp5-85f-mlp, ecp5-85f (--board ulx3s-85f)"
