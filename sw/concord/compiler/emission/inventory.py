@@ -12,8 +12,8 @@ from concord.compiler.ir.quantized import Inexact
 from concord.compiler.memory.footprint import KIB, weight_bits
 from concord.graph.ir import Graph
 
-#: Key of the multiply-accumulates of the tile engines: those of the network, and those with zeros that fill tiles.
-MACS = "multiply-accumulates, padding included"
+#: Key of the multiply-accumulates of a run: those of the network, and those with zeros that fill native vectors.
+MACS = "multiply-accumulates, inputs padded to whole vectors"
 
 
 def inventory(
