@@ -166,3 +166,45 @@ def bridged(kind, schemes, seed=0, exact=False, opset=21):
     results = [maker.product(x, size, 5, exact) for x in found]
     result = results[0] if len(results) == 1 else maker.add("Add", *results[:2])
     return maker.model([result]), samples
+
+
+def random_network(seed):
+    """Products and convolutions with pairs of every kind between them: the model, and samples.
+
+    Schemes change between layers, in type, scale and zero point, for a tensor or per channel; some cut off much, some
+    use few of their codes. Codes of 4 and 16 bits are there from opset 21 on.
+    """
+    rng = np.random.default_rng(seed)
+    opset = int(rng.choice([13, 17, 19, 21, 23]))
+    kinds = list(CODES) if opset >= 21 else ["INT8", "UINT8"]
+    maker = QdqMaker((12,), rng, opset)
+    samples, exact = rng.normal(0, 1, (24, 12)), bool(rng.random() < 0.3)
+
+    def pairs(x, rank):
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            kind, axis = str(rng.choice(kinds)), 1 if rank == 4 and rng.random() < 0.3 else None
+            factor = float(rng.choice([0.5, 1.0, 1.0, 8.0] if "4" not in kind else [0.5, 1.0]))
+            x = maker.fitted(x, kind, samples, factor, exact, axis)
+        return x
+
+    def layer(x):
+        return maker.product(x, 12, 12, exact, axis=1 if rng.random() < 0.3 else None)
+
+    x = pairs("x", 2)
+    if rng.random() < 0.3:
+        picture = maker.add("Reshape", x, maker.constant(np.array([0, 2, 2, 3])))
+        x = maker.add("Conv", picture, maker.weight((4, 2, 1, 1), exact, axis=0), kernel_shape=[1, 1])
+        x = pairs(maker.add("Relu", pairs(x, 4)), 4)
+        x = pairs(maker.add("MaxPool", x, kernel_shape=[2, 1]), 4)
+        x = maker.add("Reshape", x, maker.constant(np.array([0, 12])))
+    for _ in range(rng.integers(1, 4)):
+        x = pairs(layer(x), 2)
+        form = rng.choice(["nothing", "Relu", "Sigmoid", "Add", "Concat"])
+        if form in ("Relu", "Sigmoid"):
+            x = pairs(maker.add(str(form), x), 2)
+        elif form == "Add":
+            x = pairs(maker.add("Add", pairs(layer(x), 2), pairs(x, 2)), 2)
+        elif form == "Concat":
+            halves = [maker.product(one, 12, 6, exact) for one in (pairs(x, 2), pairs(x, 2))]
+            x = pairs(maker.add("Concat", *(pairs(half, 2) for half in halves), axis=1), 2)
+    return maker.model([pairs(maker.product(x, 12, 5, exact), 2)]), samples

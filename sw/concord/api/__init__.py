@@ -12,9 +12,9 @@ import numpy.typing as npt
 from concord.api.compiling import Target, compile_network, trained_for
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import Options, Widths
-from concord.frontend import import_model, reference_graph
+from concord.frontend import import_model
 from concord.frontend.load import serialized
-from concord.networks.quantised_model import is_quantised
+from concord.networks.quantised_model import with_pairs
 from concord.networks.samples import inputs_of, labels_of
 from concord.spec.config import NpuConfig
 from concord.utils.parallel import Engine
@@ -108,13 +108,13 @@ def compile(  # it does not hide the builtin where modules are imported by name,
     )  # fmt: skip
     options.check(calibrate is not None)
     graph = import_model(data)
-    reference = reference_graph(data) if is_quantised(graph) else None
     samples = None if calibrate is None else inputs_of(graph.inputs, calibrate)
     classes = None
     if samples is not None and labels is not None:
         count = len(next(iter(samples.values())))
         if (classes := labels_of({"y": np.asarray(labels)}, (), count)) is None:
             raise ValueError(f"labels must be integers, one for each of the {count} samples")
+    graph, reference = with_pairs(data, graph, samples, options.input_ranges(graph))
     trained = trained_for(path, options)
     if workers is None and cluster is None:
         compilation = compile_network(graph, target, options, samples, classes, trained=trained, reference=reference)

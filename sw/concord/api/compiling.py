@@ -24,7 +24,7 @@ from concord.networks.boards import Ranking, Refusal, nearest, rank, refused_by_
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.expected_error import with_expected_error
 from concord.networks.input_records import with_input_records
-from concord.networks.quantised_model import is_quantised, with_quantised_model
+from concord.networks.quantised_model import Reference, with_quantised_model
 from concord.overflow.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
 from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.pipeline.manager import unobserved
@@ -144,7 +144,7 @@ def compile_network(
     labels: Labels | None = None,
     *,
     trained: Trained | None = None,
-    reference: Graph | None = None,
+    reference: Reference | None = None,
     engine: Engine | None = None,
     status: Status = silent,
 ) -> Compilation:
@@ -167,9 +167,8 @@ def compile_network(
         A class for every sample.
     trained : Trained, optional
         What the network was trained for (:func:`trained_for`).
-    reference : Graph, optional
-        The model with all of its pairs of QuantizeLinear and DequantizeLinear
-        (:func:`concord.frontend.reference_graph`), to compare a quantised one with.
+    reference : Reference, optional
+        What to compare a quantised model with (:func:`concord.networks.quantised_model.with_pairs`).
     engine : Engine, optional
         Its workers share what the emulator computes; nothing depends on them.
     status : callable, optional
@@ -198,7 +197,7 @@ def compile_network(
         except (CapacityError, Unsupported, AccumulatorError) as error:
             refusals.append(Refusal(npu, error))
             continue
-        if reference is not None and is_quantised(graph):
+        if reference is not None:
             with status("comparing with the quantised model"):
                 found = replace(found, compiled=with_quantised_model(found.compiled, reference, samples, engine))
         chosen = "" if len(target.configs) == 1 else ranking.text(str(target.board), npu, refusals)

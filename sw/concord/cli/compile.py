@@ -141,11 +141,11 @@ def compile_model(
     from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
     from concord.compiler.lowering.assumptions import assumption_table
-    from concord.frontend import import_model, reference_graph
+    from concord.frontend import import_model
     from concord.frontend.load import one_file
     from concord.host.rates import rates
     from concord.networks.folder import NETWORK_FOLDER, save_package
-    from concord.networks.quantised_model import is_quantised
+    from concord.networks.quantised_model import with_pairs
     from concord.networks.samples import inputs_of, labels_of
     from concord.networks.window_steps import measured_steps
     from concord.overflow.trained import evidence_path
@@ -160,7 +160,6 @@ def compile_model(
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
         graph = import_model(network)
-    reference = reference_graph(network) if is_quantised(graph) else None
     if calibrate is None and (workers, cluster) != (None, None):
         raise ValueError("--workers and --cluster must be given with --calibrate: they share its samples")
     samples = labels = None
@@ -168,6 +167,7 @@ def compile_model(
         arrays = arrays_of(calibrate)
         samples = inputs_of(graph.inputs, arrays)
         labels = labels_of(arrays, graph.inputs, len(next(iter(samples.values()))))
+    graph, reference = with_pairs(network, graph, samples, options.input_ranges(graph))
     trained = trained_for(model, options)
     engine = click.get_current_context().with_resource(several(workers, cluster))
     single = samples is None and accumulator in (None, "full") and not output_formats and len(npu.configs) == 1

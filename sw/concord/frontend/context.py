@@ -74,6 +74,8 @@ class Context:
         Whether BatchNormalization stays a node, to be trained.
     names : set of str
         Names of nodes that are in the graph.
+    stay : frozenset of str
+        Names of every FakeQuantize that stays.
     """
 
     graph: Graph
@@ -86,6 +88,7 @@ class Context:
     refused: set[str] = field(default_factory=set)
     batchnorm: bool = False
     names: set[str] = field(default_factory=set)
+    stay: frozenset[str] = frozenset()
 
     def unique(self, stem: str) -> str:
         """A name that is not in use; in use from now on."""
@@ -102,6 +105,8 @@ class Context:
         """Append a node with some outputs, and return them."""
         name = self.unique(node.name) if node.name in self.names else node.name
         outputs = [self.unique(f"{node.name}/{op}") for _ in range(count)]
+        if op == "FakeQuantize" and name in self.stay:
+            attrs["stays"] = True
         made = Node(op, name, tuple(inputs), tuple(outputs), attrs)
         try:
             shapes = operator_of(made).shape(made, [self.graph.shapes[name] if name else None for name in inputs])

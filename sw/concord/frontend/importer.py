@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,10 @@ def handler_of(op: str) -> Handler | None:
 
 
 def import_model(
-    model: str | Path | bytes | Any, shapes: Mapping[str, Sequence[int]] | None = None, batchnorm: bool = False
+    model: str | Path | bytes | Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    batchnorm: bool = False,
+    stay: Collection[str] = (),
 ) -> Graph:
     """Return the graph of an ONNX file (or ``ModelProto``) of opset 8 or later.
 
@@ -62,6 +65,9 @@ def import_model(
     batchnorm : bool
         Let BatchNormalization stay a node, which is trained but not compiled; otherwise it becomes part of the layer in
         front of it.
+    stay : collection of str
+        Names of pairs of QuantizeLinear and DequantizeLinear that are computed, however fine their codes are: those of
+        the FakeQuantize in :func:`reference_graph`.
 
     Raises
     ------
@@ -70,7 +76,7 @@ def import_model(
     ValueError
         If it is no valid ONNX, or if ``shapes`` does not fit.
     """
-    values = IMPORT.run({"model": model, "shapes": shapes or {}, "batchnorm": batchnorm})
+    values = IMPORT.run({"model": model, "shapes": shapes or {}, "batchnorm": batchnorm, "stay": stay})
     graph: Graph = values["graph"]
     graph.check()
     return graph
@@ -87,19 +93,19 @@ def reference_graph(model: str | Path | bytes | Any, shapes: Mapping[str, Sequen
     model, shapes
         As for :func:`import_model`, with its errors.
     """
-    graph: Graph = AS_WRITTEN.run({"model": model, "shapes": shapes or {}, "batchnorm": False})["graph"]
+    graph: Graph = AS_WRITTEN.run({"model": model, "shapes": shapes or {}, "batchnorm": False, "stay": ()})["graph"]
     graph.check()
     return graph
 
 
-def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool) -> Graph:
+def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, stay: Collection[str]) -> Graph:
     """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
     known, reasons = input_shapes(values, shapes)
     graph = Graph(proto.graph.name or "model", [], [value.name for value in values], [], dict(known))
     nodes = _live(proto.graph)
     importer = _Importer(proto, graph, nodes, reasons)
-    importer.ctx.batchnorm = batchnorm
+    importer.ctx.batchnorm, importer.ctx.stay = batchnorm, frozenset(stay)
     importer.run(nodes)
     if not proto.graph.output:
         reasons.append("the model must have at least one output; export it with its results as outputs")
@@ -113,12 +119,12 @@ def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool) 
 
 _READ = (
     Pass("parse", ("model",), ("proto",), load, "Read ONNX and check that it is valid."),
-    Pass("import", ("proto", "shapes", "batchnorm"), ("graph",), _imported, "Make nodes of ONNX operators."),
+    Pass("import", ("proto", "shapes", "batchnorm", "stay"), ("graph",), _imported, "Make nodes of ONNX operators."),
 )
 #: From a file to a graph with the operators of the file.
-AS_WRITTEN = Pipeline("read", ("model", "shapes", "batchnorm"), _READ, (GRAPH,))
+AS_WRITTEN = Pipeline("read", ("model", "shapes", "batchnorm", "stay"), _READ, (GRAPH,))
 #: From a file to a graph in its canonical form.
-IMPORT = Pipeline("import", ("model", "shapes", "batchnorm"), (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
+IMPORT = Pipeline("import", ("model", "shapes", "batchnorm", "stay"), (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
 
 
 def _live(graph: Any) -> list[OnnxNode]:

@@ -27,6 +27,7 @@ from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.frontend import import_model
 from concord.frontend.load import one_file
 from concord.graph.equalised import ChannelScale
+from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
 from concord.utils import foreign
@@ -113,10 +114,11 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         {name: ChannelScale.from_dict(values) for name, values in header["channel scales"].items()},
     )
     weights = {name: arrays[f"weight_{k}"] for k, name in enumerate(header["weights"])}
-    host, image = split(import_model(data[MODEL]))[1], Image.load(folder / IMAGE, data=data[IMAGE])
+    formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
+    quantised = None if measured is None else QuantisedModel.from_dict(measured)
+    host, image = split(_graph(data[MODEL], quantised))[1], Image.load(folder / IMAGE, data=data[IMAGE])
     if not arrangement.fits(image):
         raise LookupError("ports")
-    formats, measured = Formats.from_dict(header["formats"], weights), header.get("quantised_model")
     # Folders of earlier versions have none of these.
     records = {name: InputRecord.from_dict(values) for name, values in header.get("input_records", {}).items()}
     if not set(records) <= set(arrangement.inputs):
@@ -127,10 +129,15 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
         arrangement,
         host,
         formats,
-        quantised_model=None if measured is None else QuantisedModel.from_dict(measured),
+        quantised_model=quantised,
         input_records=records,
         expected_error=None if expected is None else ExpectedError.from_dict(expected),
     )
+
+
+def _graph(model: bytes, quantised: QuantisedModel | None) -> Graph:
+    """The network of a file, with the pairs that were computed when it was compiled."""
+    return import_model(model, stay=() if quantised is None else quantised.stay)
 
 
 def recompile(folder: Path) -> Compiled:
@@ -142,7 +149,8 @@ def recompile(folder: Path) -> Compiled:
         If the folder is no compiled network, or the program or the constants differ from those in it.
     """
     data = NETWORK_FOLDER.read(folder)
-    package, graph = package_of(folder, data), import_model(data[MODEL])
+    package = package_of(folder, data)
+    graph = _graph(data[MODEL], package.quantised_model)
     try:
         compiled = compile_graph(graph, package.config, package.formats, batch=package.arrangement.batch)
     except (LookupError, TypeError, AttributeError, ArithmeticError) as error:

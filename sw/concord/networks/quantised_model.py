@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.ir.quantised_model import QuantisedModel
+from concord.compiler.ir.quantized import powers_of_two
+from concord.compiler.ir.table_specs import Domain
 from concord.compiler.lowering.input_assumptions import assumed, synthetic_samples
 from concord.compiler.model import Compiled
+from concord.frontend import import_model, reference_graph
 from concord.golden import binary16
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Graph
+from concord.graph.ir import Graph, Quantization
 from concord.networks.calibrated import emulate
 from concord.utils.arrays import FloatArray
 from concord.utils.parallel import Engine
 
 #: Samples that are looked at, fewer of large networks: this many multiply-accumulates in all, but 8 samples.
 _SAMPLES, _WORK = 64, 1 << 28
+#: Relative change of a tensor by its codes, from which on it is computed: mantissas alone would miss it.
+_MUCH = 0.03
 
 
 def is_quantised(graph: Graph) -> bool:
@@ -27,8 +33,69 @@ def is_quantised(graph: Graph) -> bool:
     return bool(graph.quantization or graph.weight_quantization)
 
 
+@dataclass(frozen=True)
+class Reference:
+    """A quantised model as it is written, to compare with.
+
+    Parameters
+    ----------
+    graph : Graph
+        The model with all of its pairs (:func:`concord.frontend.reference_graph`).
+    stay : tuple of str
+        Names of those pairs that change their tensors much, which the compiled network computes for that reason.
+    """
+
+    graph: Graph
+    stay: tuple[str, ...] = ()
+
+
+def with_pairs(
+    model: bytes, graph: Graph, samples: Inputs | None = None, ranges: Mapping[str, Domain] | None = None
+) -> tuple[Graph, Reference | None]:
+    """A network in which pairs are computed that change their tensors much, and the model to compare it with.
+
+    Parameters
+    ----------
+    model : bytes
+        The file.
+    graph : Graph
+        What was imported of it.
+    samples : mapping of str to array, optional
+        Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones.
+    ranges : mapping of str to pair of floats, optional
+        Ranges of inputs where there are no samples.
+
+    Returns
+    -------
+    Graph, Reference or None
+        The same graph and ``None`` if the model is not quantised.
+    """
+    if not is_quantised(graph):
+        return graph, None
+    reference = reference_graph(model)
+    given, _ = _inputs(graph, samples, ranges)
+    stay = tuple(_changing(reference, given))
+    return import_model(model, stay=stay) if stay else graph, Reference(reference, stay)
+
+
+def _changing(reference: Graph, given: Inputs) -> Iterator[str]:
+    """Names of pairs that change their tensors much, but for what a Relu does and what the host rounds."""
+    pairs = [node for node in reference.nodes if node.op == "FakeQuantize"]
+    values = execute.run(reference, given, keep={node.inputs[0] for node in pairs})
+    for node in pairs:
+        codes: Quantization = node.attrs["quantization"]
+        source = node.inputs[0]
+        if source in reference.inputs and codes.axis is None and powers_of_two(codes.scale):
+            continue
+        x = values[source].reshape(-1, *reference.shapes[source])
+        low, _ = codes.range
+        x = x if low.any() or source in reference.inputs else np.maximum(x, 0.0)
+        if relative_error(codes.rounded(x), x) > _MUCH:
+            yield node.name
+
+
 def with_quantised_model(
-    compiled: Compiled, reference: Graph, samples: Inputs | None = None, engine: Engine | None = None
+    compiled: Compiled, reference: Reference, samples: Inputs | None = None, engine: Engine | None = None
 ) -> Compiled:
     """The same network, with its distance from the quantised model.
 
@@ -36,8 +103,8 @@ def with_quantised_model(
     ----------
     compiled : Compiled
         The network.
-    reference : Graph
-        The model with all of its pairs (:func:`concord.frontend.reference_graph`).
+    reference : Reference
+        The model.
     samples : mapping of str to array, optional
         Inputs ``[samples, *shape of a sample]`` by name; if left out, synthetic ones that are like what is assumed of
         the inputs.
@@ -49,26 +116,18 @@ def with_quantised_model(
     ValueError
         If the reference has other inputs or outputs.
     """
-    graph = compiled.graph
-    most = int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
-    if samples is None:
-        inputs = assumed(graph, compiled.package.formats.inputs)
-        given: dict[str, FloatArray] = synthetic_samples(graph, inputs, most)
-        source = "synthetic samples, " + ", ".join(f"{name}: {one.text}" for name, one in inputs.items())
-    else:
-        given = {name: _some(np.asarray(values, dtype=np.float64), most) for name, values in samples.items()}
-        source = "calibration samples"
-    if (reference.inputs, reference.outputs) != (graph.inputs, graph.outputs):
+    graph, model = compiled.graph, reference.graph
+    if (model.inputs, model.outputs) != (graph.inputs, graph.outputs):
         raise ValueError(
             f"reference must have the inputs {graph.inputs} and outputs {graph.outputs}, "
-            f"not {reference.inputs} and {reference.outputs}"
+            f"not {model.inputs} and {model.outputs}"
         )
-    want = execute.run(reference, given)
+    given, source = _inputs(graph, samples, compiled.package.formats.inputs)
+    want = execute.run(model, given)
     usable = np.logical_and.reduce([np.isfinite(value.reshape(len(value), -1)).all(axis=1) for value in want.values()])
-    given = {name: values[usable] for name, values in given.items()}
     if not usable.any():
         return compiled
-    found = emulate(compiled, given, engine)
+    found = emulate(compiled, {name: values[usable] for name, values in given.items()}, engine)
     errors, equal = [], True
     for name in graph.outputs:
         value = want[name][usable]
@@ -79,9 +138,22 @@ def with_quantised_model(
     weights = sum(node.name in graph.weight_quantization for node in graph.nodes)
     measured = QuantisedModel(
         len(graph.quantization), weights, len(compiled.inexact), largest if np.isfinite(largest) else None, equal,
-        f"{int(usable.sum())} {source}",
+        f"{int(usable.sum())} {source}", reference.stay,
     )  # fmt: skip
     return replace(compiled, package=replace(compiled.package, quantised_model=measured))
+
+
+def _inputs(
+    graph: Graph, samples: Inputs | None, ranges: Mapping[str, Domain] | None
+) -> tuple[dict[str, FloatArray], str]:
+    """Samples to measure on, and which they are, in words."""
+    most = int(np.clip(_WORK // max(macs(graph), 1), 8, _SAMPLES))
+    if samples is not None:
+        given = {name: _some(np.asarray(values, dtype=np.float64), most) for name, values in samples.items()}
+        return given, "calibration samples"
+    inputs = assumed(graph, ranges)
+    source = "synthetic samples, " + ", ".join(f"{name}: {one.text}" for name, one in inputs.items())
+    return synthetic_samples(graph, inputs, most), source
 
 
 def _some(values: FloatArray, most: int) -> FloatArray:

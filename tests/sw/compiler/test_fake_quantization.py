@@ -153,3 +153,14 @@ def test_what_is_refused_says_so():
         import_model(maker.model([maker.add("DequantizeLinear", turned, scale, zero)]))
     maker.nodes[-2:] = [node("Reshape", [values, maker.constant(np.array([0, 6]))], ["turned"])]
     assert quantised(maker.model([maker.pair("turned", "INT8", 0.125)]), x)[0] < ROOM
+
+
+def test_scales_that_hardly_differ_share_a_table():
+    schemes = [Quantization(np.float64(scale), np.int64(0), 4, True) for scale in (0.3, 0.3 * (1 + 2.0**-30))]
+    nodes = [node_of(codes, f"codes{k}", "x", f"t{k}") for k, codes in enumerate(schemes)]
+    graph = graph_of(nodes, x=(1, 4))
+    graph.outputs = ["t0", "t1"]
+    compiled = compile_graph(graph, TINY)
+    assert sum(name.startswith("table.") for name in compiled.allocations) == 1
+    found = emulate(compiled, {"x": np.random.default_rng(7).normal(0, 1, (9, 4))})
+    np.testing.assert_array_equal(found["t0"].reshape(9, 4), found["t1"].reshape(9, 4))

@@ -23,7 +23,7 @@ from concord.report import Analysis, analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.commands import run
 from support.onnx_models import model, node, onnxruntime_results
-from support.quantised_nets import network
+from support.quantised_nets import QdqMaker, network
 from support.trained import DATA, needs_data
 
 
@@ -201,7 +201,7 @@ def test_report_and_folder(tmp_path):
     (tmp_path / "net.onnx").write_bytes(network(dtype=np.uint8, zero=100).SerializeToString())
     code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny", "--verbose")
     assert code == 0
-    line = "a (uint8, zero point 100, scale 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
+    line = "ad (uint8, zero point 100, scale 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
     assert f"not exact: {line}" in output
     assert f"not exact: {line}" in run("inspect", tmp_path / "net")[1]
     compiled = recompile(tmp_path / "net")
@@ -257,3 +257,18 @@ def test_a_network_that_onnxruntime_quantised(tmp_path, codes, mant):
         errors.append(relative_error(got, want))
         assert (got.argmax(axis=1) == want.argmax(axis=1)).mean() > 0.98
     assert errors[0] < 0.025 and errors[0] < 0.96 * errors[1]
+
+
+def test_tensors_that_are_read_as_they_are_are_named():
+    """A sum reads a tensor wide, without rounding to codes; a product beside it reads codes."""
+    maker = QdqMaker((6,), np.random.default_rng(1))
+    hidden = maker.add("MatMul", maker.pair("x", "INT8", 0.25), maker.weight((6, 6), exact=True))
+    codes = maker.pair(hidden, "INT8", 0.5)
+    product = maker.add("MatMul", codes, maker.weight((6, 6), exact=True))
+    for result, named in ((maker.add("Add", product, codes), [hidden]), (product, [])):
+        compiled = compile_graph(import_model(maker.model([result])), ECP5_85F)
+        found = [one for one in compiled.inexact if "is read without being rounded to its codes" in one.reason]
+        assert [one.name for one in found] == named == [one.name for one in compiled.inexact]
+        assert all(
+            one.error == pytest.approx(1 / np.sqrt(12) / np.sqrt(np.mean(np.arange(-127, 128.0) ** 2))) for one in found
+        )

@@ -18,6 +18,7 @@ from support.operator_examples import EXAMPLES, example
 MORE = {
     "constant": np.ones(6), "beyond": 1.0, "reversed": True, "fixed": True, "product": True, "together": (1,),
     "masked": True, "domain": (-1.0, 1.0), "segment": TableSegment(0, 1, 0),
+    "stays": True,
 }  # fmt: skip
 EVERY = [(op, name) for op, record in OPS.items() for name in record.attributes]
 #: By kind of values: some of another type, and some of the type that are none of them.
@@ -37,6 +38,7 @@ WRONG = {
         (("leaky_relu", {"alhpa": 0.1}),), (("leaky_relu", {"alpha": "0.1"}),), ((["tanh"], {}),),
     ],
     kinds.INPUTS: [1.0, (1.0,), (1.0, 2.0, 3.0), ("a", "b"), None, [0.0, 1.0]],
+    kinds.QUANTIZATION: [1, None, "int8", {}],
     kinds.SEGMENT: [1, None, (0, 1)],
     kinds.RECURRENT_NAMES: [("Tanh",), (("tanh",),), [("Tanh",)], None, ((1,),)],
     kinds.RECURRENT_PARAMETERS: [({},), (({"alpha": "1"},),), [({},)], None],

@@ -10,7 +10,9 @@ from concord.compiler.ir.quantised_model import QuantisedModel
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model, reference_graph
 from concord.graph import execute
-from concord.networks.quantised_model import with_quantised_model
+from concord.networks.calibrated import emulate
+from concord.networks.folder import recompile
+from concord.networks.quantised_model import Reference, with_pairs, with_quantised_model
 from concord.spec.presets import ECP5_85F
 from support.commands import run
 from support.onnx_models import model, node, onnxruntime_results
@@ -61,7 +63,7 @@ def test_what_is_said_is_the_distance_from_onnxruntime(kind, schemes):
     proto, samples = bridged(kind, schemes)
     samples = np.float16(samples).astype(float)
     plain = concord.compile(proto, preset="ecp5-85f")
-    compiled = with_quantised_model(plain.compilation.compiled, reference_graph(proto), {"x": samples})
+    compiled = with_quantised_model(plain.compilation.compiled, Reference(reference_graph(proto)), {"x": samples})
     measured = compiled.package.quantised_model
     (want,) = onnxruntime_results(proto, {"x": samples})
     found = relative(next(iter(plain.run(samples).values())), want)
@@ -143,4 +145,41 @@ def test_another_reference_is_refused():
     with pytest.raises(
         ValueError, match=r"reference must have the inputs \['x'\] and outputs \['y'\], not \['x'\] and"
     ):
-        with_quantised_model(compiled, other)
+        with_quantised_model(compiled, Reference(other))
+
+
+@pytest.mark.parametrize(("factor", "what"), [(0.25, "cuts off most"), (40.0, "uses six codes"), (1.0, "fits")])
+def test_pairs_that_change_much_are_computed(tmp_path, factor, what):
+    """Codes of 8 bits that samples show to be too few or not to reach far enough; the folder knows them, too."""
+    maker, rng = QdqMaker((12,), np.random.default_rng(1)), np.random.default_rng(2)
+    x = rng.normal(0, 1, (50, 12))
+    hidden = maker.fitted(maker.product("x", 12, 12), "INT8", x, factor)
+    proto = maker.model([maker.product(maker.add("Sigmoid", hidden), 12, 4)])
+    data = proto.SerializeToString()
+    (want,) = onnxruntime_results(proto, {"x": x})
+    graph, reference = with_pairs(data, import_model(data), {"x": x})
+    assert len(reference.stay) == (factor != 1)
+    found = {
+        name: relative(emulate(compile_graph(one, ECP5_85F), {"x": x})[graph.outputs[0]], want)
+        for name, one in (("with", graph), ("without", import_model(data)))
+    }
+    assert found["with"] < 0.04 and (factor == 1 or found["without"] > 2 * found["with"])
+    (tmp_path / "net.onnx").write_bytes(data)
+    np.savez(tmp_path / "x.npz", x=x)
+    assert run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f", "--calibrate", tmp_path / "x.npz")[0] == 0
+    kept = concord.load(tmp_path / "net")
+    assert kept.package.quantised_model.stay == reference.stay
+    assert relative(next(iter(kept.run(x).values())), want) < 0.04
+    again = recompile(tmp_path / "net")
+    assert sum(node.op == "FakeQuantize" for node in again.graph.nodes) == (factor != 1)
+
+
+def test_an_input_that_codes_cut_off():
+    """Unsigned codes make zeros of negative samples; without samples an input is taken for what its codes mean."""
+    maker, x = QdqMaker((6,), np.random.default_rng(1)), np.random.default_rng(2).normal(0, 1, (50, 6))
+    proto = maker.model([maker.product(maker.pair("x", "UINT8", 0.013), 6, 4)])
+    (want,) = onnxruntime_results(proto, {"x": x})
+    net = concord.compile(proto, preset="ecp5-85f", calibrate=x)
+    assert relative(next(iter(net.run(x).values())), want) < 0.02 and len(net.package.quantised_model.stay) == 1
+    plain = concord.compile(proto, preset="ecp5-85f")
+    assert plain.package.quantised_model.stay == () and "x: values in 0 to 3.315" in plain.warnings[0]

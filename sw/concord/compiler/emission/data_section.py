@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
+from concord.functions import Table
 from concord.program.allocator import Allocator
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
@@ -40,10 +41,14 @@ class DataSection:
         share = others_share(others, segments, self.config)
         held = shared(others, self.config.table_slots - len(segments)) | {spec: spec for spec in segments}
         slots: dict[TableSpec, int] = {}
+        stored: dict[Table, int] = {}
         for spec in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in spec[0])
             table = activation_table(spec, self.config, share)
-            slots[spec] = self.allocator.table(f"table.{len(slots)}.{name}", table)
+            contents = replace(table, name="")
+            if contents not in stored:  # of codes whose scales hardly differ
+                stored[contents] = self.allocator.table(f"table.{len(stored)}.{name}", table)
+            slots[spec] = stored[contents]
         self._tables = {spec: slots[one] for spec, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")

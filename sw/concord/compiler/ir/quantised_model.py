@@ -8,6 +8,7 @@ from typing import Any
 
 #: An error of the result from which on it is a warning.
 TOO_LARGE = 0.05
+_ADVICE = "wider mantissas (--mantissa 10), or an export whose scales are powers of two"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class QuantisedModel:
         Whether all results are those of the quantised model, rounded to binary16.
     samples : str
         Which samples it was measured on, in words.
+    stay : tuple of str
+        Pairs that are computed because they changed their tensors much on these samples, as
+        :func:`concord.frontend.import_model` takes them.
     """
 
     tensors: int
@@ -36,6 +40,7 @@ class QuantisedModel:
     error: float | None
     equal: bool
     samples: str
+    stay: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -55,7 +60,8 @@ class QuantisedModel:
             why = f"codes are not reproduced exactly ({some}; concord inspect names them)"
         else:
             why = f"formats hold the codes of {each}, but sums are rounded to binary16 before they become codes"
-        return f"quantised model: {why}; the result is {distance} from that of the model, on {self.samples}"
+        helps = f"; what helps: {_ADVICE}" if self.too_large else ""
+        return f"quantised model: {why}; the result is {distance} from that of the model, on {self.samples}{helps}"
 
     @property
     def too_large(self) -> bool:
@@ -76,4 +82,5 @@ class QuantisedModel:
         """Inverse of :meth:`to_dict`; ``TypeError``, ``ValueError`` or ``LookupError`` for anything else."""
         tensors, weights, inexact = (int(values[name]) for name in ("tensors", "weights", "inexact"))
         error = None if values["error"] is None else float(values["error"])
-        return cls(tensors, weights, inexact, error, bool(values["equal"]), str(values["samples"]))
+        return cls(tensors, weights, inexact, error, bool(values["equal"]), str(values["samples"]),
+                   tuple(map(str, values["stay"])))  # fmt: skip

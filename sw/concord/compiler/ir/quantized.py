@@ -60,7 +60,8 @@ class Inexact:
         return f"{what} ({self.codes}): {self.reason}; relative error {100 * self.error:.2f} %"
 
 
-def _powers_of_two(scale: FloatArray) -> bool:
+def powers_of_two(scale: FloatArray) -> bool:
+    """Whether all scales are powers of two."""
     return bool(np.all(np.frexp(scale)[0] == 0.5))
 
 
@@ -78,7 +79,7 @@ def _bits(largest: int) -> int:
 
 def static_exponent_of(quantization: Quantization, config: NpuConfig) -> int | None:
     """The exponent that a power of two as scale means; ``None`` for others, and beyond the exponents of ``config``."""
-    if quantization.axis is not None or not _powers_of_two(quantization.scale):
+    if quantization.axis is not None or not powers_of_two(quantization.scale):
         return None
     more = _bits(max(map(abs, _offsets(quantization)))) - config.act_mant
     exponent = int(np.frexp(float(quantization.scale))[1]) - 1 + max(more, 0)
@@ -100,7 +101,7 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
     """
     found = {}
     for name, quantization in graph.quantization.items():
-        if name in graph.inputs and quantization.axis is None and _powers_of_two(quantization.scale):
+        if name in graph.inputs and quantization.axis is None and powers_of_two(quantization.scale):
             least, greatest = _offsets(quantization)
             if -least == greatest and _bits(greatest + 1) <= config.act_mant:
                 least -= 1
@@ -217,7 +218,7 @@ def _inexact(
     reasons = []
     if _bits(largest) > mant:
         reasons.append(f"needs mantissas of {_bits(largest)} bits, not {mant}")
-    if not _powers_of_two(quantization.scale):
+    if not powers_of_two(quantization.scale):
         reasons.append("scales are rounded, being no powers of two")
     if not reasons:
         reasons.append("exponents are beyond those of the NPU")

@@ -255,7 +255,12 @@ ELEMENTWISE_OPS = {
     ),
     "FakeQuantize": _each(
         Kind.PRECISE,
-        {"quantization": Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)},
+        {
+            "quantization": Attribute(
+                "codes to which is rounded and limited; they are made values again", QUANTIZATION
+            ),
+            "stays": Attribute("no tensor of floats can take the place of its result", FLAG, required=False),
+        },
         _fake_quantize_shape,
         _unary(lambda node, x: node.attrs["quantization"].rounded(x)),
         rises=True,

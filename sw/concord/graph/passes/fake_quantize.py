@@ -4,7 +4,7 @@ A FakeQuantize rounds and limits to codes. Where that costs about as much as the
 and its tensor remembers the codes: a scale that is a power of two becomes a static exponent. It stays where rounding or
 limiting is part of what the network computes:
 
-* codes of less than 8 bits;
+* codes of less than 8 bits, and those that samples have shown to change their tensor much;
 * two in a row with different codes, and several with different codes for readers of one tensor;
 * behind others of which only data-moving operators divide it, where few codes are in use or much is cut off;
 * in front of one that stays, with nothing but data-moving operators between them;
@@ -66,6 +66,9 @@ def _join_equal(graph: Graph) -> None:
             kept.append(node)
             continue
         graph.nodes.remove(node)
+        if node.attrs.get("stays"):
+            graph.nodes[graph.nodes.index(first)] = first = first.with_attrs(stays=True)
+            kept = [first if one.name == first.name else one for one in kept]
         graph.rename({node.outputs[0]: first.outputs[0]})
         del graph.shapes[node.outputs[0]]
 
@@ -128,7 +131,7 @@ def _staying(graph: Graph) -> set[str]:
         several = any(one.op == "FakeQuantize" for one in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
             found.add(node.name)
-        if _leaves(graph, node.outputs[0]):
+        if node.attrs.get("stays") or _leaves(graph, node.outputs[0]):
             found.add(node.name)
         for one in above:
             first = _codes(one)
