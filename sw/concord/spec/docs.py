@@ -10,20 +10,22 @@ import argparse
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from enum import IntEnum
+from itertools import takewhile
 from pathlib import Path
 
-from concord.spec import isa, link
+from concord.spec import feeder, isa, link
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.memmap import REGISTERS, regions
-from concord.spec.presets import PRESETS
+from concord.spec.presets import ECP5_85F, PRESETS
 
 #: Pages with generated tables.
-PAGES = ("isa.md", "memmap.md")
+PAGES = ("feeder.md", "isa.md", "memmap.md")
 ROOT = Path(__file__).parents[3] / "docs"
 
 _BLOCK = re.compile(r"(<!-- table: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -121,15 +123,42 @@ def _layout(layout: Layout) -> str:
 
 
 def region_list() -> str:
-    """Regions of every configuration: what they are."""
-    rows = [(int(r.id), f"`{r.id.name}`", "yes" if r.live else "no", r.doc) for r in regions(PRESETS["tiny"]).values()]
-    return _table(("region", "name", "while running", "content"), rows)
+    """Regions, those of the feeder among them: what they are."""
+    kinds = {(True, True): "read, write", (True, False): "read", (False, True): "write"}
+    rows = [
+        (int(r.id), f"`{r.id.name}`", kinds[r.readable, r.writable], "yes" if r.live else "no", r.doc)
+        for r in regions(ECP5_85F).values()
+    ]
+    return _table(("region", "name", "access", "while running", "content"), rows)
 
 
 def region_words(config: NpuConfig) -> str:
     """Depths and words of one configuration."""
     rows = [(f"`{r.id.name}`", r.depth, r.word.width, r.nbytes, _layout(r.word)) for r in regions(config).values()]
     return _table(("region", "words", "bits", "bytes on the link", "word"), rows)
+
+
+def script_operations() -> str:
+    """Words of the feeder's script: what they do."""
+    return _enumeration(feeder.FeedOp)
+
+
+def script_fields() -> str:
+    """Words of the feeder's script: where values stand in them."""
+    rows = [
+        (f"`{op.name}`", f"`{field.name}`", _bits(at, field), _range(field), field.doc)
+        for op, layout in feeder.FEED_LAYOUTS.items()
+        for at, field in layout.placed()
+        if field.name not in ("op", "reserved")
+    ]
+    return _table(("word", "field", "bits", "values", "meaning"), rows)
+
+
+def layout_loops() -> str:
+    """The loops in the docstring of :mod:`concord.spec.feeder`, as a block of code."""
+    lines = (feeder.__doc__ or "").partition("::\n\n")[2].splitlines()
+    code = list(takewhile(lambda line: not line or line.startswith("    "), lines))
+    return "```\n" + textwrap.dedent("\n".join(code)).strip() + "\n```\n"
 
 
 def registers() -> str:
@@ -173,6 +202,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "registers": registers,
     "register-fields": register_fields,
     "parameters": parameters,
+    "script-operations": script_operations,
+    "script-fields": script_fields,
+    "layout-loops": layout_loops,
     "requests": lambda: _enumeration(link.Kind),
     "statuses": lambda: _enumeration(link.Status),
     **{f"words-{name}": (lambda config=config: region_words(config)) for name, config in PRESETS.items()},  # type: ignore[misc]

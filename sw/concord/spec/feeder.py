@@ -67,26 +67,49 @@ class FeedOp(IntEnum):
 VALUE_BITS = 36
 _LAYOUTS: dict[FeedOp, tuple[Field, ...]] = {
     FeedOp.END: (),
-    FeedOp.WINDOW: (Field("kh", 6), Field("kw", 6), Field("dil_y", 6), Field("dil_x", 6)),
-    FeedOp.SLIDE: (Field("step_y", 6), Field("step_x", 6), Field("y0", 8, True), Field("x0", 8, True)),
-    FeedOp.IMAGE: (Field("height", 12), Field("width", 12)),
-    FeedOp.SIZE: (Field("rows", 12), Field("cols", 12), Field("channels", 12)),
-    FeedOp.TAPS: (Field("tap_y", 16), Field("tap_x", 16)),
-    FeedOp.MOVES: (Field("move_y", 16), Field("move_x", 16)),
-    FeedOp.START: (Field("start", 16), Field("border", 16)),
+    FeedOp.WINDOW: (
+        Field("kh", 6, doc="lines of a window"),
+        Field("kw", 6, doc="taps of a line"),
+        Field("dil_y", 6, doc="positions from one line of a window to the next"),
+        Field("dil_x", 6, doc="positions from one tap to the next"),
+    ),
+    FeedOp.SLIDE: (
+        Field("step_y", 6, doc="positions from a window to the one below"),
+        Field("step_x", 6, doc="positions from a window to the next one"),
+        Field("y0", 8, True, doc="line of the first tap of the first window"),
+        Field("x0", 8, True, doc="its place in the line"),
+    ),
+    FeedOp.IMAGE: (Field("height", 12, doc="lines"), Field("width", 12, doc="positions of a line")),
+    FeedOp.SIZE: (
+        Field("rows", 12, doc="lines of windows"),
+        Field("cols", 12, doc="windows of a line"),
+        Field("channels", 12, doc="elements of a position"),
+    ),
+    FeedOp.TAPS: (
+        Field("tap_y", 16, doc="bytes from a line of taps to the next one"),
+        Field("tap_x", 16, doc="bytes from a tap to the next one"),
+    ),
+    FeedOp.MOVES: (
+        Field("move_y", 16, doc="bytes from a window to the one below"),
+        Field("move_x", 16, doc="bytes from a window to the next one"),
+    ),
+    FeedOp.START: (
+        Field("start", 16, doc="first byte of the first window; it may lie in front of the input"),
+        Field("border", 16, doc="binary16 pattern of taps outside the image"),
+    ),
     FeedOp.TARGET: (
-        Field("target", 14),
+        Field("target", 14, doc="address of the first vector"),
         Field("wide", 1, doc="vectors go to wide memory"),
         Field("double", 1, doc="elements have two bytes"),
         Field("coded", 1, doc="elements are addresses in CODES"),
         Field("blocks", 1, doc="elements are mantissas"),
     ),
-    FeedOp.FILL: (Field("advance", 16),),
-    FeedOp.RUN: (Field("pc", 16),),
+    FeedOp.FILL: (Field("advance", 16, doc="bytes that the next input lies behind this one"),),
+    FeedOp.RUN: (Field("pc", 16, doc="first instruction"),),
     FeedOp.SEND: (
-        Field("source", 14),
-        Field("vectors", 12),
-        Field("lanes", 7),
+        Field("source", 14, doc="address of the first vector"),
+        Field("vectors", 12, doc="vectors, which follow each other"),
+        Field("lanes", 7, doc="elements of each, from the first on"),
         Field("narrow", 1, doc="vectors of narrow memory"),
     ),
 }

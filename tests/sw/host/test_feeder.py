@@ -10,41 +10,17 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.golden.blocks import dequantize, quantize
 from concord.host import Link, LinkedDevice, connect
-from concord.host.emulated import EmulatedDevice
 from concord.host.errors import BusyError
 from concord.image import Image, ImageError
 from concord.image.feeder_layout import BORDER, Feed, Feeding
 from concord.spec.feeder import FeedOp, feed_word
 from concord.spec.memmap import CORE_REGIONS, RegionId
 from concord.spec.presets import TINY
+from support.fed_model import FedModel
 from support.fed_nets import NETWORKS, batch_of
-from support.link_model import DeviceModel, ModelTransport
+from support.link_model import ModelTransport
 
 CONFIG = TINY.replace(inbox=128)
-
-
-class FedModel(DeviceModel):
-    """The model of the link in front of the emulator."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.device = EmulatedDevice(config)
-        self.feeder = self.device._feeder  # of the emulator, if there is an inbox
-
-    def word(self, region, addr):
-        return self.device.read(region, addr)[0]
-
-    def _access(self, kind, payload):
-        known = len(self.writes)
-        data = super()._access(kind, payload)
-        for region, addr, word in self.writes[known:]:
-            if region is not RegionId.REGS:
-                self.device.write(region, addr, [word])
-            elif word & 1:
-                self.device.start(word >> 16)
-            else:
-                self.device.clear_flags()
-        return data
 
 
 class Noisy(ModelTransport):
