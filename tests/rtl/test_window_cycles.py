@@ -21,20 +21,25 @@ def check(memories):
     return run
 
 
-@pytest.fixture(params=[False, True], ids=["rows", "pairs"])
-def pairs(request, monkeypatch):
-    if request.param:
+def share(monkeypatch, pairs):
+    """Whether rows share their multipliers."""
+    if pairs:
         monkeypatch.setattr(multipliers, "MOST_MULTIPLIERS", 0)
-    assert multipliers.paired(CONFIG) == request.param
-    return request.param
+    assert multipliers.paired(CONFIG) == pairs
 
 
-@pytest.mark.parametrize("word", [78, 46], ids=["end of a column", "middle of a column"])
-def test_a_queue_that_is_full(pairs, word):
+@pytest.mark.parametrize(
+    ("pairs", "word"), [(False, 78), (True, 78), (True, 46)], ids=["rows", "pairs", "pairs, middle of a column"]
+)
+def test_a_queue_that_is_full(pairs, word, monkeypatch):
+    share(monkeypatch, pairs)
     assert check(memories_of(FULL.replace("narrow, 78", f"narrow, {word}"))).hazard_stalls
 
 
-@pytest.mark.parametrize("exponents", [[-4], [-4, -3]], ids=["one exponent", "two exponents"])
-def test_windows_that_reach_over_the_border(pairs, exponents):
+@pytest.mark.parametrize(
+    ("pairs", "exponents"), [(False, [-4, -3]), (True, [-4])], ids=["rows, two exponents", "pairs, one exponent"]
+)
+def test_windows_that_reach_over_the_border(pairs, exponents, monkeypatch):
     """Elements outside the image need no steps, also where they are the second ones of their lanes."""
+    share(monkeypatch, pairs)
     check(memories_of(BORDERS, exponents))
