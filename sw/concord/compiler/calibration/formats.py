@@ -364,5 +364,6 @@ def choose_formats(
         )
     calibration, compared = better(calibration, config, mantissas or {})
     evidence = rank_exponents(calibration, config, mantissas or {})
-    chosen, *others = *evidence.candidates, *compared
+    chosen, *others = evidence.candidates
+    others = sorted([*others, *compared], key=rank)
     return replace(evidence, candidates=(observed(chosen, calibration), *others))

@@ -67,8 +67,10 @@ def test_the_candidate_with_the_least_error_is_chosen():
     ranks = [rank(candidate) for candidate in evidence.candidates[1:]]
     assert ranks == sorted(ranks) and evidence.chosen.error < 0.05
     dynamic, static = "dynamic exponents", "static exponents"
+    kept = ", weights and biases as they are"
+    assert evidence.chosen.label == dynamic + kept
     assert {candidate.label for candidate in evidence.candidates} == {
-        dynamic, f"{dynamic}, weights and biases as they are", static, f"{static}, one bit tighter"
+        dynamic, dynamic + kept, f"{dynamic}, channels as they are", static + kept, f"{static}{kept}, one bit tighter"
     }  # fmt: skip
     assert evidence.chosen is evidence.candidates[0] and evidence.chosen.agreement >= 0.8
 
