@@ -156,3 +156,15 @@ def test_roots_of_negative_numbers_on_the_host(tmp_path, root):
     np.savez(tmp_path / "x.npz", x=x)
     code, output = run("run", tmp_path / "net", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--strict")
     assert code == 3 and "DOMAIN" in output and not (tmp_path / "y.npz").exists()
+
+
+def test_vectors_that_a_normalisation_was_not_made_for():
+    """One that was compiled with samples loses far quieter vectors, and that is told."""
+    ones = {"s": np.ones(32, dtype=np.float32), "b": np.zeros(32, dtype=np.float32)}
+    proto = model([node("LayerNormalization", ["x", "s", "b"], ["y"], axis=-1)], {"x": (1, 32)}, constants=ones)
+    rng = np.random.default_rng(0)
+    net = concord.compile(proto, preset="ecp5-85f", calibrate=rng.normal(0, 1, (40, 32)), quick=True)
+    x = rng.normal(0, 1, (8, 32))
+    net.run(x, strict=True)
+    with pytest.raises(concord.FlagError, match=r"input x: INPUT_RANGE, about .* times as small as the samples"):
+        net.run(x / 30, strict=True)
