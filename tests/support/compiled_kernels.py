@@ -4,6 +4,4 @@ import pytest
 
 from concord.emulator import fused
 
-needs_numba = pytest.mark.skipif(
-    not fused.installed(), reason="needs Numba, an optional package: pip install 'concord-npu[fast]'"
-)
+needs_numba = pytest.mark.skipif(not fused.installed(), reason="needs Numba, of the extra fast")

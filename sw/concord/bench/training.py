@@ -19,6 +19,7 @@ from concord.bench.tasks import TASKS, folder, load
 from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 from concord.train import Samples, Settings, Trainer, described
+from concord.utils.extras import install_command
 
 #: Steps that are timed of each, and steps before them.
 STEPS, WARM = 15, 2
@@ -128,7 +129,7 @@ def measure_training(config: NpuConfig, results: Results, say: Callable[[str], N
 
         results.notes[group] = _NOTE.format(steps=STEPS, torch=torch.__version__)
     else:
-        results.skip(f"{group}, PyTorch", "PyTorch is not installed: pip install concord-npu[torch]")
+        results.skip(f"{group}, PyTorch", f"PyTorch is not installed: {install_command('torch')}")
     for timed in networks(data):
         say(timed.name)
         found = in_turns([make(timed) for make in ([integer_step, float_step] if there else [integer_step])])

@@ -14,6 +14,7 @@ from rich.console import Console
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.names import unknown_name
 from concord.spec.presets import ECP5_85F, PRESETS
+from concord.utils.extras import install_command
 from concord.utils.npz import read_npy, read_npz
 
 P = ParamSpec("P")
@@ -67,8 +68,7 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
         except (click.exceptions.Exit, click.Abort):  # these are runtime errors, too
             raise
         except ModuleNotFoundError as error:
-            hint = "pip install 'concord-npu[demo,hw]'"
-            raise click.ClickException(f"{error.name} is not installed; try: {hint}") from error
+            raise click.ClickException(f"{error.name} is not installed; {install_command('demo,hw')}") from error
         except MemoryError as error:
             what = str(error) or "what the command asked for is not free"
             raise click.ClickException(f"not enough memory, fewer samples need less: {printable(what)}") from error

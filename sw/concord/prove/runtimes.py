@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from concord.derive import ir
 from concord.derive.backends.registry import BACKENDS
 from concord.derive.flags import by_layer
 from concord.derive.modules import module_of
+from concord.utils.extras import install_command, missing
 
 #: Inputs by name -> outputs by name.
 Run = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
@@ -48,9 +48,9 @@ class Runtime:
     @property
     def missing(self) -> str:
         """Why it cannot be run here; empty if it can."""
-        if importlib.util.find_spec(self.module) is not None:
+        if not missing([self.module]):
             return ""
-        return f"{self.package} is not installed; try: pip install 'concord-npu[{self.extra}]'"
+        return f"{self.package} is not installed; {install_command(self.extra)}"
 
     @property
     def version(self) -> str:

@@ -15,6 +15,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from concord.utils.extras import install_command
+
 #: Seconds to wait for a scheduler, and for its first worker.
 _PATIENCE = 20
 #: How often processes of this machine are started until all of them are there.
@@ -58,7 +60,7 @@ class Engine:
             import dask
             import distributed
         except ModuleNotFoundError as error:
-            raise ValueError("several workers need Dask: pip install 'concord-npu[parallel]'") from error
+            raise ValueError(f"several workers need Dask: {install_command('parallel')}") from error
         self._local: Any = None
         with ExitStack() as stack:
             stack.enter_context(dask.config.set(_SETTINGS))

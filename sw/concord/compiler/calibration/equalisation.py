@@ -238,7 +238,7 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
         for front in found:
             weights = operator_of(front.reader).affine
             assert weights is not None
-            columns = _columns(front.reader, front.reader.attrs["weight"])
+            columns = _columns(front.reader, front.reader.attrs[weights.names[0]])
             lengths = np.sqrt(np.square(columns).sum(axis=0))
             lengths /= max(float(lengths.max()), 1e-300)
             row = lengths.reshape([-1 if k == weights.inputs % front.elements.ndim else 1
@@ -381,9 +381,8 @@ def _chosen(
     free: Collection[str] | None = None,
 ) -> Chosen:
     """The best powers for inputs of several kinds, with offsets that are given; of ``free`` tensors alone."""
-    if any(
-        np.abs(node.attrs["weight"]).max(initial=0) >= WEIGHTS[1] for node in graph.nodes if operator_of(node).affine
-    ):
+    products = [(node, weights) for node in graph.nodes if (weights := operator_of(node).affine) is not None]
+    if any(np.abs(node.attrs[weights.names[0]]).max(initial=0) >= WEIGHTS[1] for node, weights in products):
         return Chosen({})  # refused later, with the numbers of the model
     none = {name: np.zeros(graph.shapes[name], np.int64) for name in graph.inputs}
     taken = {name: ChannelScale.of(none[name], o) for name, o in offsets.items() if o is not None}
@@ -448,7 +447,7 @@ def _limits(graph: Graph, found: Channels, peaks: Ids) -> tuple[Ids, Ids]:
         weights = operator_of(node).affine
         if weights is None or node.outputs[0] not in found.sources:
             continue
-        weight, ids = node.attrs["weight"], found.sources[node.outputs[0]]
+        weight, ids = node.attrs[weights.names[0]], found.sources[node.outputs[0]]
         rows = np.moveaxis(ids, weights.channel(ids.ndim), 0).reshape(len(weight), -1)[:, 0]
         largest = _exponents(np.abs(weight).reshape(len(weight), -1).max(axis=1))
         there = largest > _NOTHING
