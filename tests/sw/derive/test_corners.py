@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
-from concord.derive import ir
+from concord.derive import evaluate, ir
 from concord.derive.backends import numpy_prelude as prelude
+from concord.derive.backends.numpy_file import _slices
+from concord.derive.backends.products import plan
 from concord.derive.model import derive_image
 from concord.image import Image, Port, Segment, pack_matrix, pack_vectors
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from support.derive_models import Maker, assert_equal
+from support.derived_backends import every
 from support.derived_modules import emulated, image_of_memories, load_derived, program_rng, random_inputs, same
 from support.program_gen import random_program
 
@@ -87,3 +91,52 @@ def test_circles_that_are_no_recurrence(name, changes, tmp_path):
     image = image_of_memories(words, memories)
     inputs = random_inputs(image, 2, 1)
     same(load_derived(derive_image(image), tmp_path).run(inputs), emulated(image, inputs))
+
+
+@every
+@pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
+def test_sums_between_24_and_25_bits(kind, backend, tmp_path):
+    """One unit above the middle of two binary16 numbers: float32 has no such unit from 2**24 units on."""
+    m = Maker()
+    shape, weight = ((3,), [[8192, 8192, 1]]) if kind is ir.MatMul else ((3, 1), [[8192], [8192], [1]])
+    y = m.product(kind, m.input(shape), weight, (1,), exponent=-16, unit=-16, bound=2.0**8 + 2.0**-2)
+    model = m.model(y)
+    x = np.array([[2048.0, 1.0, 1.0], [2048.0, 1.0, 0.0], [-2048.0, -1.0, -1.0]]).reshape(3, *shape)
+    found, _ = backend(model, tmp_path, {"input:0": x})
+    assert found["output/0"].ravel().tolist() == [256.25, 256.0, -256.25]
+    assert_equal(found, evaluate.run(model, {"input:0": x}))
+
+
+@pytest.mark.parametrize("bits", range(22, 28))
+def test_float32_adds_up_what_it_holds(bits):
+    m = Maker()
+    m.product(ir.MatMul, m.input((2,)), [[1, 1]], (1,), exponent=0, unit=0, bound=2.0**bits - 1, width=60, frac=0)
+    assert plan(m.nodes[-1]).single == (bits <= 24)
+
+
+def slices():
+    """Every slice of five elements with steps of either sign: those that end at, and before, element 0, too."""
+    for step in (-4, -3, -2, -1, 1, 2, 3, 5):
+        for start in range(5):
+            most = (4 - start) // step + 1 if step > 0 else start // -step + 1
+            yield from ((start, step, count) for count in range(1, most + 1))
+
+
+def test_the_text_of_every_slice():
+    for start, step, count in slices():
+        m = Maker()
+        m.add(ir.Slice, (count,), x=m.input((5,)), starts=(start,), steps=(step,))
+        (text,) = _slices(m.nodes[-1])
+        assert eval(f"np.arange(5)[{text}]").tolist() == [start + k * step for k in range(count)], (start, step, count)
+
+
+@every
+def test_every_slice(backend, tmp_path):
+    m = Maker()
+    x, found, listed = m.input((5, 2)), [], list(slices())
+    for start, step, count in listed:
+        found.append(m.add(ir.Slice, (count, 2), x=x, starts=(start, 0), steps=(step, 1)))
+    given = np.arange(20.0).reshape(2, 5, 2)
+    results, _ = backend(m.model(*found), tmp_path, {"input:0": given})
+    for k, (start, step, count) in enumerate(listed):
+        assert np.array_equal(results[f"output/{k}"], given[:, [start + i * step for i in range(count)]]), listed[k]

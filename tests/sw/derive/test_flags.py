@@ -226,3 +226,18 @@ def test_the_command(tmp_path):
     assert b"ACC_OVERFLOW" in derived("model.py") and b"LAYERS" in derived("model_torch.py")
     assert b"LAYERS" not in derived("model.py", "--no-flags") and b"LAYERS" not in derived("t_torch.py", "--no-flags")
     assert b"ACC_OVERFLOW" in derived("model.onnx", "--flags") and b"ACC_OVERFLOW" not in derived("model.onnx")
+
+
+@every
+@pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
+def test_a_sum_that_just_leaves_the_accumulator(kind, backend, tmp_path):
+    """No sum is greater than the power of two behind the greatest number: that one alone is limited, and flagged."""
+    m = Maker()
+    shape, weight = ((1,), [[1.0]]) if kind is ir.MatMul else ((1, 1), [[1.0]])
+    m.layer = "sum"
+    y = m.product(kind, m.input(shape), weight, (1,), exponent=0, width=8, frac=4, unit=-4, bound=8.0)
+    model = flagged(m.model(y))
+    x = np.array([8.0, 7.9375, -8.0, 0.0]).reshape(4, *shape)
+    found, raised = backend(model, tmp_path, {"input:0": x})
+    assert found["output/0"].ravel().tolist() == [7.9375, 7.9375, -8.0, 0.0]
+    assert raised == {"sum": {"ACC_OVERFLOW": [0]}}

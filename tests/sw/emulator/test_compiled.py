@@ -216,6 +216,36 @@ def test_one_lane_decides_on_the_flags(sign):
 
 
 @needs_numba
+@pytest.mark.parametrize("settled", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("value", "side"), [(-8.0, None), (-8.5, None), (-8.75, 0), (7.0, None), (7.25, None), (7.5, 1), (300.0, 1)]
+)
+def test_codes_at_the_ends_of_a_table(value, side, settled):
+    """The first and the last entry are inside, however the end is; beyond an end that is not settled is the flag."""
+    memories = program("v_tbl 0")
+    slot = TINY.table_slot.pack(low=-8, high=7, offset=8, scale=0, settled_low=settled[0], settled_high=settled[1])
+    memories.write(RegionId.SLOTS, 0, [slot])
+    memories.table[:16] = binary16.encode(np.arange(16.0))
+    wide = np.zeros((3, 4, 4))
+    wide[1, 2, 3] = value
+    left, *_, flags = assert_kernels_agree(memories, wide={0: binary16.encode(wide)})
+    assert flags.any() == (side is not None and not settled[side])
+    assert binary16.decode(left)[1, 18, 3] == np.clip(np.rint(value), -8, 7) + 8
+
+
+@needs_numba
+@pytest.mark.parametrize("exp", [-3, 0])
+def test_the_greatest_mantissa_is_not_saturated(exp):
+    """127 and -127 are mantissas of 8 bits, and so is what is rounded to them; 127.5 is not."""
+    memories = program("", quant=f"set_quant mode=1 exp={exp}")
+    for mantissa, saturated in ((127.0, False), (-127.0, False), (127.25, False), (127.5, True), (-128.0, True)):
+        wide = np.zeros((3, 4, 4))
+        wide[2, 1, 0] = mantissa * 2.0**exp
+        _, mant, _, flags = assert_kernels_agree(memories, wide={0: binary16.encode(wide)})
+        assert flags.any() == saturated and mant[2, 17, 0] == np.sign(mantissa) * 127
+
+
+@needs_numba
 def test_finite_vectors_never_reach_numpy(monkeypatch):
     """Otherwise the tests above would compare NumPy with itself."""
     memories, wide = program(STEPS["several"]), {at: np.full((40, 4, 4), 0x3C00) for at in (0, 8)}
