@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,6 +13,9 @@ from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.noise import Noise
 from concord.train.parameters import Counts, Parameter
 from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
+
+#: Ends of names of parameters that decay: the weights of products, also those of hidden states, by direction.
+_WEIGHT = re.compile(r"\.(weight|recurrent)\d*$")
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Optimiser:
     with momentum
         ``V <- momentum V + (1 / n) G``, ``C = -rate V``
     decay
-        ``- (rate * decay) W`` comes on top for weights, not for biases.
+        ``- (rate * decay) W`` comes on top for weights of products, those of recurrent layers included, not for biases.
 
     Parameters
     ----------
@@ -60,7 +64,7 @@ class Optimiser:
         else:
             change = multiplied(gradient, Dyadic.nearest(-rate / samples), fmt)
             vanished = _vanished(gradient, change)
-        if self.decay and parameter.name.endswith(".weight"):
+        if self.decay and _WEIGHT.search(parameter.name):
             decay = multiplied(parameter.tensor, Dyadic.nearest(-rate * self.decay), fmt)
             vanished = vanished | _vanished(parameter.tensor, decay)
             change = added([change, decay], fmt)

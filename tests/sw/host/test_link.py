@@ -166,6 +166,52 @@ def test_late_replies_are_skipped():
     assert len(held) == 5
 
 
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_all_replies_are_late(late):
+    """Each comes in the time of a repetition: it is taken for its own request, and nothing is done twice."""
+    queue = []
+
+    def delay(data):
+        queue.append(data)
+        return queue.pop(0) if len(queue) > late else b""
+
+    link, model = linked(reply=delay)
+    link.ping()
+    for n in range(300):  # over the end of the sequence numbers
+        link.write(REGIONS[RegionId.REGS], Reg.CONTROL, b"\1\0\0\0")
+        link.write(WIDE, n % 60, n.to_bytes(8, "little"))
+        assert link.read(WIDE, n % 60, 1) == n.to_bytes(8, "little")
+    assert len(model.writes) == 600 and sum(region is RegionId.REGS for region, *_ in model.writes) == 300
+    assert link.repeated >= 900
+
+
+def test_a_late_reply_does_not_answer_a_request_with_a_new_number():
+    """What is read again with a number of its own is what is there then."""
+    replies = []
+
+    def delay(data):
+        replies.append(data)
+        model.memory[RegionId.WIDE][1] = 10 + len(replies)
+        return {1: b"", 3: replies[0] + data}.get(len(replies), data)
+
+    link, model = linked(reply=delay)
+    model.memory[RegionId.WIDE][1] = 10
+    assert link.read(WIDE, 1, 1) == (12).to_bytes(8, "little") and len(replies) == 3
+    assert link.read(WIDE, 1, 1) == (13).to_bytes(8, "little") and len(replies) == 4
+
+
+def test_old_replies_do_not_keep_a_request_waiting(monkeypatch):
+    """Whatever else comes, its time ends."""
+    link, _ = linked(request=lose)
+    link.retries = 0
+    seconds = iter(range(1000))
+    monkeypatch.setattr("concord.host.link.time.monotonic", lambda: 0.3 * next(seconds))
+    link.transport.read = lambda count, timeout: Frame(77, Status.OK, b"").encode()
+    with pytest.raises(LinkTimeout, match=r"READ failed 1 times, at last: no complete reply within 1\.00 s"):
+        link.read(WIDE, 0, 1)
+    assert next(seconds) < 10
+
+
 def test_silence():
     link, _ = linked(request=lose)
     with pytest.raises(LinkTimeout, match=r"PING failed 5 times, at last: no reply within 1\.00 s"):

@@ -5,13 +5,14 @@ import re
 import numpy as np
 import pytest
 
+from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.emulator import Memories
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.folder import load_package
 from concord.overflow import accumulator, analyse_machine
-from concord.overflow.accumulator import AccumulatorError, choose_accumulator
+from concord.overflow.accumulator import AccumulatorError, choose_accumulator, same_bits
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
@@ -82,6 +83,10 @@ def test_the_predictor_and_the_flags_agree(net):
     assert (analysis.width, analysis.output_width) == (50, 30)
 
 
+#: Whole multiples of the least static exponent of a test.
+TINY_INPUTS = {"x": np.array([[64.0, 3.0, -64.0, 1.0], [1.0, 0.0, 1.0, -1.0]]) * 2.0 ** (ROOMY.act_exp_min + 3)}
+
+
 def whole_numbers():
     """A product of whole numbers, and samples whose exponents are far above the least."""
     weight = np.array([[64.0, -2.0, 5.0, 1.0], [1.0, 1.0, -1.0, 3.0]])
@@ -100,6 +105,24 @@ def test_exponents_of_activations_follow_where_bits_are_too_few():
     assert any("vectors of smaller numbers lose low bits" in line for line in found.lines)
     want, got = results(compiled, inputs), results(found.compiled, inputs)
     assert np.array_equal(want[0]["y"], got[0]["y"]) and not got[1]
+
+
+def test_the_least_exponent_reaches_a_static_one_and_no_further():
+    """With as many bits fewer as the exponents may rise, and with one fewer than that."""
+    graph, _ = whole_numbers()
+    compiled = compile_graph(graph, ROOMY, Formats(exponents={"x": ROOMY.act_exp_min + 3}))
+    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, TINY_INPUTS).needs)
+    found = choose_accumulator(graph, compiled, needed - 3, TINY_INPUTS)
+    assert found.compiled.image.config.act_exp_min == ROOMY.act_exp_min + 3
+    with pytest.raises(AccumulatorError, match=f"^accumulator must have at least {needed} bits for the samples, not"):
+        choose_accumulator(graph, compiled, needed - 4, TINY_INPUTS)
+
+
+def test_zeros_of_either_sign_are_different_results():
+    zeros, nan = np.array([0.0, -0.0, 1.0]), np.array([np.nan, 1.0])
+    assert same_bits(zeros, zeros.copy()) and same_bits(nan, nan.copy())
+    assert not same_bits(zeros, np.array([0.0, 0.0, 1.0])) and not same_bits(zeros, np.array([-0.0, -0.0, 1.0]))
+    assert not same_bits(nan, np.array([np.nan, 2.0])) and not same_bits(nan, np.array([1.0, 1.0]))
 
 
 def test_too_few_bits_are_refused():

@@ -204,6 +204,17 @@ def test_random_blocks(seed, size):
     assert count([Block(x, w, bias)]).stages == want
 
 
+@pytest.mark.parametrize("bits", [22, 24, 51, 53])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_bias_far_above_the_products(bits, sign):
+    """It decides about the type of the sums: just beyond a power of two is a number that float types do not have."""
+    rows = np.array([[sign, 0], [0, 0], [0, 0]])
+    for bias in (sign * 2 ** (bits + 1) - (2 if sign > 0 else 0), sign * 2**bits, sign * (2**bits - 1)):
+        offsets = np.array([bias, 0, -sign])
+        want = listed([[(1, w), (1, 0)] for w, _ in rows.tolist()], offsets.tolist())
+        assert count([Block(np.ones((1, 2, 1), np.int64), rows[None], offsets[None])]).stages == want
+
+
 def test_another_order_and_a_missing_sum_are_noticed():
     rng = np.random.default_rng(1)
     x, w = rng.integers(-127, 128, (1, 40, 9)), rng.integers(-127, 128, (1, 3, 40))

@@ -1,17 +1,20 @@
 """Steps of the interval execution: whatever is inside stays inside."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
+from concord.emulator.product import Weights
 from concord.golden import binary16, blocks, table
 from concord.golden.operations import BINARY, UNARY
-from concord.overflow.intervals import Bounds, _narrow
+from concord.overflow.intervals import Bounds, Extremes, _narrow
+from concord.overflow.machine import SumStage
 from concord.program.chains import Quant
 from concord.spec.formats import ExponentMode, Rounding
-from concord.spec.isa import Op
+from concord.spec.isa import Mem, Op
 from support.compiled_nets import ROOMY, perceptron
 
 
@@ -82,3 +85,38 @@ def test_tables_hold_for_all_points():
         found = binary16.decode(table.lookup(bits, bounds.memories.table, bounds.memories.slot(slot)).entries)
         assert ((low <= found) & (found <= high)).all()
     assert (high > low).any()
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("bits", [40, 50, 51, 52, 53, 54, 57])
+def test_sums_beyond_what_float64_counts(bounds, bits, sign):
+    """A power of two and one unit of the grid: float64 does not have it from 53 bits on, and the bound must hold it."""
+    config, chain = ROOMY, SimpleNamespace(depthwise=False)
+    shape = 1, 1, 3 * config.native // config.lanes, config.lanes  # one result, three blocks of elements
+    mant, exp = np.zeros(shape, np.int64), np.zeros(shape[:3], np.int64)
+    mant.reshape(-1)[[0, 1, 8]] = sign * np.array([64, 64, 1])
+    exp[0, 0, -(-8 // config.lanes)] = -15
+    high = np.zeros((3, config.native))
+    high.reshape(-1)[[0, 1, 8]] = 2.0 ** (bits - 7 - config.acc_frac), 2.0 ** (bits - 7 - config.acc_frac), 2.0**-15
+    assert config.acc_frac == 30 and 8 % config.lanes == 0
+    store, extremes = SimpleNamespace(ends={Mem.NARROW: (0 * high, high)}, mants=(0 * high, 127 + 0 * high)), Extremes()
+    replaced, bounds._store = bounds._store, store
+    try:
+        low, top = bounds._columns(chain, Weights(mant, exp), slice(0, 1), np.array([[0, 1, 2]]), extremes)
+    finally:
+        bounds._store = replaced
+    want = sign * (2**bits + 1)
+    for stage in (SumStage.SUM, SumStage.OUTPUT):
+        ends = extremes.low[stage], extremes.high[stage]
+        assert ends[0] <= min(want, 0) and ends[1] >= max(want, 0)
+        assert bits > 51 or ends == (min(want, 0), max(want, 0))
+        assert max(map(abs, ends)) < 2**bits + 2 ** (bits - 20)
+    assert low.ravel()[0] * 2**30 <= want <= top.ravel()[0] * 2**30 or bits > 52
+
+
+def test_ends_are_compared_as_whole_numbers():
+    extremes = Extremes()
+    assert extremes.bits(SumStage.SUM) == 0
+    for low, high, bits in ((0, 0, 1), (0, 1, 2), (-2, 1, 2), (-3, 0, 3), (0, 4, 4), (-8, 0, 4), (0, 2**60, 62)):
+        extremes.include(SumStage.SUM, low, high)
+        assert extremes.bits(SumStage.SUM) == bits

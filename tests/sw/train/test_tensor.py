@@ -1,13 +1,14 @@
 """Tensors in floats that hold integers, against the golden definition and Python integers."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from concord.golden import training
 from concord.golden.rounding import round_shift
-from concord.spec.formats import Rounding
+from concord.spec.formats import NOISE_BITS, Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train import described, tensor
 from concord.train.network import batch
@@ -306,3 +307,17 @@ def test_inputs_beyond_the_greatest_exponent_are_counted(scale, count):
     with saturations(counts):
         found = quantised(np.array([128.0, -60.0, 3.0, 0.0]) * scale, TrainingFormat(8))
     assert counts.saturated == count and found.exp == TRAIN_EXP_MAX
+
+
+@pytest.mark.parametrize("excess", [2, 5, 12, 16])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_stochastic_rounding_may_pass_the_nearest_number(bits, sign, excess):
+    """Just above a whole number the greatest noise rounds up, which the bound of magnitudes allows for."""
+    fmt = TrainingFormat(bits, rounding=Rounding.STOCHASTIC)
+    for whole in (fmt.q_max // 2 + 1, fmt.q_max - 1, fmt.q_max):
+        most = SimpleNamespace(take=lambda shape: np.full(shape, (1 << NOISE_BITS) - 1))
+        values = np.array([[sign * ((whole << excess) + 1), 0]])
+        found = narrow(Tensor(values.astype(np.float64), 0, 1 << 50), fmt, most)
+        assert found.exp == excess and found.mant.tolist() == [[sign * min(whole + 1, fmt.q_max), 0]]
+        assert found.peak == min(whole + 1, fmt.q_max)

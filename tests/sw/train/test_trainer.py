@@ -25,8 +25,10 @@ from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFor
 from concord.train import Figures, Settings, Trainer, described, export_onnx
 from concord.train.console import updates_lost
 from concord.train.noise import permutation, uniform
-from concord.train.parameters import Counts
+from concord.train.optimiser import Optimiser
+from concord.train.parameters import Counts, Parameter
 from concord.train.settings import read_formats, read_plan
+from concord.train.tensor import Dyadic, Tensor
 from support import onnx_models as onnx
 from support.train_digits import FORMATS, bits, digits, few, on_emulator
 
@@ -185,6 +187,16 @@ def broken(**changes):
     return lambda: Trainer(described(MLP, (1, 8, 8)), replace(few(8), **changes), Settings(), random=True)
 
 
+def targets(row, value, test=False):
+    """Targets of a squared error of which one is not finite."""
+    y = np.zeros((8, 10))
+    whole, y = replace(few(8), y=y), np.where(np.arange(8)[:, None] * 10 + np.arange(10) == 10 * row + 9, value, y)
+    part = replace(few(8), y=y)
+    settings = Settings(loss="mse", batch=2)
+    pair = (whole, settings, part) if test else (part, settings)
+    return lambda: Trainer(described(MLP, (1, 8, 8)), *pair, random=True)
+
+
 NAN = np.full((8, 1, 8, 8), 0.5)
 NAN[3, 0, 2, 2] = np.nan
 
@@ -198,6 +210,10 @@ NAN[3, 0, 2, 2] = np.nan
         (broken(y=np.zeros(7, int)), "must have a label for each of 8 samples, not"),
         (broken(y=np.full(8, 10)), r"must be in 0\.\.9, not 10\.\.10"),
         (broken(y=np.zeros(8)), "must be whole numbers, one per sample"),
+        (targets(0, np.nan), "targets of the training data must be finite, not infinite or NaN"),
+        (targets(7, np.nan), "targets of the training data must be finite, not infinite or NaN"),
+        (targets(7, -np.inf), "targets of the training data must be finite, not infinite or NaN"),
+        (targets(7, np.inf, test=True), "targets of the test data must be finite, not infinite or NaN"),
         (broken(scale=np.nan), "scale and zero must be finite"),
         (broken(x=np.full((8, 1, 8, 8), "a")), "must be numbers"),
         (lambda: trainer(epochs=0), "epochs must be a whole number from 1 on, not 0"),
@@ -432,3 +448,18 @@ def test_data_are_scaled_by_numbers(name, value, tmp_path):
     (tmp_path / "net.toml").write_text(text)
     with pytest.raises(ValueError, match=rf"net\.toml \[data\] {name} must be a finite number, not"):
         read_plan(tmp_path / "net.toml")
+
+
+@pytest.mark.parametrize("momentum", [Fraction(0), Fraction(1, 2)])
+def test_weights_decay_and_biases_do_not(momentum):
+    """Without a gradient the decay is the whole update: a weight moves by a unit, of the hidden state's, too."""
+    formats, values = TrainingFormats(), np.array([[64.0, -32.0, 16.0, 0.0]])
+    optimiser = Optimiser(Dyadic.nearest(momentum), Fraction(1, 2))
+    gradient = Tensor(np.zeros((1, 4), np.float32), 0, 0)
+    decayed, kept = [[63.0, -31.0, 15.0, 0.0]], values.tolist()
+    names = {"fc.weight": decayed, "gru.weight0": decayed, "gru.recurrent1": decayed, "fc.bias": kept}
+    names |= dict.fromkeys(("gru.bias0", "gru.hidden_bias1", "norm.scale", "norm.shift", "weight.bias"), kept)
+    for name, want in names.items():
+        parameter = Parameter.begin(name, values, formats.weight, formats.accumulator)
+        optimiser.step(parameter, gradient, 4, Fraction(1, 2), formats, None)
+        assert parameter.values.tolist() == want, name
