@@ -10,12 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 import click
 from numpy.lib.format import MAGIC_PREFIX
 from rich.console import Console
+from rich.text import Text
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.names import unknown_name
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
 from concord.utils.npz import read_npy, read_npz
+from concord.utils.terminal import printable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,11 +82,6 @@ def readable(command: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
-def printable(text: str) -> str:
-    """A text in which characters that are no text, as names in damaged files have them, are escaped."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-
-
 def _of_system(error: OSError) -> str:
     """What the system says about which file."""
     if error.filename is None or error.strerror is None:
@@ -127,10 +124,23 @@ def inputs_from(file: Path, names: Sequence[str]) -> dict[str, Any]:
     return {names[0]: arrays["x"]}
 
 
+def echo(text: str, nl: bool = True, err: bool = False) -> None:
+    """Print a text; names in it cannot move the cursor or change what the terminal shows."""
+    click.echo(printable(text), nl=nl, err=err)
+
+
+class TerminalConsole(Console):
+    """A console in whose texts and tables names cannot move the cursor or change what the terminal shows."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A text with its control characters escaped."""
+        return super().render_str(printable(text), **options)
+
+
 def wide_console() -> Console:
     """Where tables go: a terminal with its width, or a file or pipe with room for all columns.
 
     Names of layers may have brackets, which mean nothing there.
     """
-    console = Console(markup=False)
-    return console if console.is_terminal else Console(width=_WIDTH, markup=False)
+    console = TerminalConsole(markup=False)
+    return console if console.is_terminal else TerminalConsole(width=_WIDTH, markup=False)

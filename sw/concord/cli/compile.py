@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays_of, readable, wide_console
+from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, PRESET, arrays_of, echo, readable, wide_console
 from concord.cli.passes import Watch, passes_options
 from concord.cli.status import counted_status
 from concord.cli.workers import several, workers_options
@@ -193,17 +193,17 @@ def compile_model(
         if choice.widths:
             console.print(f"chosen: {choice.chosen.label}; {choice.widths}", highlight=False, soft_wrap=True)
         if not choice.met:
-            click.echo(NOT_MET, err=True)
+            echo(NOT_MET, err=True)
     for line in compilation.compiled.image.metadata.get("equalised", ()):
-        click.echo(f"equalised: {line}")
+        echo(f"equalised: {line}")
     for line in compilation.accumulator:
-        click.echo(f"accumulator: {line}")
+        echo(f"accumulator: {line}")
     host = f", on the host: {', '.join(node.op for node in compiled.host_graph.nodes)}" if compiled.host_graph else ""
     streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
     if (measured := compiled.package.quantised_model) is not None:
-        click.echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
+        echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
     for one in compiled.inexact if verbose else ():
-        click.echo(f"not exact: {one.text}")
+        echo(f"not exact: {one.text}")
     if compiled.assumptions:
         wide_console().print(assumption_table(compiled.assumptions))
     if compiled.flag_diagnostics:
@@ -211,17 +211,17 @@ def compile_model(
     counts = f"{len(compiled.lowered.layers)} layers, {len(compiled.image.program)} instructions"
     row_tiling = f", {compiled.row_tiling.text}" if compiled.row_tiling else ""
     if options.accumulator_bits() is None and evidence_path(model).exists():
-        click.echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
+        echo(f"{evidence_path(model).name} says which accumulator it was trained for: --accumulator auto has it")
     if compilation.preset:
-        click.echo(compilation.preset)
-    click.echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
+        echo(compilation.preset)
+    echo(f"{target}: {counts}{host}{streamed}{row_tiling}")
     if (expected := compiled.package.expected_error) is not None:
-        click.echo(expected.text)
+        echo(expected.text)
         for line in expected.warnings[1:]:
-            click.echo(f"warning: {line}", err=True)
+            echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
-        click.echo(line, err=True)
+        echo(line, err=True)
     found = rates(compiled.image, batch, None if samples is None else measured_steps(compiled, samples))
-    click.echo(f"on the board: {found.speeds}")
-    click.echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.times}")
-    click.echo(f"inputs travel {found.input_route}")
+    echo(f"on the board: {found.speeds}")
+    echo(f"{found.cycles:,} cycles per run{found.assumption}; {found.times}")
+    echo(f"inputs travel {found.input_route}")

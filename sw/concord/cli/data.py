@@ -9,7 +9,7 @@ from typing import IO
 
 import click
 
-from concord.cli.common import EXISTING, FILE, THING, readable
+from concord.cli.common import EXISTING, FILE, THING, echo, readable
 from concord.datasets.convert import Converter
 from concord.datasets.files import FileConverter
 from concord.utils.files import check_place, replacing
@@ -68,10 +68,10 @@ def _write(network: Path, samples: Path, output: Path, convert: _Conversion, don
     converter = FileConverter(Converter.load(network), scratch=output.resolve().parent)
     with replacing(output) as file:
         shapes, several = convert(converter, samples, file)
-    click.echo(f"{samples}: {done.format(npu=converter.converter.image.config.name, network=network)}")
-    click.echo(f"{output}: {', '.join(f'{name} {shape}' for name, shape in shapes.items() if shape)}")
+    echo(f"{samples}: {done.format(npu=converter.converter.image.config.name, network=network)}")
+    echo(f"{output}: {', '.join(f'{name} {shape}' for name, shape in shapes.items() if shape)}")
     for name, count in several.items():
-        click.echo(
+        echo(
             f"{name}: {count} of {prod(shapes[name])} elements are in several blocks, where windows overlap, with "
             "different numbers; the one of the finest block was taken"
         )

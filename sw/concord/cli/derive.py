@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from concord.cli.common import FILE, THING, readable
+from concord.cli.common import FILE, THING, echo, readable
 from concord.derive.backends.registry import BACKENDS, backend_for
 
 
@@ -41,4 +41,4 @@ def derive(image: Path, output: Path, name: str | None, flags: bool | None) -> N
     check_place(output)
     model = derived(image, backend.flags if flags is None else flags)
     backend.write(model, output)
-    click.echo(f"{output}: {summary(model)}")
+    echo(f"{output}: {summary(model)}")

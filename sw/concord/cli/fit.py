@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, arrays_of, readable, wide_console
+from concord.cli.common import BOARD, EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable, wide_console
 from concord.host.rates import spoken
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.memmap import RegionId
@@ -84,7 +83,7 @@ def fit(
         check_place(output)
     graph = import_model(model)
     widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
-    with Console(stderr=True).status("reading the network") as status:
+    with TerminalConsole(stderr=True).status("reading the network") as status:
         judge = None
         if inputs is not None:
             status.update("computing the samples in double precision")
@@ -99,24 +98,24 @@ def fit(
     if race.kept:
         _say_best(race.kept[0], model, board, output)
     else:
-        click.echo(NOT_MET if output is None else f"{NOT_MET}; {output}: not written", err=True)
+        echo(NOT_MET if output is None else f"{NOT_MET}; {output}: not written", err=True)
     if judge is None:
-        click.echo(UNJUDGED)
+        echo(UNJUDGED)
     if output is not None and not race.kept:
         raise click.exceptions.Exit(1)
 
 
 def _say_best(best: Candidate, model: Path, board: str, output: Path | None) -> None:
     """Say which configuration is the best and how to compile for it; write it to a file, if that is asked for."""
-    click.echo(f"best: {best.text(board)}")
+    echo(f"best: {best.text(board)}")
     if output is not None:
         write_text(output, best.file(board))
-        click.echo(f"{output}: concord compile {model} --config {output}")
-        click.echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}"')
+        echo(f"{output}: concord compile {model} --config {output}")
+        echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}"')
     elif best.is_preset:
-        click.echo(f"concord compile {model} --board {board} --preset {best.config.name}")
+        echo(f"concord compile {model} --board {board} --preset {best.config.name}")
     else:
-        click.echo("-o FILE writes it for concord compile --config FILE")
+        echo("-o FILE writes it for concord compile --config FILE")
 
 
 def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Callable[[str], None]) -> Judge:

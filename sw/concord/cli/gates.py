@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, inputs_from, readable
+from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, TerminalConsole, echo, inputs_from, readable
 from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
@@ -54,7 +54,7 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
     Outputs, flags and counters must be the same to the last bit; else the first difference is told, and the exit status
     is 1. What is missing of the netlist is built first: minutes for synthesis, and more for place and route.
     """
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     package = load_package(network) if network.is_dir() else None
     image = package.image if package is not None else load_image(network)
     given = inputs_from(inputs, [port.name for port in image.inputs])
@@ -78,7 +78,7 @@ def gates(network: Path, inputs: Path, board: str, stage: str, samples: int | No
         cycles = getattr(device.link.transport, "cycles", 0)
     _tell(expected, found, f"netlist after {stage}" if stage == "synthesis" else "netlist after place and route")
     seconds = time.monotonic() - begun
-    click.echo(f"{cycles:,} cycles in {seconds:.0f} s, {cycles / seconds:,.0f} cycles/s")
+    echo(f"{cycles:,} cycles in {seconds:.0f} s, {cycles / seconds:,.0f} cycles/s")
 
 
 def _run(device: Device, image: Image, batch: dict[str, Any], console: Console) -> tuple[dict[str, Any], Any, Any]:
@@ -91,9 +91,9 @@ def _run(device: Device, image: Image, batch: dict[str, Any], console: Console) 
 def _tell(expected: tuple[Any, Any, Any], found: tuple[Any, Any, Any], what: str) -> None:
     """Say whether all is the same; exit status 1 if not."""
     result = compare(expected[0], found[0], what)
-    click.echo(str(result))
+    echo(str(result))
     for name, want, have in zip(("flags", "counters"), expected[1:], found[1:], strict=True):
         if want != have:
-            click.echo(f"{name}: {want} in the emulator, {have} in the {what}")
+            echo(f"{name}: {want} in the emulator, {have} in the {what}")
     if not result.passed or expected[1:] != found[1:]:
         raise click.exceptions.Exit(1)

@@ -169,5 +169,7 @@ def _print_program(image: Image, console: Console) -> None:
     console.print("\nProgram")
     for pc, text in enumerate(disassemble(image.program).splitlines()):
         if pc in notes:
-            console.print(Text(f"\n      # {', '.join(notes[pc])}", "bold"), soft_wrap=True)
+            console.print(
+                f"\n      # {', '.join(notes[pc])}", style="bold", markup=False, highlight=False, soft_wrap=True
+            )
         console.print(f"{pc:4d}  {text}", markup=False, highlight=False, soft_wrap=True)

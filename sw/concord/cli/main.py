@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 import click
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from concord import __version__
@@ -21,9 +20,10 @@ from concord.cli.common import (
     FOLDER,
     POSITIVE,
     THING,
+    TerminalConsole,
+    echo,
     inputs_from,
     npu,
-    printable,
     readable,
     text_of,
     text_output,
@@ -51,6 +51,7 @@ from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, no
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import PRESETS
 from concord.utils.files import check_place, replacing, write_text
+from concord.utils.terminal import printable
 
 #: Exit status of ``concord run --strict`` when flags were raised.
 STRICT_STATUS = 3
@@ -69,7 +70,7 @@ def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
     """The text alone: where in the code it comes from tells a user nothing."""
-    click.echo(f"warning: {printable(str(message))}", err=True)
+    echo(f"warning: {printable(str(message))}", err=True)
 
 
 main.add_command(compile_model)
@@ -105,7 +106,7 @@ def presets() -> None:
             f"{config.clock_hz / 1e6:g}",
             f"{config.fingerprint:016x}",
         )
-    Console().print(table)
+    TerminalConsole().print(table)
 
 
 @main.command()
@@ -143,7 +144,7 @@ def _words(file: Path) -> list[int]:
 
 def _emit(text: str, output: Path | None) -> None:
     if output is None:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         write_text(output, text)
 
@@ -186,9 +187,9 @@ def run(
     with several(workers, cluster) as engine:
         with connect(on, loaded.config) if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
-            results = run_batch(device, batch, Console(stderr=True))
+            results = run_batch(device, batch, TerminalConsole(stderr=True))
             if isinstance(device, LinkedDevice):
-                click.echo(f"inputs travelled {device.input_route}")
+                echo(f"inputs travelled {device.input_route}")
             flags = device.flags()
         records += diagnose_flags(loaded, flags)
     if package is not None:
@@ -200,17 +201,17 @@ def run(
     arrays: dict[str, Any] = results
     with replacing(output) as file:
         np.savez(file, **arrays)
-    click.echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
+    echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in results.items())}")
     if records:
         wide_console().print(flag_table(records))
     else:
-        click.echo("no flags were raised")
+        echo("no flags were raised")
 
 
 def _refuse(records: list[FlagDiagnostic], output: Path) -> NoReturn:
     """End with the flags, and nothing written."""
     wide_console().print(flag_table(records))
-    click.echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
+    echo(f"{output}: not written, for flags were raised and --strict was given", err=True)
     raise click.exceptions.Exit(STRICT_STATUS)
 
 
@@ -226,7 +227,7 @@ def demo(preset: str, output: Path, images: int) -> None:
     """
     from concord.demo.run import run_demo
 
-    if not run_demo(PRESETS[preset], output, images, Console()):
+    if not run_demo(PRESETS[preset], output, images, TerminalConsole()):
         raise click.exceptions.Exit(1)
 
 
@@ -244,7 +245,7 @@ def train_demo(preset: str, output: Path, images: int | None) -> None:
     """
     from concord.demo.training import run_training_demo
 
-    if not run_training_demo(PRESETS[preset], output, images, Console()).comparison.passed:
+    if not run_training_demo(PRESETS[preset], output, images, TerminalConsole()).comparison.passed:
         raise click.exceptions.Exit(1)
 
 

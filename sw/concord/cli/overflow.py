@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, readable, wide_console
+from concord.cli.common import EXISTING, FILE, POSITIVE, THING, TerminalConsole, arrays_of, echo, readable, wide_console
 from concord.cli.workers import several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
@@ -113,7 +112,7 @@ def overflow(
     given = inputs_of(graph.inputs, arrays_of(inputs))
     given = {name: values[:samples] for name, values in given.items()}
     limits = input_ranges(ranges, graph)
-    with several(workers, cluster) as engine, Console(stderr=True).status("counting"):
+    with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):
         if view == "machine":
             analysis = _machine(model, given, limits, width, output_width, threshold or 0, engine)
         else:
@@ -135,7 +134,7 @@ def overflow(
         write_text(output.with_suffix(".json"), analysis.to_json())
         write_bytes(output.with_suffix(".png"), picture(analysis))
     files = "" if output is None else f"{output.with_suffix('.html')}, .json, .png: "
-    click.echo(f"{files}{analysis.summary}")
+    echo(f"{files}{analysis.summary}")
 
 
 def _graph(model: Path) -> Graph:
@@ -197,4 +196,4 @@ def _show(analysis: Analysis) -> None:
     for layer in analysis.overflowing:
         count = layer.overflows(analysis.width, analysis.output_width)
         storages = f"storages of {analysis.width} and {analysis.output_width} bits"
-        click.echo(f"{layer.name}: {count:,} values leave {storages}", err=True)
+        echo(f"{layer.name}: {count:,} values leave {storages}", err=True)

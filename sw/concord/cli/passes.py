@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
-from concord.cli.common import FOLDER, wide_console
+from concord.cli.common import FOLDER, echo, wide_console
 from concord.pipeline.instruments import Checks, Dump, Timings
 from concord.pipeline.manager import Instrument, instrumented
 
@@ -85,7 +85,7 @@ class Watch:
     def show(self) -> None:
         """Print the tables, and how many passes were checked, if that is asked for."""
         if self.check:
-            click.echo(f"{self.checks.passes} passes checked, all invariants hold behind each of them")
+            echo(f"{self.checks.passes} passes checked, all invariants hold behind each of them")
         if self.verbose:
             console = wide_console()
             console.print(self.timings.table())

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, THING, arrays_of, readable, wide_console
+from concord.cli.common import EXISTING, FILE, POSITIVE, THING, TerminalConsole, arrays_of, echo, readable, wide_console
 from concord.prove.facts import Proof
 from concord.utils.files import check_place, write_text
 
@@ -67,14 +66,14 @@ def prove(
     for path in (page, facts):
         check_place(path)
     given = None if inputs is None else arrays_of(inputs)
-    with Console(stderr=True).status("deriving") as status:
+    with TerminalConsole(stderr=True).status("deriving") as status:
         proof = compare(
             net, given, samples=samples, machine_samples=rtl_samples, only=names, seed=seed, say=status.update
         )
     write_text(page, render(proof))
     write_text(facts, proof.to_json())
     show(proof)
-    click.echo(f"{page}, {facts.name}")
+    echo(f"{page}, {facts.name}")
     if proof.count.different:
         raise click.exceptions.Exit(STATUS)
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from rich.console import Console
 
-from concord.cli.common import EXISTING, FILE, POSITIVE, arrays_of, readable
+from concord.cli.common import EXISTING, FILE, POSITIVE, TerminalConsole, arrays_of, echo, readable
 from concord.utils.files import check_place, write_text
 
 
@@ -45,7 +44,7 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
         check_place(path)
     compiled = recompile(network)
     given = {name: values[:samples] for name, values in inputs_of(compiled.graph.inputs, arrays_of(inputs)).items()}
-    with Console(stderr=True).status("running the network up to every layer"):
+    with TerminalConsole(stderr=True).status("running the network up to every layer"):
         if on == "rtl":
             with connect(on, compiled.image.config) as device:
                 analysis = analyse(compiled, given, device)
@@ -55,7 +54,7 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, samples: i
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())
     for line in analysis.input_flags:
-        click.echo(line, err=True)
-    click.echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")
+        echo(line, err=True)
+    echo(f"{page}, {facts.name}: {len(analysis.layers)} layers, {analysis.summary}")
     if analysis.expected_error:
-        click.echo(f"when it was compiled, {analysis.expected_error}")
+        echo(f"when it was compiled, {analysis.expected_error}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from concord.cli.common import printable
+from concord.cli.common import TerminalConsole
 from concord.utils.attempts import Show
+from concord.utils.terminal import printable
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def counted_status(text: str) -> Iterator[Show]:
     text : str
         What goes on.
     """
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True)
     columns = SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(text, total=None)

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from concord.overflow.histogram import STORAGE_WIDTHS
 from concord.overflow.results import Analysis, LayerOverflow
+from concord.utils.terminal import printable
 
 #: Characters for the power of ten of a count, from 1 up.
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -71,14 +72,14 @@ def width_plot(analysis: Analysis, checked: str = "intermediate") -> Text:
     """Counts against the width of a storage, a line per layer: how many values leave it, as powers of ten."""
     widest = max([*(layer.bound(checked) for layer in analysis.layers), 1])
     widths = range(1, max(min(widest + 1, STORAGE_WIDTHS[-1]), _TICKS) + 1)
-    label = max((len(layer.name) for layer in analysis.layers), default=0)
+    label = max((len(printable(layer.name)) for layer in analysis.layers), default=0)
     text = Text(no_wrap=True)
     text.append(f"values that leave the {checked} storage, by its width: each step is a power of ten\n")
     ticks = "".join(f"{w:<{_TICKS}}" if (w - 1) % _TICKS == 0 else "" for w in widths)
     text.append(" " * (label + 1) + ticks.rstrip() + "\n", style="dim")
     for layer in analysis.layers:
         stages = [stage for stage in layer.stages if stage.checked == checked]
-        text.append(f"{layer.name:<{label}} ")
+        text.append(f"{printable(layer.name):<{label}} ")
         for width in widths:
             count = sum(stage.beyond(width) for stage in stages)
             if count:

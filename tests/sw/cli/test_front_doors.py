@@ -64,7 +64,7 @@ def test_a_model_in_the_place_of_samples(folder):
 def test_objects_in_an_array_are_refused(folder):
     np.save(folder / "objects.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
     code, output = run("run", folder / "net", "-i", folder / "objects.npy", "-o", folder / "y.npz")
-    assert code == 1 and "Traceback" not in output and "objects.npy must be an npz file of arrays of numbers" in output
+    assert code == 1 and "Traceback" not in output and "objects.npy must hold numbers or texts" in output
 
 
 @pytest.mark.parametrize("command", ["compile", "fit", "overflow"])

@@ -12,7 +12,7 @@ from concord.cli import status
 def test_counts_on_a_terminal(monkeypatch, terminal):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=terminal, width=100, _environ={"TERM": "xterm"})
-    monkeypatch.setattr(status, "Console", lambda stderr: console)
+    monkeypatch.setattr(status, "TerminalConsole", lambda stderr: console)
     with status.counted_status("choosing formats") as show:
         show("dynamic exponents", 7, 40)
         show("a [bold]layer\x1b[31m", 8, 40)
