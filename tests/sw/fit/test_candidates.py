@@ -95,9 +95,15 @@ def test_words_of_logic_are_fewer_than_a_memory(monkeypatch, missing):
     search.race.refusals = [Refusal(config, CapacityError("small", {RegionId.MATRIX: (have, have + missing)}))]
     assert search._a_bit_deeper(config) == (have + missing if 0 < missing < LEAST_RAM_WORDS else None)
     assert search._a_bit_deeper(config.replace(matrix_depth=have)) is None  # which was not refused
-    serial = Refusal(UP5K, CapacityError("small", {RegionId.MATRIX: (have, have + 1)}))
-    search.race.refusals = [serial]
-    assert search._a_bit_deeper(UP5K) is None
+
+
+def test_element_serial_configurations_have_no_words_of_logic(monkeypatch):
+    search, words = searching(board="icebreaker"), UP5K.matrix_depth - 2
+    monkeypatch.setattr(search, "_compiled", lambda deeper: deeper)
+    config = UP5K.replace(matrix_depth=words)
+    search.race.refusals = [Refusal(config, CapacityError("small", {RegionId.MATRIX: (words, words + 1)}))]
+    assert use_of(config.replace(matrix_depth=words + 1)).fits(DEVICES["icebreaker"])
+    assert search._a_bit_deeper(config) is None
 
 
 def test_the_least_clock_may_be_the_clock(monkeypatch):
@@ -155,7 +161,13 @@ def test_weights_of_the_preset_are_tried_where_only_they_are_narrower():
     shape = Shape(4, 4, 1)
     assert [(one.act_mant, one.wgt_mant) for one in widths("icebreaker", shape, 8)] == [(8, 8), (8, 7)]
     assert [(one.act_mant, one.wgt_mant) for one in widths("icebreaker", shape, 7)] == [(7, 7)]
-    assert [(one.act_mant, one.wgt_mant) for one in widths(BOARD, Shape(8, 2, 2), 8)] == [(8, 8)]
+    for bits in (7, 8):
+        assert [(one.act_mant, one.wgt_mant) for one in widths(BOARD, Shape(8, 2, 2), bits)] == [(bits, bits)]
+
+
+def test_only_results_of_convolutions_take_beats():
+    """Of a product with few inputs and many outputs the bound is the steps of its products alone."""
+    assert least_cycles(perceptron(1, 64), ECP5_85F) == 64 / ECP5_85F.macs < 64 / ECP5_85F.mfu_lanes
 
 
 def test_one_channel_is_no_depthwise_product():

@@ -239,6 +239,12 @@ def test_bounds_are_reached_by_some_input(seed):
     assert all(stage.bits <= bits[name] for name, stage in others.stages.items())
 
 
+def test_a_sum_may_be_greater_before_its_bias():
+    """The bias takes off what the products have made: the sums need the bits all the same."""
+    assert bound(np.array([[127, 127]]), np.array([-32768]), (0, 255)) == {"product": 16, "sum": 17, "output": 16}
+    assert bound(np.array([[127, 127]]), None, (0, 255)) == {"product": 16, "sum": 17, "output": 17}
+
+
 # Scaling -----------------------------------------------------------------------------------------
 
 
@@ -317,6 +323,18 @@ def test_a_range_that_was_shrunk_too_far_stays_as_it_was():
 
     found = scale(counted, Settings(width=8, output_width=8), Factors(0.01, 0.01))
     assert found.within and found.factors == Factors() and found.sums == sums[2] and len(tried) == 2
+
+
+def test_the_last_range_within_the_threshold_is_kept():
+    sums = {bits: count([Block(np.full((1, 2, 1), 1 << bits), np.ones((1, 1, 2), int))]) for bits in (2, 3, 4, 9)}
+    tried, bits = [], iter((2, 3, 4, 9))
+
+    def counted(factors):
+        tried.append(factors)
+        return sums[next(bits)]
+
+    found = scale(counted, Settings(width=8, output_width=8), Factors(1e-9, 1e-9))
+    assert found.within and found.factors == tried[2] and found.sums == sums[4] and found.rounds == len(tried) == 4
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,16 @@ def test_sums_beyond_what_float64_counts(bounds, bits, sign):
 def test_ends_are_compared_as_whole_numbers():
     extremes = Extremes()
     assert extremes.bits(SumStage.SUM) == 0
-    for low, high, bits in ((0, 0, 1), (0, 1, 2), (-2, 1, 2), (-3, 0, 3), (0, 4, 4), (-8, 0, 4), (0, 2**60, 62)):
+    for low, high, bits in (
+        (0, 0, 1),
+        (0, 1, 2),
+        (-2, 1, 2),
+        (-3, 0, 3),
+        (0, 4, 4),
+        (-8, 0, 4),
+        (0, 2**60, 62),
+        (-1, 5, 62),
+        (2, 0, 62),
+    ):
         extremes.include(SumStage.SUM, low, high)
         assert extremes.bits(SumStage.SUM) == bits
