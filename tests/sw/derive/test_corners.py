@@ -140,3 +140,26 @@ def test_every_slice(backend, tmp_path):
     results, _ = backend(m.model(*found), tmp_path, {"input:0": given})
     for k, (start, step, count) in enumerate(listed):
         assert np.array_equal(results[f"output/{k}"], given[:, [start + i * step for i in range(count)]]), listed[k]
+
+
+@every
+@pytest.mark.parametrize("kind", [ir.MatMul, ir.Depthwise])
+def test_sums_between_53_and_54_bits(kind, backend, tmp_path):
+    """One unit above the middle of two binary16 numbers: float64 has no such unit from 2**53 units on."""
+    m = Maker()
+    weight = np.array([[2.0**30, 2.0**30, 1.0]])
+    shape, weight = ((3,), weight) if kind is ir.MatMul else ((3, 1), weight.T)
+    wide = {"exponent": -33, "unit": -45, "bound": 2.0**8 + 2.0**-2, "frac": 45, "width": 60}
+    model = m.model(m.product(kind, m.input(shape), weight, (1,), **wide))
+    x = np.array([[2048.0, 1.0, 2.0**-12], [2048.0, 1.0, 0.0], [-2048.0, -1.0, -(2.0**-12)]]).reshape(3, *shape)
+    found, _ = backend(model, tmp_path, {"input:0": x})
+    assert found["output/0"].ravel().tolist() == [256.25, 256.0, -256.25]
+
+
+def test_the_ends_of_a_register():
+    """It holds minus the power of two, and not the power of two; what has ended stays."""
+    x = np.array([[4, 4], [-4, -4], [-8, 0], [8, -4], [-8, 4], [-8, -1], [3, 4]], np.float32)
+    found = prelude.dot(x, np.ones((2, 1)), register=(8.0, 2.0, [0, 1]))
+    assert found.ravel().tolist() == [np.inf, -8.0, -8.0, np.inf, -4.0, -np.inf, 7.0]
+    taps = prelude.depthwise(x[..., None], np.ones((2, 1)), register=(8.0, 2.0, [0, 1]))
+    assert np.array_equal(taps, found)

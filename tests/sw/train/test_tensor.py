@@ -181,6 +181,15 @@ def test_products_are_exact(a_bits, b_bits):
         assert [int(v) for v in plain] != [int(v) for v in want.ravel()]
 
 
+@pytest.mark.parametrize("bits", [12, 13, 26, 27, 28])
+def test_products_of_odd_numbers_keep_their_last_bit(bits):
+    """On both sides of what float32 and float64 hold."""
+    odd = (1 << bits) - 1
+    for a, b in ((odd, odd), (odd, -odd), (odd, (1 << bits) - 3)):
+        found, peak = exact(np.matmul, np.array([[float(a)]]), 1 << bits, np.array([[float(b)]]), 1 << bits, 1)
+        assert int(found[0, 0]) == a * b and peak == 1 << 2 * bits
+
+
 def test_products_that_do_not_fit_are_refused():
     with pytest.raises(OverflowError, match="must fit in 63 bits"):
         exact(np.matmul, np.ones((1, 1)), 1 << 31, np.ones((1, 1)), 1 << 31, 4)
