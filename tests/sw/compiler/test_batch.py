@@ -13,6 +13,7 @@ from concord.host import connect
 from concord.networks.folder import load_package, save_package
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of, residual
+from support.onnx_models import model, node
 
 
 def perceptron(limit=()):
@@ -58,8 +59,8 @@ def test_ports_can_be_rounded_when_they_are_packed():
 def test_batches_survive_the_round_trip(tmp_path, monkeypatch):
     graph = perceptron()
     package = compile_graph(graph, TINY, batch=3).package
-    monkeypatch.setattr("concord.networks.folder.import_model", lambda path: graph)
-    (tmp_path / "model").write_bytes(b"")
+    monkeypatch.setattr("concord.networks.folder.import_model", lambda path, **options: graph)
+    (tmp_path / "model").write_bytes(model([node("Relu", ["x"], ["y"])], {"x": (1, 5)}).SerializeToString())
     save_package(package, tmp_path / "net", tmp_path / "model")
     x = np.random.default_rng(2).normal(0, 1, (5, 5))
     np.testing.assert_array_equal(results(load_package(tmp_path / "net"), x), results(package, x))

@@ -45,10 +45,10 @@ class DataSection:
         for spec in dict.fromkeys(held.values()):
             name = "+".join(name for name, _ in spec[0])
             table = activation_table(spec, self.config, share)
-            contents = replace(table, name="")
-            if contents not in stored:  # of codes whose scales hardly differ
-                stored[contents] = self.allocator.table(f"table.{len(stored)}.{name}", table)
-            slots[spec] = stored[contents]
+            unnamed = replace(table, name="")
+            if unnamed not in stored:  # of codes whose scales hardly differ
+                stored[unnamed] = self.allocator.table(f"table.{len(stored)}.{name}", table)
+            slots[spec] = stored[unnamed]
         self._tables = {spec: slots[one] for spec, one in held.items()}
         if any(isinstance(layer, Recurrent) for layer in layers):
             self.allocator.constant("zero", np.zeros(self.config.native), "initial states")
