@@ -184,6 +184,15 @@ def test_other_versions_and_wrong_contents_are_refused(tmp_path, change, message
         Image.load(path)
 
 
+def test_an_image_of_gigabytes_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    """More than any NPU holds, however short the file is: zeros are compressed to a thousandth."""
+    path = tmp_path / "a.npz"
+    sample_image().save(path)
+    monkeypatch.setattr("concord.image.container._MOST", 100)
+    with pytest.raises(ImageError, match=r"must have at most 100 bytes of arrays, not [\d,]+$"):
+        Image.load(path)
+
+
 def test_not_an_archive_and_an_archive_of_something_else(tmp_path):
     (tmp_path / "a.npz").write_text("hello")
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
