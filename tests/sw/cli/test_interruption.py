@@ -8,7 +8,7 @@ import time
 import pytest
 
 from concord.networks.folder import load_package
-from concord.spec.presets import ECP5_85F
+from concord.spec.presets import ECP5_85F_256
 from support.commands import two_products
 
 COMMAND = """
@@ -58,4 +58,4 @@ def test_what_goes_on_in_the_background_is_not_interrupted(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 0 and not errors
-    assert load_package(tmp_path / "net").config == ECP5_85F
+    assert load_package(tmp_path / "net").config == ECP5_85F_256

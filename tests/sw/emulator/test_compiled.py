@@ -272,7 +272,7 @@ def test_a_table_beyond_the_memory_is_refused():
 
 def test_without_numba_they_cannot_be_wanted(monkeypatch):
     monkeypatch.setattr(fused, "installed", lambda: False)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'concord-npu\[fast\]', or leave compiled out"):
+    with pytest.raises(ModuleNotFoundError, match=r"Numba: pip install .*fast.*, or leave compiled out"):
         Emulator(TINY, compiled=True)
     with pytest.raises(ModuleNotFoundError, match="need Numba"):
         EmulatedDevice(TINY, compiled=True)
