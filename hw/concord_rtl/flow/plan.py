@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
 from concord.spec.memmap import RegionId
-from concord.spec.names import unknown_name
+from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, preset
 from concord_boards.board import Placement
 from concord_rtl.flow import contents as memories
@@ -31,30 +30,7 @@ from concord_rtl.flow.report import MHZ
 from concord_rtl.implementation import Contents
 from concord_rtl.top import NpuTop
 
-
-class Name(click.Choice[str]):
-    """One of some names; another one is refused as :func:`concord.spec.names.unknown_name` says.
-
-    Parameters
-    ----------
-    what : str
-        What is named.
-    names : iterable of str
-        The names.
-    """
-
-    def __init__(self, what: str, names: Iterable[str]):
-        super().__init__(list(names))
-        self.what = what
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; fails with a list and a guess."""
-        if value not in self.choices:
-            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
-        return str(value)
-
-
-BOARD, PRESET = Name("board", concord_boards.BOARDS), Name("preset", PRESETS)
+BOARD, PRESET = NameChoice("board", concord_boards.BOARDS), NameChoice("preset", PRESETS)
 
 board_option = click.option("--board", "board_name", type=BOARD, required=True)
 preset_option = click.option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from concord.spec.boards import BOARD_SPECS
-from concord.spec.names import unknown_name
+from concord.spec.name_choice import NameChoice
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.utils.extras import install_command
 from concord.utils.npz import read_npy, read_npz
@@ -26,29 +26,7 @@ R = TypeVar("R")
 _WIDTH = 120
 
 
-class Name(click.Choice[str]):
-    """One of some names; another one is refused with the nearest name.
-
-    Parameters
-    ----------
-    what : str
-        What is named.
-    names : iterable of str
-        The names.
-    """
-
-    def __init__(self, what: str, names: Iterable[str]):
-        super().__init__(list(names))
-        self.what = what
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name; fails with a list and a guess."""
-        if value not in self.choices:
-            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
-        return str(value)
-
-
-BOARD, PRESET = Name("board", BOARD_SPECS), Name("preset", PRESETS)
+BOARD, PRESET = NameChoice("board", BOARD_SPECS), NameChoice("preset", PRESETS)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
 POSITIVE = click.IntRange(min=1)

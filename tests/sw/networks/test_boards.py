@@ -1,10 +1,8 @@
 """Which preset of a board a network gets."""
 
-import os
 import re
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +16,9 @@ from concord.spec.presets import ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, TINY, pre
 from support.commands import run, two_products
 from support.compiled_nets import perceptron
 from support.onnx_models import floats, model, node
+from support.trained import DATA, needs_data
 
-DATA = os.environ.get("CONCORD_DATA")
-MODELS = sorted((Path(DATA) / "models").glob("*.onnx")) if DATA else []
-needs_data = pytest.mark.skipif(not DATA, reason="CONCORD_DATA does not name a folder with networks")
+MODELS = sorted((DATA / "models").glob("*.onnx"))
 
 
 def dense(folder, *widths):
@@ -202,7 +199,7 @@ def test_names_typed_wrongly(tmp_path, command, option, meant):
 
 @needs_data
 def test_a_speech_network_compiles_for_the_board(tmp_path):
-    path = Path(DATA or "") / "models" / "silero_vad_16k.onnx"
+    path = DATA / "models" / "silero_vad_16k.onnx"
     code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
     assert code == 0 and "preset ecp5-85f of ulx3s-85f, the only one that takes the network" in output
     assert "ecp5-85f-256 and ecp5-85f-mlp refused: Conv 'conv0': " in output

@@ -1,0 +1,32 @@
+"""Names as words of a command line, for the commands of the software and of the generator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from concord.spec.names import unknown_name
+
+
+class NameChoice(click.Choice[str]):
+    """One of some names; another one is refused as :func:`concord.spec.names.unknown_name` says.
+
+    Parameters
+    ----------
+    what : str
+        What is named.
+    names : iterable of str
+        The names.
+    """
+
+    def __init__(self, what: str, names: Iterable[str]):
+        super().__init__(list(names))
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name; fails with a list and a guess."""
+        if value not in self.choices:
+            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
+        return str(value)
