@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-#: An error of the result from which on it is a warning.
-TOO_LARGE = 0.05
+from concord.compiler.ir.expected_error import TOO_LARGE
+
 _ADVICE = "wider mantissas (--mantissa 10), or an export whose scales are powers of two"
 
 
