@@ -291,10 +291,8 @@ def _softsign(make: _Lowering, x: str) -> str:
 def _fake_quantize(make: _Lowering, node: Node, inputs: list[str]) -> str:
     """As :meth:`concord.graph.ir.Quantization.rounded`; beside the number that is added there are no fractions."""
     codes: Quantization = node.attrs["quantization"]
-    sizes = [1] * len(make.shape(inputs[0])) if codes.axis is not None else []
-    if codes.axis is not None:
-        sizes[codes.axis] = -1
-    scale, low, high = (np.asarray(one, np.float64).reshape(sizes) for one in (codes.scale, *codes.offsets))
+    rank = len(make.shape(inputs[0]))
+    scale, low, high = (codes.along(end, rank) for end in (codes.scale, *codes.offsets))
     x = make.arithmetic(Action.DIV, inputs[0], scale)
     x = make.arithmetic(Action.MIN, make.arithmetic(Action.MAX, x, low), high)
     for action in (Action.ADD, Action.SUB):

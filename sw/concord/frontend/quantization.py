@@ -12,7 +12,6 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.graph.ir import Quantization, Shape
-from concord.utils.arrays import FloatArray
 
 
 def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
@@ -58,21 +57,15 @@ def dequantize(ctx: Context, node: OnnxNode) -> str:
     result = ctx.emit(node, "FakeQuantize", [x], quantization=codes)
     if here.same(codes):
         return result
-    scale, zero = _along(here, len(ctx.shape(x)))
-    scale_of_codes, zero_of_codes = _along(codes, len(ctx.shape(x)))
+    rank = len(ctx.shape(x))
+    (scale, zero), (scale_of_codes, zero_of_codes) = (
+        (scheme.along(scheme.scale, rank), scheme.along(scheme.zero_point, rank)) for scheme in (here, codes)
+    )
     if not np.array_equal(scale, scale_of_codes):
         result = ctx.emit(node, "Mul", [result], constant=scale / scale_of_codes)
     if not np.array_equal(zero, zero_of_codes):
         result = ctx.emit(node, "Add", [result], constant=(zero_of_codes - zero) * scale)
     return result
-
-
-def _along(quantization: Quantization, rank: int) -> tuple[FloatArray, FloatArray]:
-    """Scale and zero point, in shapes that are broadcast to a tensor."""
-    sizes = [1] * rank if quantization.axis is not None else []
-    if quantization.axis is not None:
-        sizes[quantization.axis] = -1
-    return quantization.scale.reshape(sizes), quantization.zero_point.astype(np.float64).reshape(sizes)
 
 
 def remember_constant(ctx: Context, node: OnnxNode) -> None:

@@ -50,12 +50,14 @@ class Quantization:
         """The smallest distance between values that codes stand for."""
         return float(self.scale.min())
 
+    def along(self, numbers: npt.ArrayLike, rank: int) -> FloatArray:
+        """Numbers of the shape of ``scale``, in a shape that is broadcast to a tensor of ``rank`` axes."""
+        shape = [-1 if axis == self.axis else 1 for axis in range(rank)] if self.axis is not None else []
+        return np.asarray(numbers, dtype=np.float64).reshape(shape)
+
     def rounded(self, values: FloatArray) -> FloatArray:
         """What QuantizeLinear and DequantizeLinear make of values ``[samples, *shape]``: halves to even, saturated."""
-        along = [1] * values.ndim
-        if self.axis is not None:
-            along[self.axis + 1] = -1
-        scale, low, high = (end.reshape(along) for end in (self.scale, *self.offsets))
+        scale, low, high = (self.along(end, values.ndim - 1) for end in (self.scale, *self.offsets))
         codes = np.clip(np.rint(values / scale), low, high)
         return np.asarray(codes * scale + 0.0)  # no negative zero
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.ir.layers import MfuOp
 from concord.compiler.ir.layout import Storage
@@ -105,13 +104,13 @@ def _rule(node: Node) -> Callable[..., None]:
 
 
 def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
-    _limit(emit, x, *(_along(end, codes, shape) for end in codes.range))
+    _limit(emit, x, *(codes.along(end, len(shape)) for end in codes.range))
 
 
 def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
     """Codes less their zero points, whole, and what they mean."""
-    scale = _along(codes.scale, codes, shape)
-    low, high = (_along(end, codes, shape) for end in codes.offsets)
+    scale = codes.along(codes.scale, len(shape))
+    low, high = (codes.along(end, len(shape)) for end in codes.offsets)
     limited = _limit(emit, _times(emit, x, 1 / scale), low, high)
     _times(emit, emit("Round", limited), scale)
 
@@ -129,14 +128,6 @@ def _limit(emit: Emit, x: str, low: FloatArray, high: FloatArray) -> str:
     if low.ndim == high.ndim == 0:
         return emit("Clip", x, min=float(low), max=float(high))
     return emit("Min", emit("Max", x, constant=low), constant=high)
-
-
-def _along(values: npt.ArrayLike, codes: Quantization, shape: tuple[int, ...]) -> FloatArray:
-    """Numbers of a scheme in a shape that is broadcast to a tensor."""
-    sizes = [1] * len(shape) if codes.axis is not None else []
-    if codes.axis is not None:
-        sizes[codes.axis] = -1
-    return np.asarray(values, dtype=np.float64).reshape(sizes)
 
 
 def fake_quantize(lowering: Lowering, node: Node) -> None:
