@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.compiler.calibration.block_losses import NOTHING, ProductLoss, columns_of, exponents_of, product_losses
 from concord.compiler.calibration.calibration import Calibration, Candidate
 from concord.compiler.calibration.preference import worth_flags
 from concord.compiler.ir.table_specs import Domain
@@ -26,7 +27,7 @@ from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.channels import FIXED, ZERO, Channels, channels
 from concord.graph.equalised import ChannelScale, Front, equalised, fronts
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.graph.passes.scales import WEIGHTS
 from concord.program.allocator import CapacityError
@@ -48,19 +49,16 @@ WORTH = 0.9
 AS_THEY_ARE = "channels as they are"
 #: An input has its mean taken off where that is so many deviations.
 DEVIATIONS = 1.5
-#: Samples and rows of a tensor that are looked at.
-_SAMPLES, _ROWS = 64, 256
+#: Samples that are looked at.
+_SAMPLES = 64
 #: log2 of what rows of weights may be divided to: blocks of smaller ones lose bits, larger ones have none.
 _LEAST, _MOST = -9, 6
 #: log2 of the largest number that an input is divided to.
 _PEAK = 12
 #: Times that all powers are looked at.
 _ROUNDS = 6
-#: Stands for the exponent of zero.
-_NOTHING = -200
 #: Weights of a feature, in proportion to the largest, that are taken for nothing.
 _VANISHED = 2.0**-10
-_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,7 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
         for front in found:
             weights = operator_of(front.reader).affine
             assert weights is not None
-            columns = _columns(front.reader, front.reader.attrs[weights.names[0]])
+            columns = columns_of(front.reader, front.reader.attrs[weights.names[0]])
             lengths = np.sqrt(np.square(columns).sum(axis=0))
             lengths /= max(float(lengths.max()), 1e-300)
             row = lengths.reshape([-1 if k == weights.inputs % front.elements.ndim else 1
@@ -249,124 +247,6 @@ def _hypotheses(graph: Graph, ranges: Mapping[str, Domain]) -> list[dict[str, Fl
         inverse /= np.exp(np.log(inverse).mean())
         other[name] = plain[name] * inverse.reshape(graph.sample_shape(name))
     return [plain] if all(other[name] is plain[name] for name in plain) else [plain, other]
-
-
-# Products ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """What a product reads, and its weights.
-
-    Parameters
-    ----------
-    channel : array of int ``[D]``
-        Channel of every element that it sums up.
-    blocks : list of arrays of int
-        Elements that share an exponent.
-    x, w : arrays of int
-        ``[rows, D]`` and ``[outputs, D]``: floor of log2 of magnitudes.
-    x_squares, w_squares : arrays ``[D]``
-        Mean square of the elements, sum of squares of the weights.
-    share : float
-        What the square of an error of one unit counts, for activations and for weights.
-    """
-
-    channel: Ids
-    blocks: list[Ids]
-    x: Ids
-    w: Ids
-    x_squares: FloatArray
-    w_squares: FloatArray
-    share: tuple[float, float]
-
-    def cost(self, block: Ids, powers: Ids) -> float:
-        """Expected square of the error of one block, ``powers`` by element of it."""
-        grown = np.exp2(2.0 * powers)
-        activations = np.exp2(2.0 * (self.x[:, block] - powers).max(axis=1)).mean() * (self.w_squares[block] @ grown)
-        weights = np.exp2(2.0 * (self.w[:, block] + powers).max(axis=1)).sum() * (self.x_squares[block] @ (1 / grown))
-        return float(self.share[0] * activations + self.share[1] * weights)
-
-
-def _columns(node: Node, weight: FloatArray) -> FloatArray:
-    """Weights of a product as ``[..., D]``, a row for every output and tap; of a convolution in groups zeros beside."""
-    if node.op != "Conv":
-        return weight.reshape(-1, weight.shape[-1])
-    group = node.attrs["group"]
-    full = np.zeros((len(weight), group * weight.shape[1], *weight.shape[2:]))
-    outputs, inputs = len(weight) // group, weight.shape[1]
-    for g in range(group):
-        rows = slice(g * outputs, (g + 1) * outputs)
-        full[rows, g * inputs : (g + 1) * inputs] = weight[rows]
-    return np.moveaxis(full, 1, -1).reshape(-1, group * inputs)
-
-
-def _exponents(values: FloatArray) -> Ids:
-    return np.where(values == 0, _NOTHING, np.frexp(values)[1] - 1).astype(np.int64)
-
-
-def _blocks(graph: Graph, native: int) -> dict[str, Ids]:
-    """By tensor, the native vector that every element lies in, as far as that is known before layers are made."""
-    found: dict[str, Ids] = {}
-    start = 0
-
-    def own(shape: Sequence[int], channel: int) -> Ids:
-        nonlocal start
-        moved = [*shape[:channel], *shape[channel + 1 :], shape[channel]] if shape else [1]
-        vectors = -(-moved[-1] // native)
-        lines = np.arange(int(np.prod(moved[:-1], dtype=int))).reshape([*moved[:-1], 1])
-        ids = start + lines * vectors + np.arange(moved[-1]) // native
-        start += int(np.prod(moved[:-1], dtype=int)) * vectors
-        return np.moveaxis(ids, -1, channel).reshape(tuple(shape))
-
-    for name in graph.inputs:
-        shape = graph.shapes[name]
-        image = any(operator_of(node).windowed for node in graph.consumers(name))
-        found[name] = own(shape, 1 if image else max(len(shape) - 1, 0))
-    for node in graph.nodes:
-        record = operator_of(node)
-        if (record.view or node.op == "PadCopy") and all(name in found for name in node.inputs):
-            padded = node.with_attrs(value=ZERO) if "value" in node.attrs else node
-            (made,) = record.evaluate(padded, [found[name][None].astype(np.float64) for name in node.inputs])
-            found[node.outputs[0]] = np.asarray(made[0]).astype(np.int64)
-            continue
-        for name in filter(None, node.outputs):
-            shape, (first, *_) = graph.shapes[name], node.inputs
-            if not record.windowed and record.weights is None and graph.shapes[first] == shape:
-                found[name] = found[first]
-            else:
-                found[name] = own(shape, 1 if record.windowed else max(len(shape) - 1, 0))
-    return found
-
-
-def _readers(
-    graph: Graph, found: Channels, config: NpuConfig, values: Mapping[str, FloatArray], mantissas: Mapping[str, int]
-) -> list[_Reader]:
-    """All products with constants that sum up several elements of a block."""
-    rng, places, readers = np.random.default_rng(_SEED), _blocks(graph, config.native), []
-    for node in graph.nodes:
-        record = operator_of(node)
-        if node.name not in found.columns or record.weights is None:
-            continue
-        weight, channel = node.attrs[record.weights.names[0]], found.columns[node.name]
-        if node.op == "Conv" and node.attrs["group"] == len(weight) == len(channel):
-            continue  # depthwise: an exponent per channel
-        axis = record.weights.inputs % len(graph.shapes[node.inputs[0]])
-        x = values[node.inputs[0]]
-        x = x.reshape(len(x), *graph.shapes[node.inputs[0]])
-        rows = np.moveaxis(x, axis + 1, -1).reshape(-1, x.shape[axis + 1])
-        if len(rows) > _ROWS:
-            rows = rows[rng.choice(len(rows), _ROWS, replace=False)]
-        place = np.moveaxis(places[node.inputs[0]], axis, -1).reshape(-1, x.shape[axis + 1])[0]
-        blocks = [np.flatnonzero(place == vector) for vector in np.unique(place)]
-        columns = _columns(node, weight)
-        result = values[node.outputs[0] or next(filter(None, node.outputs))]
-        power = float(np.square(result).mean()) * len(weight) + 1e-300
-        bits = mantissas.get(node.name, config.wgt_mant)
-        share = 4.0 ** (2 - config.act_mant) / 12 / power, 4.0 ** (2 - bits) / 12 / power
-        x_squares, w_squares = np.square(rows).mean(axis=0), np.square(columns).sum(axis=0) * (rows != 0).mean(axis=0)
-        readers.append(_Reader(channel, blocks, _exponents(rows), _exponents(columns), x_squares, w_squares, share))
-    return readers
 
 
 # Powers ------------------------------------------------------------------------------------------
@@ -389,17 +269,17 @@ def _chosen(
     before = [_errors(graph, config, case, mantissas) for case in cases] if taken else []
     folded = equalised(graph, taken)
     found = channels(folded)
-    readers: list[_Reader] = []
-    peaks = np.full(found.count, _NOTHING)
+    readers: list[ProductLoss] = []
+    peaks = np.full(found.count, NOTHING)
     for case in cases:
         given = {name: _prepared(graph, name, x, taken) for name, x in case.items()}
         with np.errstate(all="ignore"):
             values = execute.run(folded, given, keep="all")
         if not all(np.isfinite(x).all() for x in values.values()):
             continue
-        readers += _readers(folded, found, config, values, mantissas)
+        readers += product_losses(folded, found, config, values, mantissas)
         for name in graph.inputs:
-            largest = _exponents(np.abs(given[name]).max(axis=0)).reshape(-1)
+            largest = exponents_of(np.abs(given[name]).max(axis=0)).reshape(-1)
             np.maximum.at(peaks, found.sources[name].reshape(-1), largest)
     if not readers:
         return Chosen({})
@@ -431,7 +311,7 @@ def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], man
     with np.errstate(all="ignore"):
         values = execute.run(graph, case, keep="all")
     found = channels(graph)
-    problem = _Problem(_readers(graph, found, config, values, mantissas), found.count)
+    problem = _Problem(product_losses(graph, found, config, values, mantissas), found.count)
     total = problem.total(np.zeros(found.count, np.int64))
     with np.errstate(all="ignore"):
         rounded = execute.run(graph, {name: x.astype(np.float16).astype(np.float64) for name, x in case.items()})
@@ -442,15 +322,15 @@ def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], man
 
 def _limits(graph: Graph, found: Channels, peaks: Ids) -> tuple[Ids, Ids]:
     """Least and greatest power of every channel: weights and inputs stay what the NPU holds."""
-    low, high = np.full(found.count, _NOTHING), np.full(found.count, -_NOTHING)
+    low, high = np.full(found.count, NOTHING), np.full(found.count, -NOTHING)
     for node in graph.nodes:
         weights = operator_of(node).affine
         if weights is None or node.outputs[0] not in found.sources:
             continue
         weight, ids = node.attrs[weights.names[0]], found.sources[node.outputs[0]]
         rows = np.moveaxis(ids, weights.channel(ids.ndim), 0).reshape(len(weight), -1)[:, 0]
-        largest = _exponents(np.abs(weight).reshape(len(weight), -1).max(axis=1))
-        there = largest > _NOTHING
+        largest = exponents_of(np.abs(weight).reshape(len(weight), -1).max(axis=1))
+        there = largest > NOTHING
         np.maximum.at(low, rows[there], np.minimum(largest[there] - _MOST, 0))
         np.minimum.at(high, rows[there], np.maximum(largest[there] - _LEAST, 0))
     return np.maximum(low, peaks - _PEAK), high
@@ -459,10 +339,10 @@ def _limits(graph: Graph, found: Channels, peaks: Ids) -> tuple[Ids, Ids]:
 class _Problem:
     """Powers of channels, and what products lose with them."""
 
-    def __init__(self, readers: Sequence[_Reader], count: int, low: Ids | None = None, high: Ids | None = None):
+    def __init__(self, readers: Sequence[ProductLoss], count: int, low: Ids | None = None, high: Ids | None = None):
         self.readers, self.count = readers, count
-        self.low = np.full(count, _NOTHING) if low is None else low
-        self.high = np.full(count, -_NOTHING) if high is None else high
+        self.low = np.full(count, NOTHING) if low is None else low
+        self.high = np.full(count, -NOTHING) if high is None else high
         self.blocks = [(reader, block) for reader in readers for block in reader.blocks]
         self._of: list[list[int]] = [[] for _ in range(count)]
         for index, (reader, block) in enumerate(self.blocks):
