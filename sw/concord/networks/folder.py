@@ -119,11 +119,10 @@ def _package_of(folder: Path, data: Mapping[str, bytes]) -> Package:
     host, image = split(_graph(data[MODEL], quantised))[1], Image.load(folder / IMAGE, data=data[IMAGE])
     if not arrangement.fits(image):
         raise LookupError("ports")
-    # Folders of earlier versions have none of these.
-    records = {name: InputRecord.from_dict(values) for name, values in header.get("input_records", {}).items()}
+    records = {name: InputRecord.from_dict(values) for name, values in header["input_records"].items()}
     if not set(records) <= set(arrangement.inputs):
         raise LookupError("input records")
-    expected = header.get("expected_error")
+    expected = header.get("expected_error")  # of a network whose errors were measured
     return Package(
         image,
         arrangement,

@@ -193,8 +193,8 @@ def test_the_report_and_prove_tell_unlike_inputs(folder, tmp_path):
     assert code == 0 and "INPUT_RANGE" not in output
 
 
-def test_folders_of_earlier_versions_have_neither(folder, tmp_path):
-    """They load, and nothing is compared."""
+def test_a_network_whose_errors_were_not_measured(folder, tmp_path):
+    """Its folder loads, and nothing is compared."""
     from concord.compiler.emission.package import Package
     from concord.networks.folder import save_package
 
