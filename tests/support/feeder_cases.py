@@ -10,7 +10,7 @@ from concord.spec.feeder import FeedOp, feed_word
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 
-CONFIG = TINY.replace(inbox=128, narrow_depth=256, wide_depth=256)
+CONFIG = TINY.replace(inbox=128, code_pages=4, narrow_depth=256, wide_depth=256)
 #: Where vectors and results are, and the bits that a run adds to every wide result.
 TARGET, WIDE_RESULT, NARROW_RESULT, ADDED = 20, 200, 250, 0x0001_0002_0003_0005
 
@@ -31,6 +31,10 @@ class Filled:
         Vectors go to wide memory.
     border : int
         What elements outside the image are.
+    page : int
+        Page of codes.
+    paged : bool
+        Whether every element of a position has a page of its own.
     """
 
     image: tuple[int, int, int]
@@ -42,6 +46,8 @@ class Filled:
     kind: str = "halves"
     wide: bool = True
     border: int = 0
+    page: int = 0
+    paged: bool = False
 
     @property
     def size(self) -> int:
@@ -63,6 +69,7 @@ class Filled:
         dil_y, dil_x = self.dilation
         start = self.origin[0] * line + self.origin[1] * pixel
         flags = {"wide": self.wide, "double": self.size == 2, "coded": self.kind == "codes"}
+        flags |= {"page": self.page, "paged": self.paged}
         return [
             feed_word(FeedOp.WINDOW, kh=self.kernel[0], kw=self.kernel[1], dil_y=dil_y, dil_x=dil_x),
             feed_word(FeedOp.SLIDE, step_y=self.stride[0], step_x=self.stride[1], y0=self.origin[0], x0=self.origin[1]),
@@ -94,7 +101,10 @@ class Filled:
                                 exps.append(sample[at])
                                 at += 1
                             element = int.from_bytes(sample[at : at + self.size], "little") if inside else self.border
-                            lanes.append(codes[element] if inside and self.kind == "codes" else element)
+                            if inside and self.kind == "codes":
+                                page = (self.page + c * self.paged) % config.code_pages
+                                element = codes[256 * page + element]
+                            lanes.append(element)
                             at += self.size
                             needed.append(at if inside else 0)
                 lanes += lanes[-1:] * (-len(lanes) % native)
@@ -170,4 +180,11 @@ CASES = {
     "windows": (Filled((4, 3, 2), (4, 3), (3, 3), origin=(-1, -1), border=0xB800), 4),
     "dilated windows": (Filled((3, 4, 2), (3, 3), (2, 2), dilation=(2, 2), origin=(-1, -1), border=0x4000), 1),
     "windows with steps": (Filled((5, 6, 1), (2, 3), (2, 2), (2, 2), (2, 1), (0, -1), "codes", False, 0x3C00), 2),
+    "codes of a page": (Filled((2, 2, 6), (2, 2), kind="codes", page=2), 1),
+    "codes of pages": (Filled((2, 3, 3), (2, 3), kind="codes", page=3, paged=True), 2),
+    "colours in windows": (
+        Filled((4, 3, 3), (4, 3), (3, 3), origin=(-1, -1), kind="codes", border=0xB800, page=1, paged=True),
+        3,
+    ),
+    "more elements than pages": (Filled((1, 2, 7), (1, 2), kind="codes", wide=False, paged=True), 4),
 }

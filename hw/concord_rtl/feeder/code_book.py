@@ -10,14 +10,14 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.blocks import code_book_in_ram
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH
+from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH
 from concord_rtl.arith.helpers import delay
 from concord_rtl.memories.block_ram import BlockRam
 
 
 class CodeBook(wiring.Component):
-    """``CODES_DEPTH`` numbers in binary16: one read port, one write port.
+    """Pages of ``CODE_PAGE`` numbers in binary16: one read port, one write port.
 
     In block RAM or in LUTs, as :func:`concord.spec.blocks.code_book_in_ram` says. One word per cycle, ``LATENCY``
     cycles after its address. A read in the cycle of a write to the same address gives an undefined word.
@@ -25,7 +25,7 @@ class CodeBook(wiring.Component):
     Parameters
     ----------
     config : NpuConfig
-        Says where the memory is.
+        Says how many pages there are, and where the memory is.
 
     Members
     -------
@@ -44,13 +44,13 @@ class CodeBook(wiring.Component):
     LATENCY = BlockRam.LATENCY
 
     def __init__(self, config: NpuConfig):
-        self.in_ram = code_book_in_ram(config)
+        self.in_ram, self.depth = code_book_in_ram(config), config.code_pages * CODE_PAGE
         super().__init__(
             {
-                "addr": In(range(CODES_DEPTH)),
+                "addr": In(range(self.depth)),
                 "data": Out(BINARY16_WIDTH),
                 "w_en": In(1),
-                "w_addr": In(range(CODES_DEPTH)),
+                "w_addr": In(range(self.depth)),
                 "w_data": In(BINARY16_WIDTH),
             }
         )
@@ -58,12 +58,12 @@ class CodeBook(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         if self.in_ram:
-            m.submodules.store = ram = BlockRam(BINARY16_WIDTH, CODES_DEPTH)
+            m.submodules.store = ram = BlockRam(BINARY16_WIDTH, self.depth)
             m.d.comb += [ram.addr.eq(self.addr), self.data.eq(ram.data)]
             m.d.comb += [ram.w_en.eq(self.w_en), ram.w_addr.eq(self.w_addr), ram.w_data.eq(self.w_data)]
             return m
         m.submodules.store = store = memory.Memory(
-            shape=BINARY16_WIDTH, depth=CODES_DEPTH, init=[], attrs={"ram_style": "distributed"}
+            shape=BINARY16_WIDTH, depth=self.depth, init=[], attrs={"ram_style": "distributed"}
         )
         read, write = store.read_port(domain="comb"), store.write_port()
         m.d.comb += [read.addr.eq(self.addr), self.data.eq(delay(m, read.data, self.LATENCY, "word"))]

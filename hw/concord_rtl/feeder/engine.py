@@ -9,7 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
+from concord.spec.feeder import CODE_PAGE, CODE_PAGE_BITS, FEED_LAYOUTS, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.isa import VECTOR_ADDR_BITS
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 from concord_rtl.block_float import activations
@@ -118,7 +118,7 @@ class FeedEngine(wiring.Component):
                 "released": Out(bits),
                 "inbox_addr": Out(bits - 1),
                 "inbox_data": In(8),
-                "code_addr": Out(8),
+                "code_addr": Out(range(config.code_pages * CODE_PAGE)),
                 "code": In(16),
                 "results": Out(stream_of(8)),
                 "bus": Out(HostBus(config)),
@@ -133,6 +133,8 @@ class FeedEngine(wiring.Component):
         parts = _Parts(m, self.config)
         walker, maker = parts.walker, parts.maker
         blocked = Signal()
+        page = Signal(CODE_PAGE_BITS)  # of the element, long before its byte
+        m.d.sync += page.eq(parts.target.page + Mux(parts.target.paged, walker.channel, 0))
         m.d.comb += [
             walker.word.eq(parts.word),
             walker.base.eq(parts.base),
@@ -141,7 +143,7 @@ class FeedEngine(wiring.Component):
             maker.blocks.eq(parts.target.blocks),
             maker.addr.eq(parts.target.target),
             maker.exp.eq(parts.exponent),
-            self.code_addr.eq(self.inbox_data),
+            self.code_addr.eq(Cat(self.inbox_data, page)),
             blocked.eq(self.results.valid & ~self.results.ready),
         ]
         m.d.sync += self.busy.eq(~(parts.off | parts.starving | parts.stopped | blocked))

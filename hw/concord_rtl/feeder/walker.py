@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
-from concord.spec.feeder import FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
+from concord.spec.feeder import CODE_PAGE_BITS, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_WORD, FeedOp
 from concord_rtl.shapes import shape_of
 
 #: Words of a script that describe the loops.
@@ -54,6 +54,8 @@ class FeedWalker(wiring.Component):
         Go to the next window; ``begin`` must follow.
     at : Out
         Address of the element.
+    channel : Out
+        Number of the element in its position, modulo the pages that a code book can have; together with ``at``.
     inside : Out(1)
         Its tap is inside the image; from the second cycle behind ``begin`` or ``step``.
     ended : Out(1)
@@ -76,6 +78,7 @@ class FeedWalker(wiring.Component):
     skip: Signal
     proceed: Signal
     at: Signal
+    channel: Signal
     inside: Signal
     ended: Signal
     last: Signal
@@ -97,6 +100,7 @@ class FeedWalker(wiring.Component):
                 "skip": In(1),
                 "proceed": In(1),
                 "at": Out(bits),
+                "channel": Out(CODE_PAGE_BITS),
                 "inside": Out(1),
                 "ended": Out(1),
                 "last": Out(1),
@@ -151,12 +155,14 @@ class FeedWalker(wiring.Component):
         ]
         with m.If(self.begin):
             m.d.sync += [line.eq(position), tap.eq(position), self.at.eq(position), self.ended.eq(0)]
+            m.d.sync += self.channel.eq(0)
             m.d.sync += [tap_y.eq(y), tap_x.eq(x), lines.eq(window.kh), columns.eq(window.kw), left.eq(size.channels)]
         with m.If(self.skip):
             m.d.sync += self.at.eq(self.at + 1)
         with m.If(self.step):
-            m.d.sync += [left.eq(left - 1), self.at.eq(self.at + 1 + self.double)]
+            m.d.sync += [left.eq(left - 1), self.at.eq(self.at + 1 + self.double), self.channel.eq(self.channel + 1)]
             with m.If(last_element):
+                m.d.sync += self.channel.eq(0)
                 further = (tap + taps.tap_x)[: self.bits]
                 m.d.sync += [left.eq(size.channels), columns.eq(columns - 1), tap_x.eq(tap_x + window.dil_x)]
                 m.d.sync += tap.eq(further)

@@ -21,7 +21,7 @@ from concord.graph.equalised import with_preparation
 from concord.graph.ir import Graph
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
-from concord.image.feeder_scripts import codable_inputs
+from concord.image.code_book import code_book
 from concord.pipeline.manager import State
 from concord.program.allocator import Allocation
 from concord.program.flags import FlagDiagnostic
@@ -194,8 +194,9 @@ def expecting(compiled: Compiled, inputs: Mapping[str, npt.ArrayLike]) -> Compil
     image, package = compiled.image, compiled.package
     ports = package.arrangement.pack(inputs)
     raws = {feed.port: image.feeding.raw(feed, ports[feed.port], image.config.native) for feed in image.feeding.feeds}
-    codable = codable_inputs({name: raw for name, raw in raws.items() if raw is not None})
-    image = replace(image, feeding=replace(image.feeding, few=codable))
+    laid = {name: raw for name, raw in raws.items() if raw is not None}
+    codings = code_book(laid, image.feeding.channels, image.config).codings
+    image = replace(image, feeding=replace(image.feeding, codings=codings))
     return replace(compiled, package=replace(package, image=image))
 
 

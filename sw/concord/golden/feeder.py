@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from concord.golden.blocks import quantize
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
+from concord.spec.feeder import CODE_PAGE, FEED_LAYOUTS, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD, FeedOp
 from concord.spec.memmap import RegionId
 
 #: Region and address -> word; region, address and word; address of the program -> whether it did not trap.
@@ -28,7 +28,7 @@ class Feeder:
 
     def __init__(self, config: NpuConfig, read: Read, write: Write, start: Start):
         self.config, self._read, self._write, self._start = config, read, write, start
-        self.codes, self.script = [0] * CODES_DEPTH, [0] * SCRIPT_DEPTH
+        self.codes, self.script = [0] * (config.code_pages * CODE_PAGE), [0] * SCRIPT_DEPTH
         self._restart()
 
     def _restart(self) -> None:
@@ -143,7 +143,7 @@ class Feeder:
                                 self.released = at
                             yield from self._bytes(at, size)
                             number = int.from_bytes(bytes(self.inbox[at : at + size]), "little")
-                            lanes.append(self.codes[number] if f["coded"] else number)
+                            lanes.append(self._code(f, c, number) if f["coded"] else number)
                         else:
                             lanes.append(f["border"])
                         at += size
@@ -153,6 +153,10 @@ class Feeder:
             y = f["y0"] + (oy + 1) * f["step_y"]
             if not single and y > 0:
                 self.released = self._near(self.released, base + f["start"] + (oy + 1) * f["move_y"], ring)
+
+    def _code(self, f: dict[str, int], channel: int, byte: int) -> int:
+        page = f["page"] + (channel if f["paged"] else 0)
+        return self.codes[page % self.config.code_pages * CODE_PAGE + byte]
 
     @staticmethod
     def _near(reference: int, address: int, ring: int) -> int:

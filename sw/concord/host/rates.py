@@ -247,7 +247,7 @@ def _rates(image: Image, batch: int, phases: Sequence[int], assumed: bool, reply
         call_seconds=(call.sent + call.received) * BYTE_BITS / baud + call.requests * reply_seconds,
     )  # fmt: skip
     try:
-        feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.few, config)
+        feeding = route(image.feeding, image.schedule(), (image.inputs, image.outputs), image.feeding.codings, config)
     except FeedError as reason:
         return replace(whole, input_route=f"laid out by the host: {reason}")
     times = BYTE_BITS * hz / baud, reply_seconds * hz

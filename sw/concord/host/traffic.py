@@ -14,9 +14,10 @@ from concord.host.frames import line_bytes
 from concord.host.link import Identity, Link
 from concord.host.linked import LinkedDevice
 from concord.image import Image
+from concord.image.code_book import Coding
 from concord.image.feeder_scripts import LinkFormat, Route, Stream, route
 from concord.spec.config import SPEC_VERSION, NpuConfig
-from concord.spec.feeder import CODES_DEPTH
+from concord.spec.feeder import CODE_PAGE
 from concord.spec.link import COUNT, TARGET, WAIT_CYCLES, Kind
 from concord.spec.memmap import REGISTERS, Reg, RegionId
 
@@ -188,12 +189,12 @@ def fed_latency(image: Image, cycles: Sequence[int], byte_cycles: float, reply_c
     FeedError
         If the host has to lay out the inputs.
     """
-    elements, codable = 0, set(image.feeding.few)
+    elements, codings = 0, dict(image.feeding.codings)
     for feed in image.feeding.feeds:  # so few elements have few values, whatever they are
         elements += int(np.prod(feed.image))
-        if elements <= CODES_DEPTH:
-            codable.add(feed.port)
-    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codable, image.config)
+        if elements <= CODE_PAGE:
+            codings.setdefault(feed.port, Coding())
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, image.config)
     return _batch(image, found, cycles, (byte_cycles, reply_cycles), 1)[3]
 
 
@@ -204,11 +205,10 @@ def _batch(
     clock = FeederClock(sample_route, image.schedule(), cycles, image.config)
     link = _FedLink(image.config, clock, *times)
     device = LinkedDevice(link, image.config)
-    if elements := sum(
-        int(np.prod(transfer.feed.image))
-        for transfer in sample_route.input_transfers
-        if transfer.kind is LinkFormat.CODED
-    ):
-        device.write(RegionId.CODES, 0, [0] * min(size * elements, CODES_DEPTH))
+    coded = [transfer for transfer in sample_route.input_transfers if transfer.kind is LinkFormat.CODED]
+    if coded:
+        elements = sum(transfer.feed.elements for transfer in coded)
+        full = max(transfer.coding.pages(transfer.feed.image[2]).stop for transfer in coded) - 1
+        device.write(RegionId.CODES, 0, [0] * (full * CODE_PAGE + min(size * elements, CODE_PAGE)))
     FeederClient(device).exchange(Stream(sample_route, bytes(size * sample_route.sample_bytes), ()), size, None)
     return link.sent, link.received, link.requests, link.now

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden import binary16
+from concord.image.code_book import Coding
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import Ids
@@ -119,14 +120,19 @@ class Feeding:
         One for every input.
     lanes : dict
         By output: for each of its vectors, elements that are sent; the others count as zero.
-    few : tuple of str
-        Inputs whose elements are expected to have few values, so that a byte can stand for each: for estimates, a
-        batch decides for itself.
+    codings : dict of str to Coding
+        Inputs whose elements are expected to have few values, so that a byte can stand for each, and their pages of
+        the code book: for estimates, a batch decides for itself.
     """
 
     feeds: tuple[Feed, ...] = ()
     lanes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    few: tuple[str, ...] = ()
+    codings: dict[str, Coding] = field(default_factory=dict)
+
+    @property
+    def channels(self) -> dict[str, int]:
+        """By input: elements of a position."""
+        return {feed.port: feed.image[2] for feed in self.feeds}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Feeding:
@@ -138,15 +144,20 @@ class Feeding:
 
         feeds = [one(feed) for feed in values["feeds"]]
         lanes = {name: tuple(counts) for name, counts in values["lanes"].items()}
-        return cls(tuple(feeds), lanes, tuple(values["few"]))
+        codings = {name: Coding.from_dict(coding) for name, coding in values["codings"].items()}
+        return cls(tuple(feeds), lanes, codings)
 
     def check(self, inputs: Sequence[Port], outputs: Sequence[Port], config: NpuConfig) -> None:
-        """Raise ``ValueError`` unless inputs have the vectors that are laid out, and outputs the lanes."""
+        """Raise ``ValueError`` unless inputs have the vectors that are laid out, outputs the lanes, and codes pages."""
         vectors = {port.name: port.vectors(config) for port in inputs}
         for feed in self.feeds:
             count = prod(feed.windows) * -(-feed.lanes // config.native)
             if vectors.get(feed.port) != count:
                 raise ValueError(f"feed of {feed.port!r} must lay out {vectors.get(feed.port)} vectors, not {count}")
+        for name, coding in self.codings.items():
+            channels = self.channels.get(name)
+            if channels is None or not 0 <= coding.page < coding.pages(channels).stop <= config.code_pages:
+                raise ValueError(f"codes must be of a feed, in {config.code_pages} pages, not {coding} of {name!r}")
         vectors = {port.name: port.vectors(config) for port in outputs}
         for name, lanes in self.lanes.items():
             if len(lanes) != vectors.get(name) or not all(1 <= count <= config.native for count in lanes):

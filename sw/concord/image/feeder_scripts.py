@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden.blocks import quantize
+from concord.image.code_book import CodeBook, Coding, code_book
 from concord.image.feeder_layout import Feed, Feeding
 from concord.image.phases import Phase
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, FeedOp, feed_word
+from concord.spec.feeder import OUTBOX_SHARE, SCRIPT_DEPTH, FeedOp, feed_word
 from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId
 
@@ -73,6 +75,8 @@ class InputTransfer:
         What its elements are.
     config : NpuConfig
         Of the device.
+    coding : Coding, optional
+        Pages of the code book, where elements are codes.
 
     Raises
     ------
@@ -80,17 +84,24 @@ class InputTransfer:
         If it cannot have this format.
     """
 
-    def __init__(self, feed: Feed, port: Port, kind: LinkFormat, config: NpuConfig):
+    def __init__(self, feed: Feed, port: Port, kind: LinkFormat, config: NpuConfig, coding: Coding | None = None):
         found = feed.in_vectors(config.native) if kind is LinkFormat.BLOCKS else feed
         if found is None or (kind is LinkFormat.BLOCKS and port.region is not RegionId.NARROW):
             raise FeedError(f"elements of {feed.port!r} have no exponent of their own")
         self.feed, self.port, self.kind, self.config = found, port, kind, config
+        self.coding = coding or Coding()
         self.size = {LinkFormat.CODED: 1, LinkFormat.BLOCKS: config.mantissa_bytes, LinkFormat.BINARY16: 2}[kind]
         channels = found.image[2]
         self.headers = -(-channels // config.native) if kind is LinkFormat.BLOCKS else 0
         #: Bytes of a position, and of a line.
         self.pixel = channels * self.size + self.headers
         self.line = found.image[1] * self.pixel
+
+    @property
+    def text(self) -> str:
+        """What an element is, in words."""
+        by_channel = self.kind is LinkFormat.CODED and self.coding.by_channel
+        return f"{self.kind.value} of its channel" if by_channel else self.kind.value
 
     @property
     def total(self) -> int:
@@ -147,17 +158,20 @@ class InputTransfer:
             raise FeedError(f"windows of {self.port.name!r} are too large for a script: {error}") from error
 
     def _flags(self) -> dict[str, int]:
+        coded = self.kind is LinkFormat.CODED
         return {
             "wide": self.port.region is RegionId.WIDE,
             "double": self.size == 2,
-            "coded": self.kind is LinkFormat.CODED,
+            "coded": coded,
             "blocks": self.kind is LinkFormat.BLOCKS,
+            "page": self.coding.page if coded else 0,
+            "paged": coded and self.coding.by_channel,
         }
 
-    def encode(self, raw: NDArray[np.uint16], codes: NDArray[np.uint16]) -> Bytes:
+    def encode(self, raw: NDArray[np.uint16], codes: CodeBook) -> Bytes:
         """Bytes ``[batch, total]`` of elements ``[batch, elements]``."""
         if self.kind is LinkFormat.CODED:
-            return np.searchsorted(codes, raw).astype(np.uint8)
+            return codes.encode(self.port.name, raw, self.feed.image[2])
         if self.kind is LinkFormat.BINARY16:
             return raw.astype("<u2").view(np.uint8).reshape(len(raw), -1)
         native, lanes = self.config.native, self.feed.image[2]
@@ -237,7 +251,7 @@ class Route:
     def text(self) -> str:
         """What travels, in words."""
         return ", ".join(
-            f"{transfer.port.name}: {transfer.total} bytes, {transfer.kind.value}" for transfer in self.input_transfers
+            f"{transfer.port.name}: {transfer.total} bytes, {transfer.text}" for transfer in self.input_transfers
         )
 
 
@@ -261,7 +275,7 @@ class Stream:
 
 
 def route(
-    feeding: Feeding, schedule: Sequence[Phase], ports: Ports, codable: Collection[str], config: NpuConfig
+    feeding: Feeding, schedule: Sequence[Phase], ports: Ports, codings: Mapping[str, Coding], config: NpuConfig
 ) -> Route:
     """How samples of an image go through the feeder.
 
@@ -273,8 +287,8 @@ def route(
         Of the image.
     ports : pair
         Its inputs and outputs.
-    codable : collection of str
-        Inputs whose elements have, all together, at most 256 values.
+    codings : mapping of str to Coding
+        Inputs whose elements can be bytes, as they have few values.
     config : NpuConfig
         Of the device.
 
@@ -292,7 +306,7 @@ def route(
         raise FeedError(f"the image does not say how {', '.join(missing)} is laid out on the device")
     if len(schedule) > 1 and len(inputs) > 1:
         raise FeedError("several inputs come in several phases")
-    input_transfers = tuple(_narrowest(feeds[port.name], port, port.name in codable, config) for port in inputs)
+    input_transfers = tuple(_narrowest(feeds[port.name], port, codings.get(port.name), config) for port in inputs)
     words: dict[int, list[int]] = {}
     for transfer in input_transfers:
         for rows in transfer.rows(schedule):
@@ -311,15 +325,14 @@ def route(
     return Route(script, input_transfers, chunk, sum(transfer.total for transfer in input_transfers), output_transfers)
 
 
-def _narrowest(feed: Feed, port: Port, codable: bool, config: NpuConfig) -> InputTransfer:
+def _narrowest(feed: Feed, port: Port, coding: Coding | None, config: NpuConfig) -> InputTransfer:
     """The format with the fewest bytes."""
-    found = []
-    for kind in (LinkFormat.BINARY16, LinkFormat.BLOCKS, *([LinkFormat.CODED] if codable else [])):
-        try:
-            found.append(InputTransfer(feed, port, kind, config))
-        except FeedError:
-            continue
-    return min(found, key=lambda transfer: transfer.total)
+    transfers = [InputTransfer(feed, port, LinkFormat.BINARY16, config)]
+    with suppress(FeedError):
+        transfers.append(InputTransfer(feed, port, LinkFormat.BLOCKS, config))
+    if coding is not None:
+        transfers.append(InputTransfer(feed, port, LinkFormat.CODED, config, coding))
+    return min(transfers, key=lambda transfer: transfer.total)
 
 
 def _output_transfers(
@@ -389,37 +402,20 @@ def stream(
     FeedError
         If the host has to lay out the inputs; the message says why.
     """
-    route(feeding, schedule, ports, (), config)  # whether it can be done at all
+    route(feeding, schedule, ports, dict.fromkeys(feeding.channels, Coding()), config)  # whether it can be done at all
     raws = {}
     for feed in feeding.feeds:
         raw = feeding.raw(feed, batch[feed.port], config.native)
         if raw is None:
             raise FeedError(f"an element of {feed.port!r} is in several windows, and is not the same in all of them")
         raws[feed.port] = raw
-    codes, codable = _code_book(raws)
-    found = route(feeding, schedule, ports, codable, config)
+    codes = code_book(raws, feeding.channels, config)
+    found = route(feeding, schedule, ports, codes.codings, config)
     whole = np.concatenate(
         [transfer.encode(raws[transfer.port.name], codes) for transfer in found.input_transfers], axis=1
     )
     used = any(transfer.kind is LinkFormat.CODED for transfer in found.input_transfers)
-    return Stream(found, whole.tobytes(), tuple(int(code) for code in codes) if used else ())
-
-
-def codable_inputs(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[str, ...]:
-    """Inputs whose elements have, all together, at most 256 values."""
-    return _code_book(raws)[1]
-
-
-def _code_book(raws: Mapping[str, NDArray[np.uint16]]) -> tuple[NDArray[np.uint16], tuple[str, ...]]:
-    """Values that elements have, and the inputs to which the elements belong."""
-    codes: NDArray[np.uint16] = np.zeros(0, np.uint16)
-    codable: list[str] = []
-    for name, raw in raws.items():
-        both = np.union1d(codes, np.unique(raw))
-        if len(both) <= CODES_DEPTH:
-            codes = both
-            codable.append(name)
-    return codes, tuple(codable)
+    return Stream(found, whole.tobytes(), codes.words if used else ())
 
 
 def outbox_chunk(config: NpuConfig) -> int:

@@ -17,7 +17,7 @@ from concord.spec.devices import (
     SINGLE_PORT_RAM_SHAPE,
     Device,
 )
-from concord.spec.feeder import CODES_DEPTH
+from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord.spec.isa import WORD_BITS
 from concord.spec.multipliers import lanes_in_logic, paired
@@ -81,11 +81,11 @@ def blocks_of(config: NpuConfig) -> Blocks:
 
 
 def code_book_in_ram(config: NpuConfig) -> bool:
-    """Whether the code book of a feeder is in block RAM: configurations whose rows share multipliers fill the logic.
+    """Whether the code book of a feeder is in block RAM.
 
-    The others fill the block RAMs.
+    It is if it has several pages, which are too large for logic, and if rows share multipliers, which fills the logic.
     """
-    return bool(config.inbox) and paired(config)
+    return bool(config.inbox) and (config.code_pages > 1 or paired(config))
 
 
 def shortage(config: NpuConfig, board: str) -> str:
@@ -140,7 +140,7 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(BINARY16_WIDTH, config.table_depth)] * units,
         (len(Flag), config.program_depth),
         *([(8, config.inbox)] if config.inbox else []),
-        *([(BINARY16_WIDTH, CODES_DEPTH)] if code_book_in_ram(config) else []),
+        *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
     return Blocks(multipliers + units, sum(banked_rams_of(*one) for one in memories) + _ECP5_LINK)
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from concord.spec.boards import board_of_name
+from concord.spec.feeder import CODE_PAGE_BITS
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import (
     ACT_MANT_MAX,
@@ -101,6 +102,9 @@ class NpuConfig:
     inbox : int
         Bytes of raw inputs that wait to be laid out by the feeder (:mod:`concord.spec.feeder`); 0: there is none. A
         power of two, at least ``max_payload``.
+    code_pages : int
+        Pages of the feeder's code book, of 256 numbers each: 1, 2 or 4. With several pages every channel of an image
+        can have numbers of its own.
     clock_hz : int
         Clock that rates are given for; not part of the fingerprint.
     board : str
@@ -134,6 +138,7 @@ class NpuConfig:
     loop_levels: int = 2
     max_payload: int = 1024
     inbox: int = 0
+    code_pages: int = 1
     clock_hz: int = 50_000_000
     board: str = ""
 
@@ -396,3 +401,4 @@ def _check_depths(config: NpuConfig) -> None:
     _require(config, "max_payload", f"in {words + 8}..4096", words + 8 <= config.max_payload <= 4096)
     sizes = {0} | {1 << k for k in range(7, 16) if config.max_payload <= 1 << k}
     _require(config, "inbox", f"0 or a power of two in {config.max_payload}..32768", config.inbox in sizes)
+    _require(config, "code_pages", "1, 2 or 4", config.code_pages in {1 << k for k in range(CODE_PAGE_BITS + 1)})

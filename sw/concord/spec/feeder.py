@@ -20,13 +20,14 @@ axes are images of one column. Its loops, for addresses in bytes behind the firs
                         lanes.append(element(at) if 0 <= y < height and 0 <= x < width else border)
             lanes are filled up with copies of the last one to native vectors, which go to target, target + 1, ...
 
-An element has one byte, or two (little endian). With ``coded`` its byte is the address of a binary16 number in the
-region ``CODES``, else it is the bit pattern of one. Narrow vectors are made of them with a dynamic exponent, rounded to
-nearest even. With ``blocks`` the elements are mantissas, and a byte with their exponent precedes every vector (spare
-lanes are not sent): a position begins with such a byte, and its bytes follow each other. If the window has several taps
-then, all of them are inside the image and fill whole vectors. Behind a ``FILL`` the input begins ``advance`` bytes
-later; all addresses are modulo twice the size of the ring, which holds a byte less than its size. What is not needed
-any more is let go line by line, where the window has one tap byte by byte.
+An element has one byte, or two (little endian). With ``coded`` its byte is the address of a binary16 number in a page
+of the region ``CODES``, else it is the bit pattern of one. All elements have the page ``page``, or with ``paged``
+element ``c`` of a position has page ``page + c``, modulo the pages that the configuration has. Narrow vectors are made
+of them with a dynamic exponent, rounded to nearest even. With ``blocks`` the elements are mantissas, and a byte with
+their exponent precedes every vector (spare lanes are not sent): a position begins with such a byte, and its bytes
+follow each other. If the window has several taps then, all of them are inside the image and fill whole vectors. Behind
+a ``FILL`` the input begins ``advance`` bytes later; all addresses are modulo twice the size of the ring, which holds a
+byte less than its size. What is not needed any more is let go line by line, where the window has one tap byte by byte.
 
 A ``SEND`` of wide vectors gives two bytes for an element, little endian. One of ``narrow`` vectors gives the exponent
 of each and its mantissas, in two's complement: a byte each, or two (little endian) if they have more than 8 bits.
@@ -40,8 +41,10 @@ from concord.spec.fields import Field, Layout
 
 #: Words of a script.
 SCRIPT_DEPTH = 64
-#: Binary16 numbers that elements of a byte can stand for.
-CODES_DEPTH = 256
+#: Binary16 numbers that elements of a byte can stand for: a page of the code book.
+CODE_PAGE = 256
+#: Bits of the number of a page.
+CODE_PAGE_BITS = 2
 #: Size of the inbox over that of the outbox.
 OUTBOX_SHARE = 4
 
@@ -101,8 +104,10 @@ _LAYOUTS: dict[FeedOp, tuple[Field, ...]] = {
         Field("target", 14, doc="address of the first vector"),
         Field("wide", 1, doc="vectors go to wide memory"),
         Field("double", 1, doc="elements have two bytes"),
-        Field("coded", 1, doc="elements are addresses in CODES"),
+        Field("coded", 1, doc="elements are addresses in a page of CODES"),
         Field("blocks", 1, doc="elements are mantissas"),
+        Field("page", CODE_PAGE_BITS, doc="this page, or that of element 0 of a position"),
+        Field("paged", 1, doc="element c of a position has page + c, modulo the pages that there are"),
     ),
     FeedOp.FILL: (Field("advance", 16, doc="bytes that the next input lies behind this one"),),
     FeedOp.RUN: (Field("pc", 16, doc="first instruction"),),

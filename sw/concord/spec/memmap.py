@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
+from concord.spec.feeder import CODE_PAGE, OUTBOX_SHARE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import Flag
 from concord.spec.isa import WORD_BITS
@@ -109,7 +109,7 @@ def _feeder_regions(config: NpuConfig) -> tuple[Region, ...]:
     numbers, bytes_in = "Binary16 numbers that raw elements of a byte stand for.", "Raw inputs, appended at address 0."
     bytes_out = "Results; those in front of an address that is read are let go."
     return (
-        Region(RegionId.CODES, _scalar("value", 16), CODES_DEPTH, False, numbers, readable=False),
+        Region(RegionId.CODES, _scalar("value", 16), config.code_pages * CODE_PAGE, False, numbers, readable=False),
         Region(RegionId.SCRIPT, SCRIPT_WORD, SCRIPT_DEPTH, False, "Words of the feeder's script.", readable=False),
         Region(RegionId.INBOX, _scalar("byte", 8), config.inbox, True, bytes_in, readable=False),
         Region(RegionId.OUTBOX, _scalar("byte", 8), outbox, True, bytes_out, writable=False),

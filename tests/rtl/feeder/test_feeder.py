@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.golden.feeder import Feeder as Model
-from concord.image import feeder_scripts
+from concord.image import code_book
 from concord.image.feeder_layout import Feed, Feeding
 from concord.image.feeder_scripts import stream
 from concord.image.phases import Phase, PortRange
@@ -16,7 +16,7 @@ from concord.spec.presets import TINY
 from concord_rtl.feeder.feeder import Feeder
 from support.bench import get, put, simulate
 
-CONFIG = TINY.replace(inbox=128, narrow_depth=256, wide_depth=256)
+CONFIG = TINY.replace(inbox=128, code_pages=4, narrow_depth=256, wide_depth=256)
 #: A wide vector that the feeder does not use.
 OWN = 240
 
@@ -65,13 +65,14 @@ def vectors_in_windows(rng, name):
 
 
 def batch_of(rng, feed, kind, samples):
-    """Values of the port: elements that are coded, or have many values."""
-    numbers = np.random.default_rng(rng.randrange(1 << 30))
-    raw = (
-        numbers.integers(-9, 9, (samples, feed.elements)) / 8
-        if kind == "few"
-        else numbers.normal(0, 3, (samples, feed.elements))
-    )
+    """Values of the port: elements that are coded, all together or by channel, or have many values."""
+    numbers, channels = np.random.default_rng(rng.randrange(1 << 30)), feed.image[2]
+    raw = numbers.normal(0, 3, (samples, feed.elements))
+    if kind == "few":
+        raw = numbers.integers(-9, 9, (samples, feed.elements)) / 8
+    elif kind == "colours":
+        codes = numbers.integers(0, 20, (samples, feed.elements // channels, channels))
+        raw = ((codes - numbers.normal(0, 5, channels)) / numbers.normal(3, 0.5, channels)).reshape(samples, -1)
     raw = raw.astype(np.float16).astype(np.float64)
     border = float(np.array([feed.border], np.uint16).view(np.float16)[0])
     order = feed.order(CONFIG.native)
@@ -151,16 +152,16 @@ def image_of(rng, feeds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(18))
 def test_layout_run_and_results(seed, monkeypatch):
-    monkeypatch.setattr(feeder_scripts, "CODES_DEPTH", 24)  # so that many values do not need many samples
+    monkeypatch.setattr(code_book, "PAGE_VALUES", 24)  # so that many values do not need many samples
     rng = random.Random(seed)
     stall = (0.0, 0.3)[seed % 2]
     feeds = [random_feed(rng, f"x{k}") for k in range(rng.randint(1, 2))]
     ports, schedule = image_of(rng, feeds)
     feeding = Feeding(tuple(feeds), {"y": (3, 3), "z": ((1,), (4,))[seed % 3 == 0]})
     samples = 3
-    batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many"]), samples) for feed in feeds}
+    batch = {feed.port: batch_of(rng, feed, rng.choice(["few", "many", "colours"]), samples) for feed in feeds}
     whole = stream(feeding, schedule, ports, batch, CONFIG)
     want, got = Core(), Core()
     model = Model(CONFIG, want.read, want.write, want.start)

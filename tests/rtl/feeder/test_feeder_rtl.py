@@ -15,6 +15,7 @@ from concord.host.paced import PacedTransport
 from concord.host.rates import rates
 from concord.host.rtl import find_library
 from concord.host.traffic import fed_traffic
+from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feeding
 from concord.image.feeder_scripts import route
 from concord.spec.boards import FTDI, baud_of
@@ -107,8 +108,8 @@ def test_the_rate_is_what_the_bytes_allow(paced, name, kind, least):
     line.byte_cycles = 0
     paced.load(compiled.image)
     image = compiled.image
-    few = tuple(graph.inputs) if kind == "codes" else ()
-    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), few, FED)
+    codings = dict.fromkeys(graph.inputs, Coding()) if kind == "codes" else {}
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, FED)
     count = REQUESTS * found.chunk // found.sample_bytes
     run_paced(paced, compiled, graph, kind, count)  # with the code book of all numbers
     line.byte_cycles = BYTE_CYCLES

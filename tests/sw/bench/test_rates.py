@@ -8,6 +8,7 @@ from concord.bench import rates as bench
 from concord.bench.tasks import TASKS, Task, top_one
 from concord.compiler.model import compile_graph, expecting
 from concord.host.rates import Rates, rates
+from concord.image.code_book import Coding
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import perceptron
 from support.trained import needs_data
@@ -60,7 +61,7 @@ def test_rows_of_networks(monkeypatch):
     assert [rows["mnist_cnn"][name] for name in ("raw in", "raw out")] == ["784", "20"]
     graph, inputs, _ = bench.load(tasks[0], bench.folder())
     compiled = expecting(compile_graph(graph, ECP5_85F), {graph.inputs[0]: inputs[:16]})
-    assert compiled.image.feeding.few == tuple(graph.inputs)
+    assert compiled.image.feeding.codings == {graph.inputs[0]: Coding()}
     found = rates(compiled.image)
     assert 784 + 20 < found.bytes_in + found.bytes_out < 1.1 * (784 + 20)
     assert rows["mnist_cnn"]["in"] == f"{found.bytes_in:,.0f}" and found.at in results.notes[bench.GROUP]

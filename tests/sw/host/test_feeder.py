@@ -12,6 +12,7 @@ from concord.golden.blocks import dequantize, quantize
 from concord.host import Link, LinkedDevice, connect
 from concord.host.errors import BusyError
 from concord.image import Image, ImageError
+from concord.image.code_book import Coding
 from concord.image.feeder_layout import BORDER, Feed, Feeding
 from concord.spec.feeder import FeedOp, feed_word
 from concord.spec.memmap import CORE_REGIONS, RegionId
@@ -160,6 +161,7 @@ def test_a_saved_image_has_its_feeding(tmp_path):
         (Feeding((Feed("x", (1, 1, 4)),)), "feed of 'x' must lay out 32 vectors, not 1"),
         (Feeding((), {"y": (5, 4)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[5, 4\] of 'y'"),
         (Feeding((), {"y": (4,)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[4\] of 'y'"),
+        (Feeding((), codings={"x": Coding()}), r"codes must be of a feed, in 1 pages, not Coding\(page=0.*\) of 'x'"),
         (Feeding((), {"z": (1,)}), r"lanes must be those of the vectors of \['y'\] and in 1..4, not \[1\] of 'z'"),
     ],
 )

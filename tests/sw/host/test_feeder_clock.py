@@ -8,6 +8,7 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.host.emulated import EmulatedDevice
 from concord.host.feeder_clock import FETCHING, FILLING, PASSING, RUNNING, FeederClock
+from concord.image.code_book import Coding
 from concord.image.feeder_scripts import route
 from concord.spec.feeder import OUTBOX_SHARE
 from concord.spec.presets import TINY
@@ -22,8 +23,8 @@ def beside(name, kind):
     image = compile_graph(NETWORKS[name](), CONFIG).image
     device = EmulatedDevice(CONFIG)
     device.load(image)
-    codable = [port.name for port in image.inputs] if kind == "codes" else []
-    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codable, CONFIG)
+    codings = {port.name: Coding() for port in image.inputs} if kind == "codes" else {}
+    found = route(image.feeding, image.schedule(), (image.inputs, image.outputs), codings, CONFIG)
     device.write("SCRIPT", 0, found.script)
     return device, image, found
 

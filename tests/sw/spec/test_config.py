@@ -26,7 +26,7 @@ CHANGES = {
     "act_exp_min": -14, "wgt_exp_min": -14, "wgt_exp_max": 1, "acc_width": 40, "acc_register": 50, "max_terms": 32,
     "matrix_depth": 128, "narrow_depth": 32, "wide_depth": 32, "program_depth": 64, "table_depth": 128,
     "table_slots": 3, "stochastic": False, "inflight": 8, "loop_levels": 1, "max_payload": 256, "inbox": 128,
-    "window_taps": 2, "clock_hz": 1, "board": "icebreaker",
+    "code_pages": 4, "window_taps": 2, "clock_hz": 1, "board": "icebreaker",
 }  # fmt: skip
 
 WRONG = [
@@ -62,6 +62,8 @@ WRONG = [
     ("max_payload", 8, "in 16..4096"),
     ("inbox", 64, "0 or a power of two in 128..32768"),
     ("inbox", 200, "0 or a power of two in 128..32768"),
+    ("code_pages", 3, "1, 2 or 4"),
+    ("code_pages", 8, "1, 2 or 4"),
 ]
 
 
@@ -157,7 +159,7 @@ def test_the_fingerprint_covers_serial():
 
 def test_fingerprints_are_stable():
     """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
-    assert f"{TINY.fingerprint:016x}" == "9516b95a4eb242e1"
+    assert f"{TINY.fingerprint:016x}" == "8c6f572230190be8"
 
 
 def test_difference_is_readable():

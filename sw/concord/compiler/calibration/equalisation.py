@@ -32,7 +32,7 @@ from concord.graph.ops import operator_of
 from concord.graph.passes.scales import WEIGHTS
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
-from concord.spec.feeder import CODES_DEPTH
+from concord.spec.feeder import CODE_PAGE
 from concord.utils.arrays import FloatArray, Ids
 
 #: What powers of two may leave of the expected square of the error to be tried with samples, and to be taken without.
@@ -93,7 +93,7 @@ def for_samples(
     """
     count = len(next(iter(inputs.values())))
     some = {name: x[:: max(1, count // _SAMPLES)][:_SAMPLES] for name, x in inputs.items()}
-    as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODES_DEPTH}
+    as_codes = {name for name, x in some.items() if len(np.unique(x)) <= CODE_PAGE}
     offsets = {name: _offsets(graph, name, some[name]) for name in graph.inputs}
     found = _chosen(graph, config, offsets, [some], mantissas or {})
     if found.left > most:

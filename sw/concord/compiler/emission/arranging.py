@@ -15,8 +15,9 @@ from concord.golden import binary16
 from concord.graph.equalised import Scales
 from concord.graph.ir import Shape
 from concord.image import Image
+from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feed, Feeding
-from concord.spec.feeder import CODES_DEPTH
+from concord.spec.feeder import CODE_PAGE
 
 
 def arranged(
@@ -60,8 +61,10 @@ def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding
             feeds.append(feed)
     vectors = {port.name: port.vectors(config) for port in image.outputs}
     lanes = {name: _used(ids, vectors[name], config.native) for name, ids in arrangement.outputs.items()}
-    few = (name for name, grid in arrangement.grids.items() if grid.greatest - grid.least < CODES_DEPTH)
-    return Feeding(tuple(feeds), lanes, tuple(few))
+    few = [name for name, grid in arrangement.grids.items() if grid.greatest - grid.least < CODE_PAGE]
+    coded = [feed.port for feed in feeds if feed.port in few]
+    codings = {name: Coding(min(page, config.code_pages - 1)) for page, name in enumerate(coded)}
+    return Feeding(tuple(feeds), lanes, codings)
 
 
 def _used(ids: npt.NDArray[np.int64], vectors: int, native: int) -> tuple[int, ...]:
