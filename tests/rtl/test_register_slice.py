@@ -8,7 +8,7 @@ from amaranth.sim import Simulator
 from concord_rtl.register_slice import RegisterSlice
 from support.bench import simulate, sink, source
 
-PAYLOADS = [random.Random(5).getrandbits(12) for _ in range(300)]
+PAYLOADS = random.Random(5).choices(range(1 << 12), k=300)
 
 
 @pytest.mark.parametrize("stalls", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.4, 0.4), (0.9, 0.1), (0.1, 0.9)])

@@ -13,7 +13,7 @@ from support.feeder_cases import CASES, CONFIG, Core, script
 
 pytestmark = pytest.mark.slow
 
-CODES = [random.Random(2).randrange(1 << 15) for _ in range(4 * 256)]
+CODES = random.Random(2).choices(range(1 << 15), k=4 * 256)
 RING = CONFIG.inbox // 2  # addresses of the outbox
 #: Cycles within which the feeder notices bytes.
 QUIET = 10

@@ -8,7 +8,7 @@ from concord.golden.feeder import Feeder
 from concord.spec.memmap import RegionId
 from support.feeder_cases import CASES, CONFIG, TARGET, Core, script
 
-HALVES = [random.Random(2).randrange(1 << 15) for _ in range(4 * 256)]
+HALVES = random.Random(2).choices(range(1 << 15), k=4 * 256)
 
 
 def feeder(core, words):

@@ -38,6 +38,11 @@ def test_inputs_share_a_page_as_long_as_they_fit():
     }  # fmt: skip
 
 
+def test_there_are_as_many_pages_as_the_configuration_has():
+    raws = {name: np.arange(256, dtype=np.uint16)[None] + np.uint16(start) for name, start in [("a", 0), ("b", 1000)]}
+    assert code_book(raws, dict.fromkeys(raws, 1), ONE).codings == {"a": Coding(0)}
+
+
 def test_colours_have_a_page_each():
     raw = colours(np.random.default_rng(2), 3)
     book = code_book({"x": raw}, {"x": 3}, FOUR)
