@@ -18,9 +18,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from concord.emulator import Memories, ReferenceMachine
+from concord.emulator import ReferenceMachine
 from concord.host import connect
 from concord.host.rtl import find_netlist
+from concord.image import Memories
 from concord.spec.memmap import RegionId
 from concord.spec.presets import preset
 from support.device_runs import COUNTED, LOADED, after, load

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from concord.cycles import count
-from concord.emulator import Memories, ReferenceMachine
+from concord.emulator import ReferenceMachine
 from concord.golden import binary16
+from concord.image import Memories
 from concord.program import trace
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag

@@ -5,8 +5,8 @@ Memories before them are those of :func:`contract_memories`.
 
 from __future__ import annotations
 
-from concord.emulator import Memories
 from concord.golden import binary16
+from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec import isa
 from concord.spec.config import NpuConfig

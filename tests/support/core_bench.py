@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.spec.memmap import REGISTERS, Reg, RegionId, regions
 from concord_rtl.core import NpuCore
 from concord_rtl.implementation import Contents

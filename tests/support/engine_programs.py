@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec.config import NpuConfig
 

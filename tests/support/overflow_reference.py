@@ -4,7 +4,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from concord.emulator import Memories, ReferenceMachine
+from concord.emulator import ReferenceMachine
+from concord.image import Memories
 from concord.overflow.histogram import Histogram
 from concord.overflow.machine import SumStage
 from concord.spec.memmap import RegionId

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.program import Address, Chain, Destination, Pad, Quant, Window
 from concord.program.builder import ProgramBuilder
 from concord.program.sliding import broken_rules

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from concord.emulator import Emulator, Memories, ReferenceMachine
+from concord.emulator import Emulator, ReferenceMachine
+from concord.image import Memories
 from concord.spec.isa import Trap
 
 

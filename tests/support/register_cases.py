@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.program.assembler import assemble
 
 #: Terms as (sign, exponent less the register's bits), exponent None for one unit; and the side where the sum ends.

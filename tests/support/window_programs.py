@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.program.assembler import assemble
 from concord.spec.presets import TINY
 

@@ -21,11 +21,10 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from concord.emulator.memories import Memories
 from concord.emulator.plan import Access, Segment
 from concord.emulator.product import fetch
 from concord.golden import blocks
-from concord.image import Image
+from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
 from concord.program.flags import where_of
 from concord.spec.config import NpuConfig

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator.kernels import F32, Pool, decode, encode
-from concord.emulator.memories import Memories
+from concord.image import Memories
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem

@@ -13,7 +13,6 @@ from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
 from concord.emulator.kernels import decode
 from concord.emulator.lanes import VECTORS, Lanes
-from concord.emulator.memories import Memories
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import Access, ChainSlice, chain_slices
@@ -21,6 +20,7 @@ from concord.emulator.product import Weights, fetch
 from concord.emulator.run import Run, report
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
+from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig

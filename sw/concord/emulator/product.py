@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from concord.emulator.fused import compiled
 from concord.emulator.kernels import F32, decode, round_doubles, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
-from concord.emulator.memories import Memories
 from concord.golden import accumulate
+from concord.image import Memories
 from concord.program import Chain
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import window_steps
-from concord.emulator.memories import Memories
 from concord.emulator.run import Run, report
 from concord.golden import accumulate, binary16, blocks, table
 from concord.golden.operations import BINARY, UNARY
+from concord.image import Memories
 from concord.program import Chain, MfuOp, trace
 from concord.program.chains import Index
 from concord.program.sliding import broken_rules

@@ -1,7 +1,11 @@
-"""Images: what is loaded into an NPU, with ports, phases and memory contents, and how they are packed and stored."""
+"""Images: what is loaded into an NPU, with ports, phases and memory contents, and how they are packed and stored.
+
+:class:`Memories` holds what all memories of an NPU hold, before, during and after a run.
+"""
 
 from concord.image.container import ImageError
 from concord.image.image import LOADABLE, Image, Segment, hex_files
+from concord.image.memories import Memories
 from concord.image.packing import pack_depthwise, pack_matrix, pack_vectors
 from concord.image.phases import Phase, PortRange
 from concord.image.ports import Port
@@ -10,6 +14,7 @@ __all__ = [
     "LOADABLE",
     "Image",
     "ImageError",
+    "Memories",
     "Phase",
     "Port",
     "PortRange",

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
-from concord.emulator import Memories
 from concord.graph.ir import Graph
 from concord.host.shared import emulator
+from concord.image import Memories
 from concord.overflow.compiled import Ranges, analyse_machine, bounds_of
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN

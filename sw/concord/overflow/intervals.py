@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.emulator.lanes import LOWEST, depth
-from concord.emulator.memories import Memories
 from concord.emulator.plan import Access
 from concord.emulator.product import Weights, fetch
 from concord.golden import binary16
-from concord.image import Image
+from concord.image import Image, Memories
 from concord.overflow.machine import SumStage
 from concord.program import Chain, trace
 from concord.program.chains import Quant

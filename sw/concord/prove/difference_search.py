@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.emulator import Memories
 from concord.host.device import Device
-from concord.image import Image
+from concord.image import Image, Memories
 from concord.program import Address, Chain, trace
 from concord.program.assembler import disassemble
 from concord.prove.device_state import MEMORIES, Sample, clear, lanes_of, run, show

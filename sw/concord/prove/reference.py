@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.emulator import Memories, ReferenceMachine
+from concord.emulator import ReferenceMachine
 from concord.emulator.run import Run
 from concord.host.device import Counters, Device
 from concord.host.emulated import counters_of
+from concord.image import Memories
 from concord.image.words import to_bytes, to_integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap

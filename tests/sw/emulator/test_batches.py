@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from concord.emulator import Emulator, Memories, machine
+from concord.emulator import Emulator, machine
 from concord.emulator.inputs import Inputs
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase
 from concord.emulator.workers import chunk, share
 from concord.golden import binary16, blocks
 from concord.host.emulated import EmulatedDevice
-from concord.image import Image, Port
+from concord.image import Image, Memories, Port
 from concord.program import Span
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag

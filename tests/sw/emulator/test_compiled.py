@@ -294,7 +294,8 @@ def test_kernels_are_loaded_when_batches_have_computed_enough(monkeypatch):
 def test_nothing_imports_numba_before_it_is_wanted():
     lines = [
         "import sys, numpy as np, concord, concord.host, concord.cli, concord.compiler.model",
-        "from concord.emulator import Emulator, Memories",
+        "from concord.emulator import Emulator",
+        "from concord.image import Memories",
         "from concord.program.assembler import assemble",
         "from concord.spec.presets import TINY",
         "memories = Memories(TINY)",

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from concord.emulator import Emulator, Memories, ReferenceMachine, Run, product
+from concord.emulator import Emulator, ReferenceMachine, Run, product
 from concord.golden import binary16
+from concord.image import Memories
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag

@@ -6,8 +6,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from concord.emulator import Emulator, Memories, ReferenceMachine, product
+from concord.emulator import Emulator, ReferenceMachine, product
 from concord.golden import binary16
+from concord.image import Memories
 from concord.program import Span
 from concord.program.assembler import assemble
 from concord.spec.formats import Flag

@@ -8,11 +8,11 @@ import pytest
 from concord.compiler.lowering.bounds import bounds
 from concord.compiler.model import compile_graph
 from concord.derive.model import derive_package
-from concord.emulator import Memories
 from concord.frontend import UnsupportedModel, import_model
 from concord.functions import Function, catalogue, exact, intervals, standard_table
 from concord.golden import binary16
 from concord.graph.execute import run
+from concord.image import Memories
 from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import recurrent

@@ -5,9 +5,9 @@ import pytest
 
 from concord.derive import chains
 from concord.emulator import kernels
-from concord.emulator.memories import Memories
 from concord.emulator.reference import ReferenceMachine
 from concord.golden.operations import BINARY, UNARY
+from concord.image import Memories
 from concord.overflow import intervals
 from concord.program.chains import MfuOp
 from concord.spec.isa import INSTRUCTIONS, Op, PipelineStage

@@ -7,9 +7,9 @@ import pytest
 
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
-from concord.emulator import Memories
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.image import Memories
 from concord.networks.folder import load_package
 from concord.overflow import accumulator, analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator, same_bits

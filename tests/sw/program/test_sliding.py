@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from concord.emulator import Emulator, Memories, ReferenceMachine
-from concord.image import pack_depthwise
+from concord.emulator import Emulator, ReferenceMachine
+from concord.image import Memories, pack_depthwise
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble, disassemble
 from concord.spec.isa import Trap

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
-from concord.emulator import Emulator, Memories
-from concord.image import Image, Port
+from concord.emulator import Emulator
+from concord.image import Image, Memories, Port
 from concord.program import trace
 from concord.prove import Subject, prove, runtimes
 from concord.prove.device_state import count_words, show

@@ -11,10 +11,11 @@ from concord.cli.main import main
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.derive import ir
-from concord.emulator import Memories, ReferenceMachine, fused, kernels
+from concord.emulator import ReferenceMachine, fused, kernels
 from concord.golden import binary16
 from concord.graph.ir import Node
 from concord.host import connect
+from concord.image import Memories
 from concord.program.builder import ProgramBuilder
 from concord.prove import Subject, machines, prove, runtimes
 from concord.prove.page import render

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.image import Image
+from concord.image.image import Image
 from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from concord.emulator import Memories
+from concord.image import Memories
 from concord.spec.memmap import CORE_REGIONS, RegionId
 from concord.spec.presets import TINY
 from support.program_gen import random_memories
