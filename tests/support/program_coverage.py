@@ -11,9 +11,9 @@ from itertools import product
 
 import numpy as np
 
-from concord.emulator.plan import Access
 from concord.host.emulated import EmulatedDevice
 from concord.program import trace
+from concord.program.access import Access
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import Mem, MvMode, Op

@@ -4,7 +4,7 @@ Programs have no branches, so all chains of a run, and all their addresses, are 
 executes the control instructions, keeps for every word of the vector memories which vector it holds, and notes for
 every chain which vectors it reads: reaching definitions, at the granularity of vectors. The order rules of docs/isa.md
 count: a chain whose vectors read what others of the same chain write is cut into the segments of
-:meth:`concord.emulator.plan.Access.segments`.
+:meth:`concord.program.access.Access.segments`.
 
 Vectors are numbered (*vids*). Vector v has N elements; an element of its own has the number ``v * N + lane`` (*eid*),
 and constants have negative ones: ``-1 - pattern``. A copy from memory to memory makes no vector: what it writes is what
@@ -21,12 +21,12 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from concord.emulator.plan import Access, Segment
-from concord.emulator.product import fetch
 from concord.golden import blocks
 from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
+from concord.program.access import Access, Segment
 from concord.program.flags import where_of
+from concord.program.weights import fetch
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap

@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass
-from concord.emulator.lanes import Lanes, depth
+from concord.emulator.lanes import Lanes
 from concord.golden import binary16, blocks
 from concord.program import Quant
+from concord.program.access import depth
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem

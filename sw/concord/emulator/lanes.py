@@ -10,19 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.emulator.kernels import F32, Pool, decode, encode
 from concord.image import Memories
+from concord.program.access import LOWEST
 from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
-from concord.spec.memmap import RegionId
-
-VECTORS = {RegionId.WIDE: Mem.WIDE, RegionId.NARROW: Mem.NARROW}
-#: Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.
-ZERO, LOWEST = 0, 1
-
-
-def depth(config: NpuConfig, mem: Mem) -> int:
-    """Words of one vector memory."""
-    return config.wide_depth if mem is Mem.WIDE else config.narrow_depth
 
 
 class Lanes:

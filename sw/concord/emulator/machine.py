@@ -12,17 +12,18 @@ from numpy.typing import NDArray
 from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
 from concord.emulator.kernels import decode
-from concord.emulator.lanes import VECTORS, Lanes
+from concord.emulator.lanes import Lanes
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
-from concord.emulator.plan import Access, ChainSlice, chain_slices
-from concord.emulator.product import Weights, fetch
+from concord.emulator.plan import ChainSlice, chain_slices
 from concord.emulator.run import Run, report
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
+from concord.program.access import VECTORS, Access
 from concord.program.chains import Index
+from concord.program.weights import Weights, fetch
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap

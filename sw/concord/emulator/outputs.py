@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from concord.emulator.lanes import VECTORS, Lanes, depth
+from concord.emulator.lanes import Lanes
 from concord.program import Span
+from concord.program.access import VECTORS, depth
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,151 +9,17 @@ from concord.cycles import window_steps
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass, compiled, possible
 from concord.emulator.kernels import DECODED, F32, round_singles
-from concord.emulator.lanes import LOWEST, ZERO, Lanes, WordAccess, depth
-from concord.emulator.product import Product, Weights
+from concord.emulator.lanes import Lanes, WordAccess
+from concord.emulator.product import Product
 from concord.emulator.reference import LOWEST as MINUS_INFINITY
 from concord.golden import binary16
-from concord.program import Chain
+from concord.program.access import Access, Segment
 from concord.program.chains import Index
-from concord.program.sliding import broken_rules
-from concord.spec.config import NpuConfig
+from concord.program.weights import Weights
 from concord.spec.isa import Mem, Op
 
 #: Values that one step may handle at once: few enough for the cache, many enough to hide the cost of a call.
 _PART_VALUES = 1 << 19
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Vectors whose source is read before any of them is written.
-
-    Parameters
-    ----------
-    positions, rows : slice
-        Which ones.
-    passes : tuple of slice
-        Rows that go through multifunction units and into the memories together, in order: a row of a group of T may
-        have operands that an earlier one has written.
-    """
-
-    positions: slice
-    rows: slice
-    passes: tuple[slice, ...]
-
-
-class Access:
-    """All addresses of a chain ``[positions, rows, ...]``, checked against the depths of the memories.
-
-    Members
-    -------
-    source : Index ``[positions, rows, taps * cols]``
-        Taps outside the image point to a word behind the memory.
-    operands : list of Index or None
-        One per step.
-    targets : dict of Index
-        By memory.
-    """
-
-    def __init__(self, chain: Chain, config: NpuConfig):
-        self.chain, self.config = chain, config
-        for message in broken_rules(chain, config):
-            raise ValueError(f"a sliding product at pc {chain.pc} {message}")
-        self.positions = chain.outer * chain.inner
-        outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
-        inside = chain.inside()[:, :, None, :, None]
-        source = np.where(inside, chain.sources(config), -1)
-        self._check(source, chain.mem)
-        self.source = self._flat(np.where(source < 0, outside, source))
-        self.operands: list[Index | None] = []
-        for mfu_op in chain.mfu_ops:
-            index = None if mfu_op.operand is None else self._flat(chain.addresses(mfu_op.operand))
-            if index is not None:
-                self._check(index, Mem.WIDE)
-            self.operands.append(None if index is None else index[..., 0])
-        self.targets = {d.mem: self._flat(chain.addresses(d.address))[..., 0] for d in chain.destinations}
-        for mem, index in self.targets.items():
-            self._check(index, mem)
-
-    def _flat(self, index: Index) -> Index:
-        return index.reshape(self.positions, self.chain.rows, -1)
-
-    def _check(self, index: Index, mem: Mem) -> None:
-        limit = depth(self.config, mem)
-        if index.max() >= limit:
-            raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
-
-    def reads(self, mem: Mem) -> list[tuple[Index, Index]]:
-        """Addresses ``[positions, rows, ...]`` that are read from one memory, and ``[positions, rows]`` before which
-        vector each is read.
-        """
-        each = np.arange(self.positions * self.chain.rows)
-        found = [(self.source, self.chain.source_order(self.config))] if self.chain.mem is mem else []
-        if mem is Mem.WIDE:
-            found += [(index[..., None], each) for index in self.operands if index is not None]
-        shape = self.positions, self.chain.rows
-        return [(np.where(at < depth(self.config, mem), at, -1), when.reshape(shape)) for at, when in found]
-
-    def read(self, mem: Mem) -> set[int]:
-        """Words of a memory that are read."""
-        return {a for index, _ in self.reads(mem) for a in np.unique(index).tolist()} - {-1}
-
-    def written(self, mem: Mem) -> set[int]:
-        """Words of a memory that are written."""
-        return set(np.unique(self.targets[mem]).tolist())
-
-    def segments(self) -> Iterator[Segment]:
-        """Positions and rows in order, cut wherever a vector reads what one of the same segment writes."""
-        rows, group = self.chain.rows, self.chain.group(self.config)
-        writer = self._writers()
-        if writer is None:
-            yield Segment(slice(0, self.positions), slice(0, rows), (slice(0, rows),))
-            return
-        for position in range(self.positions):
-            mine = [writer[position * rows + row] - position * rows for row in range(rows)]  # row, negative: earlier
-            start = 0
-            for first in range(0, rows, group):
-                stop = min(first + group, rows)
-                inner = [row for row in range(first + 1, stop) if mine[row] >= first]
-                if first > start and (inner or max(mine[first:stop]) >= start):
-                    yield self._segment(position, [start, first])
-                    start = first
-                if inner:
-                    yield self._segment(position, [first, *inner, stop])
-                    start = stop
-            if start < rows:
-                yield self._segment(position, [start, rows])
-
-    @staticmethod
-    def _segment(position: int, cuts: list[int]) -> Segment:
-        passes = tuple(slice(*ends) for ends in pairwise(cuts))
-        return Segment(slice(position, position + 1), slice(cuts[0], cuts[-1]), passes)
-
-    def _writers(self) -> list[int] | None:
-        """For each vector the latest earlier one that writes something it reads; nothing if there are none at all.
-
-        What a group of T rows reads as its source counts for the first of them.
-        """
-        count = self.positions * self.chain.rows
-        pairs = []
-        dependent = False
-        for mem, target in self.targets.items():
-            first = np.full(depth(self.config, mem) + 1, count, dtype=np.int64)
-            first[target.reshape(-1)[::-1]] = np.arange(count)[::-1]
-            reads = self.reads(mem)
-            dependent |= any(bool((first[index] < when[..., None]).any()) for index, when in reads)
-            lists = [(index.reshape(count, -1).tolist(), when.reshape(count).tolist()) for index, when in reads]
-            pairs.append((target.reshape(-1).tolist(), lists))
-        if not dependent:
-            return None
-        latest = [-1] * count
-        for targets, lists in pairs:
-            written: dict[int, int] = {}
-            for vector, target_address in enumerate(targets):
-                for addresses, when in lists:
-                    if when[vector] == vector:
-                        latest[vector] = max(latest[vector], *(written.get(a, -1) for a in addresses[vector]))
-                written[target_address] = vector
-        return latest
 
 
 class Pass:

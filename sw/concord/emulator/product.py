@@ -12,8 +12,6 @@ term and no partial sum is beyond the sum of all magnitudes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,9 +21,9 @@ from concord.emulator.fused import compiled
 from concord.emulator.kernels import F32, decode, round_doubles, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.golden import accumulate
-from concord.image import Memories
 from concord.program import Chain
 from concord.program.chains import Index
+from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.utils.arrays import FloatArray
@@ -40,57 +38,6 @@ _RARE = 16
 _FEW_LANES = 64
 #: Elements that are worked on together by the definition.
 _ELEMENTS = 1 << 22
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Weights of a chain: mantissas ``[rows, N, blocks, lanes]`` and exponents ``[rows, N, blocks]``.
-
-    A dense product has one block per N/L-th of a tile, a depthwise product one of one element per tap.
-    """
-
-    mant: NDArray[np.int64]
-    exp: NDArray[np.int64]
-
-    @cached_property
-    def values(self) -> FloatArray:
-        """Weights as numbers ``[rows, N, K]``."""
-        exact = np.ldexp(self.mant.astype(np.float64), self.exp[..., None])
-        return np.ascontiguousarray(exact.reshape(*self.exp.shape[:2], -1))
-
-    @cached_property
-    def singles(self) -> F32:
-        """The same as float32; exact, mantissas have at most 16 bits."""
-        return self.values.astype(np.float32)
-
-    @cached_property
-    def norm(self) -> float:
-        """Greatest sum of magnitudes of a matrix row."""
-        return float(np.abs(self.values).sum(axis=-1).max())
-
-    @cached_property
-    def spread(self) -> float:
-        """Greatest sum of magnitudes of a matrix row in units of its least weight block that is not zero."""
-        used = self.mant.any(axis=-1)
-        unit = np.ldexp(1.0, np.min(self.exp, axis=-1, initial=0, where=used))
-        return float((np.abs(self.values).sum(axis=-1) / unit).max())
-
-
-def fetch(chain: Chain, memories: Memories) -> Weights:
-    """Read the weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
-    config = memories.config
-    words = chain.matrix_words(config)
-    if words.max() >= config.matrix_depth:
-        raise ValueError(f"matrix addresses must be below {config.matrix_depth}, not {words.max()}")
-    mant, exp = memories.matrix_mant[words].astype(np.int64), memories.matrix_exp[words].astype(np.int64)
-    n, lanes, rows = config.native, config.lanes, chain.rows
-    if chain.depthwise:
-        word, lane = chain.tap_places(config)
-        return Weights(mant[:, word, :n, lane].transpose(1, 2, 0)[..., None], exp[:, word, :n].swapaxes(1, 2))
-    groups = len(words)
-    mant = mant.reshape(groups, -1, config.engines, n, lanes).transpose(0, 2, 3, 1, 4)
-    exp = exp.reshape(groups, -1, config.engines, n).transpose(0, 2, 3, 1)
-    return Weights(mant.reshape(-1, *mant.shape[2:])[:rows], exp.reshape(-1, *exp.shape[2:])[:rows])
 
 
 class Product:

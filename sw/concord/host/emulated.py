@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from concord.emulator import Emulator, Run
 from concord.emulator.inputs import Inputs
-from concord.emulator.lanes import VECTORS
 from concord.emulator.machine import Watch
 from concord.emulator.outputs import Outputs as EmulatedOutputs
 from concord.emulator.phases import BatchPhase
@@ -24,6 +23,7 @@ from concord.image import Image, Phase, Port
 from concord.image.packing import from_vectors
 from concord.image.words import to_bytes, to_integers
 from concord.program import Span
+from concord.program.access import VECTORS
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import CORE_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId

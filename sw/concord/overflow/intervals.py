@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.emulator.lanes import LOWEST, depth
-from concord.emulator.plan import Access
-from concord.emulator.product import Weights, fetch
 from concord.golden import binary16
 from concord.image import Image, Memories
 from concord.overflow.machine import SumStage
 from concord.program import Chain, trace
+from concord.program.access import LOWEST, Access, depth
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
+from concord.program.weights import Weights, fetch
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op

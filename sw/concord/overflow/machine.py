@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
-from concord.emulator.product import Product, Weights
+from concord.emulator.product import Product
 from concord.overflow.histogram import Histogram, Scratch, Tally
 from concord.overflow.pairs import Pairs, countable
+from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
-from concord.emulator.product import Weights
 from concord.golden import binary16, blocks, table
 from concord.golden.operations import BINARY, UNARY
 from concord.overflow.intervals import Bounds, Extremes, _narrow
 from concord.overflow.machine import SumStage
 from concord.program.chains import Quant
+from concord.program.weights import Weights
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from support.compiled_nets import ROOMY, perceptron

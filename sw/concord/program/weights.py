@@ -1,0 +1,64 @@
+"""Weights of a chain, as the matrix memory holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from concord.image import Memories
+from concord.program.chains import Chain
+from concord.utils.arrays import FloatArray
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a chain: mantissas ``[rows, N, blocks, lanes]`` and exponents ``[rows, N, blocks]``.
+
+    A dense product has one block per N/L-th of a tile, a depthwise product one of one element per tap.
+    """
+
+    mant: NDArray[np.int64]
+    exp: NDArray[np.int64]
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """Weights as numbers ``[rows, N, K]``."""
+        exact = np.ldexp(self.mant.astype(np.float64), self.exp[..., None])
+        return np.ascontiguousarray(exact.reshape(*self.exp.shape[:2], -1))
+
+    @cached_property
+    def singles(self) -> NDArray[np.float32]:
+        """The same as float32; exact, mantissas have at most 16 bits."""
+        return self.values.astype(np.float32)
+
+    @cached_property
+    def norm(self) -> float:
+        """Greatest sum of magnitudes of a matrix row."""
+        return float(np.abs(self.values).sum(axis=-1).max())
+
+    @cached_property
+    def spread(self) -> float:
+        """Greatest sum of magnitudes of a matrix row in units of its least weight block that is not zero."""
+        used = self.mant.any(axis=-1)
+        unit = np.ldexp(1.0, np.min(self.exp, axis=-1, initial=0, where=used))
+        return float((np.abs(self.values).sum(axis=-1) / unit).max())
+
+
+def fetch(chain: Chain, memories: Memories) -> Weights:
+    """Read the weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
+    config = memories.config
+    words = chain.matrix_words(config)
+    if words.max() >= config.matrix_depth:
+        raise ValueError(f"matrix addresses must be below {config.matrix_depth}, not {words.max()}")
+    mant, exp = memories.matrix_mant[words].astype(np.int64), memories.matrix_exp[words].astype(np.int64)
+    n, lanes, rows = config.native, config.lanes, chain.rows
+    if chain.depthwise:
+        word, lane = chain.tap_places(config)
+        return Weights(mant[:, word, :n, lane].transpose(1, 2, 0)[..., None], exp[:, word, :n].swapaxes(1, 2))
+    groups = len(words)
+    mant = mant.reshape(groups, -1, config.engines, n, lanes).transpose(0, 2, 3, 1, 4)
+    exp = exp.reshape(groups, -1, config.engines, n).transpose(0, 2, 3, 1)
+    return Weights(mant.reshape(-1, *mant.shape[2:])[:rows], exp.reshape(-1, *exp.shape[2:])[:rows])
