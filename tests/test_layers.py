@@ -17,6 +17,8 @@ PACKAGES = (
     "examples", "graph", "frontend", "compiler", "host", "networks", "fit", "datasets", "derive", "report", "prove",
     "overflow", "train", "api", "demo", "bench", "cli", "__main__",
 )  # fmt: skip
+#: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
+WITHOUT_EMULATOR = ("derive", "overflow")
 HARDWARE = {"amaranth", "amaranth_boards", "concord_rtl", "concord_boards"}
 
 
@@ -136,6 +138,31 @@ def test_packages_import_in_one_direction():
     assert set(graph) == set(PACKAGES)
     place = {name: k for k, name in enumerate(PACKAGES)}
     assert [(name, one) for name in graph for one in sorted(graph[name]) if place[one] > place[name]] == []
+
+
+def emulating(files):
+    """Modules of packages that go without the emulator which import it all the same, with what they import of it."""
+    return [
+        (name, one)
+        for name, ones in imports(files).items()
+        for one in sorted(ones)
+        if {*name.split(".")[1:2]} & {*WITHOUT_EMULATOR} and one.split(".")[1:2] == ["emulator"]
+    ]
+
+
+def test_what_needs_programs_alone_goes_without_the_emulator():
+    assert set(WITHOUT_EMULATOR) < set(PACKAGES)
+    assert emulating(modules(ROOT / "sw" / "concord")) == []
+
+
+def test_an_import_of_the_emulator_is_found(tmp_path):
+    paths = {
+        name: tmp_path / f"{name}.py" for name in ("concord.emulator.lanes", "concord.derive.flow", "concord.host")
+    }
+    paths["concord.emulator.lanes"].write_text("")
+    for name in ("concord.derive.flow", "concord.host"):
+        paths[name].write_text("def late():\n    from concord.emulator.lanes import Lanes\n")
+    assert emulating(paths) == [("concord.derive.flow", "concord.emulator.lanes")]
 
 
 def test_circles_and_wrong_directions_are_found(tmp_path):

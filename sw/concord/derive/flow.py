@@ -24,9 +24,9 @@ import numpy.typing as npt
 from concord.golden import blocks
 from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
-from concord.program.access import Access, Segment
+from concord.program.access import VECTORS, Access, Segment
 from concord.program.flags import where_of
-from concord.program.weights import fetch
+from concord.program.weights import ProductWeights, weights_key
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op, Trap
@@ -35,8 +35,6 @@ from concord.utils.arrays import FloatArray, Ids
 
 #: What a tap outside of the image reads.
 OUTSIDE = -1
-_REGION = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
-_MEM = {region: mem for mem, region in _REGION.items()}
 
 
 class Kind(Enum):
@@ -230,7 +228,7 @@ class _Run:
         self.ports = {port.name: self._port(port.name, inputs[port.name]) for port in image.inputs}
         self.found = {port.name: np.zeros(port.vectors(self.config), dtype=np.int64) for port in image.outputs}
         self._accesses: dict[Chain, tuple[Access, list[Segment]]] = {}
-        self._weights: dict[tuple[object, ...], FloatArray] = {}
+        self._weights = ProductWeights(self.memories)
         self._layers = layer_names(image)
         self._where = cache(partial(where_of, image) if flags else lambda _: "")
         self._stores: list[Store] = []
@@ -242,13 +240,13 @@ class _Run:
         for phase in self.image.schedule(pc):
             for part in phase.inputs:
                 place = slice(part.address, part.address + part.count)
-                self.words[_MEM[regions[part.port]]][place] = self.ports[part.port][
+                self.words[VECTORS[regions[part.port]]][place] = self.ports[part.port][
                     part.first : part.first + part.count
                 ]
             self._program(phase.pc)
             for part in phase.outputs:
                 place = slice(part.address, part.address + part.count)
-                self.found[part.port][part.first : part.first + part.count] = self.words[_MEM[regions[part.port]]][
+                self.found[part.port][part.first : part.first + part.count] = self.words[VECTORS[regions[part.port]]][
                     place
                 ]
         self._arrange_inputs()
@@ -387,10 +385,7 @@ class _Run:
 
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
-        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
-        if key not in self._weights:
-            self._weights[key] = fetch(chain, self.memories).values
-        weight = self._weights[key]
+        key, weight = weights_key(chain), self._weights.of(chain).values
         if base.kind is Kind.DEPTHWISE:
             self._add(replace(base, weight=weight[rows], weight_key=(*key, rows.start, rows.stop)))
             return

@@ -23,7 +23,7 @@ from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
 from concord.program.chains import Index
-from concord.program.weights import Weights, fetch
+from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap
@@ -122,7 +122,7 @@ class Emulator:
         self._divisions: dict[tuple[int, ...], tuple[int, int]] = {}
         self._values: dict[int, int] = {}
         self._accesses: dict[Chain, Access] = {}
-        self._weights: dict[tuple[Any, ...], Weights] = {}
+        self._weights = ProductWeights(self.memories)
         self._table = decode(self.memories.table)
         self._slots = [self.memories.slot(k) for k in range(self.config.table_slots)]
 
@@ -319,10 +319,7 @@ class Emulator:
     def _fetch(self, chain: Chain) -> Weights | None:
         if not (chain.dense or chain.depthwise):
             return None
-        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
-        if key not in self._weights:
-            self._weights[key] = fetch(chain, self.memories)
-        return self._weights[key]
+        return self._weights.of(chain)
 
     def _load(self, lanes: Lanes, addresses: Mapping[Mem, Set[int]]) -> None:
         for mem in Mem:

@@ -9,7 +9,6 @@ by step: the norm of the weights, times the range of what they meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +17,13 @@ from concord.golden import binary16
 from concord.image import Image, Memories
 from concord.overflow.machine import SumStage
 from concord.program import Chain, trace
-from concord.program.access import LOWEST, Access, depth
+from concord.program.access import LOWEST, VECTORS, Access, depth
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
-from concord.program.weights import Weights, fetch
+from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
-from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 
 Index = NDArray[np.int64]
@@ -118,14 +116,13 @@ class Bounds:
         self.memories = Memories.of(image)
         self._store = _Store(self.memories)
         self._accesses: dict[Chain, Access] = {}
-        self._weights: dict[tuple[Any, ...], Weights] = {}
+        self._weights = ProductWeights(self.memories)
         self.found: dict[str, Extremes] = {}
         with np.errstate(all="ignore"):
             for phase in image.schedule():
                 for part in phase.inputs:
                     port = image.port(part.port)
-                    mem = Mem.WIDE if port.region is RegionId.WIDE else Mem.NARROW
-                    self._put(mem, part.address, part.count, ranges[port.name])
+                    self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
                 for chain in trace(self.memories.program.tolist(), self.config, phase.pc).chains:
                     self._chain(chain)
 
@@ -211,10 +208,7 @@ class Bounds:
     # Products ----------------------------------------------------------------------------------
 
     def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
-        key = (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
-        if key not in self._weights:
-            self._weights[key] = fetch(chain, self.memories)
-        weights = self._weights[key]
+        weights = self._weights.of(chain)
         extremes = self.found.setdefault(layer_of(self.image, chain.pc), Extremes())
         shared = chain.dense and bool((index == index[:, :1]).all())
         ends: Ends = np.empty((*index.shape[:2], self.config.native)), np.empty((*index.shape[:2], self.config.native))

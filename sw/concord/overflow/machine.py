@@ -12,16 +12,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.emulator.lanes import Lanes
-from concord.emulator.plan import ChainSlice
-from concord.emulator.product import Product
 from concord.overflow.histogram import Histogram, Scratch, Tally
 from concord.overflow.pairs import Pairs, countable
+from concord.program.chains import Chain, Index
 from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 
@@ -58,6 +56,40 @@ class Observed:
         return self.stages[stage]
 
 
+class ProductPiece(Protocol):
+    """Some positions and rows of a product.
+
+    Members
+    -------
+    index : Index
+        Addresses of the sources ``[positions, rows, blocks]``; one row where all of them share their sources.
+    weights : Weights
+        Of the rows.
+    factor : float
+        The greatest magnitude of a sum, in units of the greatest power of two of its sources.
+    """
+
+    index: Index
+    weights: Weights
+    factor: float
+
+
+class ChainPiece(Protocol):
+    """Some vectors of a chain, and their product if they come out of one."""
+
+    @property
+    def chain(self) -> Chain: ...
+    @property
+    def product(self) -> ProductPiece | None: ...
+
+
+class NarrowLanes(Protocol):
+    """The narrow memory of a batch: float32 values ``[words, N, lanes]`` and powers of two ``[words, lanes]``."""
+
+    narrow: NDArray[np.float32]
+    scale: NDArray[np.float32]
+
+
 @dataclass(frozen=True)
 class _Operands:
     """Weights made ready: mantissas ``[steps, L, rows, N]`` as floats and ``2**exponent`` ``[steps, rows, N]``."""
@@ -89,7 +121,7 @@ class Watcher:
         self._pairs: dict[tuple[str, int, int], Pairs] = {}
         self._found: dict[str, Observed] = {}
 
-    def __call__(self, part: ChainSlice, lanes: Lanes, count: int) -> None:
+    def __call__(self, part: ChainPiece, lanes: NarrowLanes, count: int) -> None:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
         if part.product is None:
             return
@@ -102,7 +134,7 @@ class Watcher:
         if counter.layer != name:
             self._take(counter)
             counter.layer = name
-        self._product(name, part.product, lanes, count, counter)
+        self._product(name, part.chain.depthwise, part.product, lanes, count, counter)
 
     def _take(self, counter: _Counter) -> None:
         """Add what a thread has counted for its last layer."""
@@ -121,13 +153,15 @@ class Watcher:
             whole[name][SumStage.PRODUCT].add(pairs.counts())
         return whole
 
-    def _product(self, name: str, product: Product, lanes: Lanes, count: int, counter: _Counter) -> None:
+    def _product(
+        self, name: str, depthwise: bool, product: ProductPiece, lanes: NarrowLanes, count: int, counter: _Counter
+    ) -> None:
         weights = self._prepared(product.weights)
         positions, groups, _ = product.index.shape
         for group in range(groups):
-            mine = slice(group, group + 1) if groups > 1 else slice(0, product.shape[1])
+            mine = slice(group, group + 1) if groups > 1 else slice(0, len(product.weights.mant))
             mant, scale = weights.mant[:, :, mine], weights.scale[:, mine]
-            pairs = self._pairs_of(name, product, mine) if self._joint else None
+            pairs = self._pairs_of(name, depthwise, product.weights, mine) if self._joint else None
             step = max(1, _CHUNK // (mant[0].size * count))
             for first in range(0, positions, step):
                 at = product.index[first : first + step, group]
@@ -143,7 +177,7 @@ class Watcher:
                 for columns, whole in ((exact, False), (~exact, True)):
                     if columns.any():
                         some = (x, powers) if columns.all() else (x[..., columns], powers[:, columns])
-                        counter.steps(product.depthwise, (mant, scale), *some, whole)
+                        counter.steps(depthwise, (mant, scale), *some, whole)
 
     def _prepared(self, weights: Weights) -> _Operands:
         with self._lock:
@@ -153,13 +187,13 @@ class Watcher:
                 self._operands[id(weights)] = _Operands(weights, mant, np.ascontiguousarray(scale))
             return self._operands[id(weights)]
 
-    def _pairs_of(self, name: str, product: Product, rows: slice) -> Pairs:
+    def _pairs_of(self, name: str, depthwise: bool, weights: Weights, rows: slice) -> Pairs:
         """The counter of the products with some rows of a matrix."""
-        key = name, id(product.weights), rows.start
+        key = name, id(weights), rows.start
         with self._lock:
             if key not in self._pairs:
-                mant = product.weights.mant[rows]  # [rows, N, blocks, lanes]
-                if product.depthwise:  # an element of a tap meets the weight of its own row only
+                mant = weights.mant[rows]  # [rows, N, blocks, lanes]
+                if depthwise:  # an element of a tap meets the weight of its own row only
                     mant = mant[..., 0].transpose(2, 1, 0).reshape(-1, len(mant))
                 else:
                     mant = mant.reshape(mant.shape[0] * mant.shape[1], -1).T

@@ -14,8 +14,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 
-#: Vector memories by region of the link.
-VECTORS = {RegionId.WIDE: Mem.WIDE, RegionId.NARROW: Mem.NARROW}
+#: Regions of the link by vector memory, and vector memories by region.
+REGIONS = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
+VECTORS = {region: mem for mem, region in REGIONS.items()}
 #: Offsets behind the memory of a vector of zeros and of one of -inf, for what lies outside an image.
 ZERO, LOWEST = 0, 1
 

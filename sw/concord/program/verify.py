@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.program.access import REGIONS
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
 from concord.program.sliding import broken_rules
@@ -19,7 +20,6 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 
-_REGION = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 _LISTED = 4
 
 
@@ -177,12 +177,12 @@ class _Checker:
 
     def _first_writes(self, mem: Mem, index: Index) -> Index:
         """For each address the number of the first vector of the chain that writes it."""
-        first = np.full(max(len(self.written[_REGION[mem]]), int(index.max()) + 1), len(index), dtype=np.int64)
+        first = np.full(max(len(self.written[REGIONS[mem]]), int(index.max()) + 1), len(index), dtype=np.int64)
         first[index[::-1]] = np.arange(len(index))[::-1]
         return first
 
     def _read(self, pc: int, mem: Mem, index: Index, when: Index, firsts: dict[Mem, Index], what: str) -> None:
-        written = self.written[_REGION[mem]]
+        written = self.written[REGIONS[mem]]
         name = mem.name.lower()
         within = index < len(written)
         if not within.all():
@@ -195,7 +195,7 @@ class _Checker:
             self.report(pc, f"{what} reads {name} {_some(index[unknown])} before it is written")
 
     def _write(self, pc: int, mem: Mem, index: Index) -> None:
-        region, name = _REGION[mem], mem.name.lower()
+        region, name = REGIONS[mem], mem.name.lower()
         within = index < len(self.written[region])
         if not within.all():
             self.report(pc, f"writes {name} {_some(index[~within])}, beyond its {len(self.written[region])} words")

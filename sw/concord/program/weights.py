@@ -62,3 +62,29 @@ def fetch(chain: Chain, memories: Memories) -> Weights:
     mant = mant.reshape(groups, -1, config.engines, n, lanes).transpose(0, 2, 3, 1, 4)
     exp = exp.reshape(groups, -1, config.engines, n).transpose(0, 2, 3, 1)
     return Weights(mant.reshape(-1, *mant.shape[2:])[:rows], exp.reshape(-1, *exp.shape[2:])[:rows])
+
+
+def weights_key(chain: Chain) -> tuple[object, ...]:
+    """What the weights of a chain depend on: two products of a program with the same key have the same weights."""
+    return (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
+
+
+class ProductWeights:
+    """Weights of the products of a program, each read once.
+
+    Parameters
+    ----------
+    memories : Memories
+        Whose matrix memory must stay as it is.
+    """
+
+    def __init__(self, memories: Memories):
+        self._memories = memories
+        self._known: dict[tuple[object, ...], Weights] = {}
+
+    def of(self, chain: Chain) -> Weights:
+        """Weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
+        key = weights_key(chain)
+        if key not in self._known:
+            self._known[key] = fetch(chain, self._memories)
+        return self._known[key]

@@ -13,13 +13,12 @@ from concord.golden import binary16, blocks
 from concord.host.device import Device
 from concord.image import Image
 from concord.image.words import to_bytes, unpack_words
+from concord.program.access import REGIONS
 from concord.prove.facts import Count
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
 
-#: Memories of vectors.
-MEMORIES = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
 #: What every device counts.
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 #: By port, without an axis of samples.
@@ -49,7 +48,7 @@ def run(device: Device, image: Image, sample: Sample) -> DeviceState:
     """Run a sample on a device that has the image loaded, from vector memories of zeros and what the image has."""
     clear(device, image)
     outputs = device.run({name: x[None] for name, x in sample.items()})
-    memories = {mem: device.read(region, 0, device.regions[region].depth) for mem, region in MEMORIES.items()}
+    memories = {mem: device.read(region, 0, device.regions[region].depth) for mem, region in REGIONS.items()}
     flags = device.read(RegionId.FLAGS, 0, device.regions[RegionId.FLAGS].depth)
     counters = device.counters()
     found = {name: np.asarray(x[0], np.float64) for name, x in outputs.items()}
@@ -58,10 +57,10 @@ def run(device: Device, image: Image, sample: Sample) -> DeviceState:
 
 def clear(device: Device, image: Image) -> None:
     """Leave what an image loads in the vector memories, and nothing else; no flags."""
-    for region in MEMORIES.values():
+    for region in REGIONS.values():
         device.write(region, 0, [0] * device.regions[region].depth)
     for part in image.segments:
-        if part.region in MEMORIES.values():
+        if part.region in REGIONS.values():
             device.write(part.region, part.start, part.words())
     device.clear_flags()
 
@@ -77,7 +76,7 @@ def writers(flow: Flow) -> dict[tuple[Mem, int], Writer]:
 
 def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[NDArray[np.uint16], int | None]:
     """binary16 patterns of the elements of a word, and the exponent of a narrow one."""
-    region = regions(config)[MEMORIES[mem]]
+    region = regions(config)[REGIONS[mem]]
     fields = list(unpack_words(region.word, to_bytes([word], region.nbytes)).values())
     if mem is Mem.WIDE:
         return fields[0][0].astype(np.uint16), None

@@ -10,8 +10,9 @@ import numpy as np
 from concord.host.device import Device
 from concord.image import Image, Memories
 from concord.program import Address, Chain, trace
+from concord.program.access import REGIONS
 from concord.program.assembler import disassemble
-from concord.prove.device_state import MEMORIES, Sample, clear, lanes_of, run, show
+from concord.prove.device_state import Sample, clear, lanes_of, run, show
 from concord.prove.facts import Difference
 from concord.spec import isa
 from concord.spec.isa import INITIAL, Mem, Op
@@ -125,7 +126,7 @@ class DifferenceSearch:
         for one in chain.destinations:
             addresses = chain.addresses(one.address).ravel()
             low, count = int(addresses.min()), int(np.ptp(addresses)) + 1
-            mine, theirs = (device.read(MEMORIES[one.mem], low, count) for device in self.devices)
+            mine, theirs = (device.read(REGIONS[one.mem], low, count) for device in self.devices)
             for vector, address in enumerate(addresses.tolist()):
                 if mine[address - low] != theirs[address - low]:
                     return _Place(one.mem, address, vector, (mine[address - low], theirs[address - low]))
@@ -183,7 +184,7 @@ class DifferenceSearch:
         for device in self.devices:
             device.write(RegionId.PROGRAM, 0, program)
         mine, theirs = (run(device, self.image, sample) for device in self.devices)
-        for mem in MEMORIES:
+        for mem in REGIONS:
             for address, words in enumerate(zip(mine.memories[mem], theirs.memories[mem], strict=True)):
                 if words[0] != words[1]:
                     return _Place(mem, address, 0, words)

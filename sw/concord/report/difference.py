@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from concord.compiler.calibration.calibration import Inputs
-from concord.compiler.emission.emit import REGIONS
 from concord.compiler.model import Compiled
 from concord.host import connect
 from concord.host.device import Device
+from concord.program.access import REGIONS
 from concord.report.prefixes import ends, halt
 from concord.spec.memmap import RegionId
 

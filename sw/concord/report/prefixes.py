@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concord.compiler.emission.emit import REGIONS
 from concord.compiler.model import Compiled, in_one_piece
 from concord.cycles import counts_of
 from concord.image import Image, Port
@@ -24,6 +23,7 @@ from concord.image.feeder_layout import Feeding
 from concord.networks.layer_results import LayerElements, Result, parts, result_of
 from concord.networks.window_steps import WindowSteps
 from concord.program import Trace, trace
+from concord.program.access import REGIONS
 from concord.program.builder import ProgramBuilder
 from concord.spec.isa import Mem
 

@@ -14,14 +14,11 @@ from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, output_memory, share, stream_residual
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.image import Port
+from concord.program.access import REGIONS
 from concord.program.allocator import Allocator
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
-from concord.spec.memmap import RegionId
-
-#: Regions of the vector memories.
-REGIONS = {Mem.NARROW: RegionId.NARROW, Mem.WIDE: RegionId.WIDE}
 
 
 def all_tensors(mem: Mem) -> str:

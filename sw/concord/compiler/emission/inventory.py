@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
+from concord.compiler.emission.emit import Emitter, all_tensors
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.layers import AnyLayer
 from concord.compiler.ir.quantized import Inexact
 from concord.compiler.memory.footprint import KIB, weight_bits
 from concord.graph.ir import Graph
+from concord.program.access import REGIONS
 
 #: Key of the multiply-accumulates of a run: those of the network, and those with zeros that fill native vectors.
 MACS = "multiply-accumulates, inputs padded to whole vectors"

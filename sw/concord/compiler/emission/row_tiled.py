@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.emission.emit import REGIONS, Emitter, all_tensors
+from concord.compiler.emission.emit import Emitter, all_tensors
 from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.tensor_formats import Formats
@@ -17,6 +17,7 @@ from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, pref
 from concord.graph.passes.dtypes import Types
 from concord.image import Phase, PortRange
 from concord.image.phases import full_ranges
+from concord.program.access import REGIONS
 from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig

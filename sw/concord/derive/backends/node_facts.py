@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.emulator.kernels import DECODED
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_NAN
 from concord.utils.arrays import FloatArray, Ids
@@ -14,7 +13,7 @@ from concord.utils.arrays import FloatArray, Ids
 
 def singles(bits: npt.NDArray[np.uint16] | np.uint16) -> npt.NDArray[np.float32]:
     """binary16 patterns as float32, any NaN as the canonical one: backends do not tell NaNs apart."""
-    return np.asarray(DECODED[np.where(binary16.is_nan(bits), BINARY16_NAN, bits)], dtype=np.float32)
+    return binary16.decode(np.where(binary16.is_nan(bits), BINARY16_NAN, bits)).astype(np.float32)
 
 
 def least_units(node: ir.Quantise) -> FloatArray:
