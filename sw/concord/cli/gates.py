@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 
 from concord.cli.common import BOARD, EXISTING, FOLDER, POSITIVE, THING, TerminalConsole, echo, inputs_from, readable
-from concord.demo.compare import compare
 from concord.host import LinkedDevice, connect
 from concord.host.device import Device
 from concord.host.progress import run_batch
@@ -19,10 +18,9 @@ from concord.host.rtl import find_netlist
 from concord.host.tensors import check_batch
 from concord.image import Image
 from concord.networks.folder import load_image, load_package
+from concord.prove.compare import compare
+from concord.prove.device_state import COUNTED
 from concord.spec.boards import DEFAULT_BOARD
-
-#: Counters that do not depend on who executes a program.
-COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 
 
 @click.command()

@@ -17,7 +17,6 @@ from rich.table import Table
 from concord.compiler.calibration.calibration import largest_elements, relative_error
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
-from concord.demo.compare import Comparison, Outputs, compare
 from concord.demo.report import LayerFigures, Report, TensorFigures, draw
 from concord.demo.tensors import every_tensor
 from concord.demo.train import Digits, ensure_model, load_digits
@@ -31,6 +30,7 @@ from concord.host import connect
 from concord.image.packing import to_vectors
 from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
+from concord.prove.compare import Outputs, TensorComparison, compare
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.utils.arrays import FloatArray
@@ -52,7 +52,7 @@ class Outcome:
         Why they were.
     reference, emulated : mapping of str to array
         On the test images, by tensor, ``[images, elements]``: double precision, and the NPU.
-    comparison : Comparison
+    comparison : TensorComparison
         Of emulator and RTL.
     cycles : float
         Of one inference.
@@ -63,7 +63,7 @@ class Outcome:
     evidence: Evidence
     reference: dict[str, FloatArray]
     emulated: Outputs
-    comparison: Comparison
+    comparison: TensorComparison
     cycles: float
 
     @property

@@ -6,9 +6,9 @@ from rich.console import Console
 
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.model import Compiled
-from concord.demo.compare import Outputs
 from concord.host import Device
 from concord.host.progress import load, run_batch
+from concord.prove.compare import Outputs
 from concord.report.prefixes import prefixes
 from concord.utils.arrays import FloatArray
 

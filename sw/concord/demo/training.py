@@ -16,13 +16,13 @@ from rich.table import Table
 
 from concord.compiler.calibration.calibration import largest_elements
 from concord.compiler.model import Compiled, compile_graph
-from concord.demo.compare import Comparison, compare
 from concord.demo.report import AMBER, BLUE, CURVES, GRID, TEAL
 from concord.demo.train import Digits, load_digits
 from concord.frontend import import_model
 from concord.host import connect
 from concord.host.progress import load, run_batch
 from concord.networks.folder import save_package
+from concord.prove.compare import TensorComparison, compare
 from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
 from concord.train.console import run as train_with_bar
@@ -52,14 +52,14 @@ class Outcome:
         It took.
     accuracy : float
         Of the NPU on the test images.
-    comparison : Comparison
+    comparison : TensorComparison
         Of emulator and RTL.
     """
 
     history: list[Figures]
     seconds: float
     accuracy: float
-    comparison: Comparison
+    comparison: TensorComparison
 
 
 def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Samples:

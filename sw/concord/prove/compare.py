@@ -13,7 +13,7 @@ Outputs = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TensorComparison:
     """Outcome of a comparison.
 
     Parameters
@@ -41,7 +41,7 @@ class Comparison:
         return f"emulator = {self.what}: FAIL ({self.difference})"
 
 
-def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> Comparison:
+def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> TensorComparison:
     """Compare tensors by name, in the order of ``emulator``: the layer that differs first is named.
 
     Values are compared as bit patterns: +0 differs from -0, and a NaN equals itself.
@@ -57,8 +57,8 @@ def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> Comparison:
             sample, *index = (int(k) for k in np.argwhere(wrong)[0])
             found = f"{expected[sample, *index]!s} in the emulator, {computed[sample, *index]!s} in the {what}"
             place = f"{name}{index} of sample {sample}: {found}"
-            return Comparison(sum(values.size for values in emulator.values()), place, what)
-    return Comparison(sum(values.size for values in emulator.values()), what=what)
+            return TensorComparison(sum(values.size for values in emulator.values()), place, what)
+    return TensorComparison(sum(values.size for values in emulator.values()), what=what)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[np.uint32]:
