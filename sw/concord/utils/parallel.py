@@ -174,8 +174,23 @@ def _client(cluster: str) -> Any:
     address = _ADDRESS.fullmatch(cluster)
     if address is None or not 1 <= int(address["port"]) <= 65535:
         raise ValueError(f"cluster must be the address of a Dask scheduler such as tcp://HOST:8786, not {cluster!r}")
+
+    class Connection(distributed.Client):  # type: ignore[misc]  # Dask has no types
+        """One that is closed at once if it fails.
+
+        Else the garbage collector closes it, at any time. Where Dask holds the lock that closing takes, such as while
+        another connection is made, that waits for ever.
+        """
+
+        def __init__(self) -> None:
+            try:
+                super().__init__(cluster, timeout=_PATIENCE)
+            except BaseException:
+                self.__del__()  # closes as much as there is
+                raise
+
     try:
-        return distributed.Client(cluster, timeout=_PATIENCE)
+        return Connection()
     except (ValueError, TypeError, RuntimeError) as error:  # of settings of Dask, such as certificates
         raise OSError(f"cluster at {cluster} cannot be reached: {error}") from error
 

@@ -238,6 +238,24 @@ def test_a_cluster_without_certificates_is_one_message():
         Engine(cluster="tls://127.0.0.1:1")
 
 
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "127.0.0.1:1"])
+def test_a_connection_that_fails_is_closed(address, monkeypatch):
+    """At once: the collector would do it at any time, and wait for ever where Dask holds the lock that this takes."""
+    import distributed
+
+    made, begin = [], distributed.Client.__init__
+
+    def recorded(client, *args, **options):
+        made.append(client)
+        begin(client, *args, **options)
+
+    monkeypatch.setattr(parallel, "_PATIENCE", 0.3)
+    monkeypatch.setattr(distributed.Client, "__init__", recorded)
+    with pytest.raises(OSError, match=r"cluster at|Timed out trying to connect"):
+        Engine(cluster=address)
+    assert [client.status for client in made] == ["closed"]
+
+
 @pytest.mark.parametrize(("deaths", "starts"), [(3, 4), (4, 4)])
 def test_a_process_that_dies_while_it_starts(deaths, starts, monkeypatch):
     """All start once more, four times at most."""
