@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.api.options import Options, Widths, budget_of, narrow_outputs
+from concord.compiler.calibration.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
 from concord.compiler.calibration.equalisation import for_weights
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.calibration.mantissas import MOST, Choice, choose_mantissas
 from concord.compiler.calibration.suggestions import suggestions
+from concord.compiler.calibration.trained import Trained, compile_trained, evidence_path, read_trained
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.model import Compiled, compile_graph, expecting, with_narrow
@@ -25,8 +27,7 @@ from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.expected_error import with_expected_error
 from concord.networks.input_records import with_input_records
 from concord.networks.quantised_model import Reference, with_quantised_model
-from concord.overflow.accumulator import GUARD, AccumulatorError, choose_accumulator, with_lines
-from concord.overflow.trained import Trained, compile_trained, evidence_path, read_trained
+from concord.overflow.required import CountedWidths
 from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec import presets
@@ -253,7 +254,7 @@ def _compile(
     """Compile a network for one configuration; ``known`` is the network with plain formats, if that is known."""
     if trained is not None:
         with status("counting what the accumulators hold"):
-            of_training = compile_trained(graph, config, trained, samples, options.batch, engine)
+            of_training = compile_trained(graph, config, trained, CountedWidths(samples, engine), options.batch)
         found = Compilation(graph, of_training.compiled, accumulator=of_training.lines)
     elif samples is None:
         found = Compilation(graph, _equalised(graph, config, plain, options.batch, known))
@@ -266,7 +267,7 @@ def _compile(
     elif (bits := options.accumulator_bits()) is not None:
         guard = GUARD if options.guard is None else options.guard
         with status("counting what the accumulators hold"):
-            chosen = choose_accumulator(graph, found.compiled, bits or None, samples, guard, engine)
+            chosen = choose_accumulator(graph, found.compiled, bits or None, CountedWidths(samples, engine), guard)
         found = replace(found, compiled=chosen.compiled, accumulator=tuple(chosen.lines))
     compiled = found.compiled if samples is None else expecting(found.compiled, samples)
     compiled = with_input_records(compiled, samples)

@@ -11,10 +11,11 @@ import numpy as np
 from concord.bench.overflow import SAMPLES, compiled_networks
 from concord.bench.results import Results
 from concord.bench.tasks import folder
+from concord.compiler.calibration.accumulator import AccumulatorError, choose_accumulator
 from concord.compiler.model import Compiled
 from concord.host import connect
 from concord.overflow import analyse_machine
-from concord.overflow.accumulator import AccumulatorError, choose_accumulator
+from concord.overflow.required import CountedWidths
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import FloatArray
 
@@ -39,7 +40,7 @@ def measure_accumulators(config: NpuConfig, results: Results, say: Callable[[str
     )
     for one in compiled_networks(config, data, results, lambda model: say(f"accumulator of {model}")):
         try:
-            found = choose_accumulator(one.graph, one.compiled, BITS, one.given)
+            found = choose_accumulator(one.graph, one.compiled, BITS, CountedWidths(one.given))
         except AccumulatorError as error:
             results.skip(f"{one.task.model}, {BITS} bits", str(error))
             continue

@@ -140,6 +140,7 @@ def compile_model(
     """
     from concord.api.compiling import Target, compile_network, trained_for
     from concord.api.options import Options, Widths
+    from concord.compiler.calibration.trained import evidence_path
     from concord.compiler.lowering.assumptions import assumption_table
     from concord.frontend import import_model
     from concord.frontend.load import one_file
@@ -148,7 +149,6 @@ def compile_model(
     from concord.networks.quantised_model import with_pairs
     from concord.networks.samples import inputs_of, labels_of
     from concord.networks.window_steps import measured_steps
-    from concord.overflow.trained import evidence_path
     from concord.program.flags import flag_table
 
     free = board is None and config_file is None

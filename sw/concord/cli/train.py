@@ -79,7 +79,7 @@ def train(config: Path, output: Path, resume: bool, workers: int | None, cluster
 
 
 def _train(plan: Plan, config: Path, output: Path, resume: bool, engine: Engine | None) -> None:
-    from concord.overflow.trained import evidence_path
+    from concord.compiler.calibration.trained import evidence_path
     from concord.train import console as shown
     from concord.train import export_onnx
 

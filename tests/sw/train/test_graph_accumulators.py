@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from concord.compiler.calibration.trained import compile_trained
 from concord.frontend import import_model
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
 from concord.host import connect
 from concord.overflow.kinds import KINDS
-from concord.overflow.trained import compile_trained
+from concord.overflow.required import CountedWidths
 from concord.spec.presets import ECP5_25F, ECP5_85F
 from concord.train import adjacency_of, export_onnx
 from concord.train.bound import norms, radius
@@ -138,7 +139,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits_of, method, grid
     network = export_onnx(got.trained())
     graph, evidence = import_model(network), got.evidence(network)
     inputs = {graph.inputs[0]: got.samples.inputs(slice(None))}
-    found = compile_trained(graph, before, evidence, inputs)
+    found = compile_trained(graph, before, evidence, CountedWidths(inputs))
     config = found.compiled.image.config
     assert config.acc_register == evidence.register == config.acc_width
     with connect("emulator", config) as device:

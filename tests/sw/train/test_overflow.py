@@ -9,14 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli.main import main
+from concord.compiler.calibration.accumulator import AccumulatorError
+from concord.compiler.calibration.trained import Trained, TrainedLayer, compile_trained, evidence_path, read_trained
 from concord.frontend import import_model
 from concord.golden import binary16, blocks
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
 from concord.host import connect
-from concord.overflow.accumulator import AccumulatorError
 from concord.overflow.kinds import KINDS
-from concord.overflow.trained import Trained, TrainedLayer, compile_trained, evidence_path, read_trained
+from concord.overflow.required import CountedWidths
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
@@ -276,7 +277,7 @@ def test_the_npu_with_that_accumulator_gives_the_same_bits(bits, method, grid, b
     network = export_onnx(got.trained())
     graph, evidence = import_model(network), got.evidence(network)
     inputs = {graph.inputs[0]: got.samples.inputs(slice(None))}
-    found = compile_trained(graph, before, evidence, inputs)
+    found = compile_trained(graph, before, evidence, CountedWidths(inputs))
     config = found.compiled.image.config
     assert config.acc_register == evidence.register == config.acc_width
     assert evidence.register == bits if grid == "network" else evidence.register > bits
@@ -298,13 +299,13 @@ def test_what_was_trained_without_a_reaction_needs_more():
     graph, evidence = import_model(network), got.evidence(network)
     inputs = {graph.inputs[0]: got.samples.inputs(slice(None))}
     assert sum(layer.beyond for layer in evidence.layers) > 0
-    found = compile_trained(graph, TINY.replace(matrix_depth=2048, narrow_depth=512), evidence, inputs)
+    found = compile_trained(graph, TINY.replace(matrix_depth=2048, narrow_depth=512), evidence, CountedWidths(inputs))
     assert found.compiled.image.config.acc_register > 12
     assert any("samples need more than it was trained for" in line for line in found.lines)
     with pytest.raises(AccumulatorError, match="serial"):
-        compile_trained(graph, UP5K, evidence, inputs)
+        compile_trained(graph, UP5K, evidence, CountedWidths(inputs))
     with pytest.raises(AccumulatorError, match=r"act_mant must be in 3\.\.12"):
-        compile_trained(graph, TINY, replace(evidence, input_bits=13), inputs)
+        compile_trained(graph, TINY, replace(evidence, input_bits=13), CountedWidths(inputs))
 
 
 CONFIG = """

@@ -9,13 +9,14 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from concord.compiler.calibration.accumulator import choose_accumulator
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.model import compile_graph
 from concord.host import connect
 from concord.host.shared import emulator
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.overflow import analyse_integers, analyse_machine
-from concord.overflow.accumulator import choose_accumulator
+from concord.overflow.required import CountedWidths
 from concord.spec.memmap import RegionId
 from concord.utils import parallel
 from concord.utils.parallel import Engine, task_slices
@@ -116,7 +117,8 @@ def test_calibration_chooses_what_one_process_chooses(workers, calibrated):
     found = choose_formats(graph, ROOMY, inputs, engine=workers)
     assert evidence(found) == evidence(want) and found.held == want.held
     assert found.chosen.compiled.flag_diagnostics == want.chosen.compiled.flag_diagnostics
-    narrower = [choose_accumulator(graph, want.chosen.compiled, None, inputs, 1, one) for one in (None, workers)]
+    counters = [CountedWidths(inputs, one) for one in (None, workers)]
+    narrower = [choose_accumulator(graph, want.chosen.compiled, None, counter, 1) for counter in counters]
     assert narrower[0].lines == narrower[1].lines and narrower[0].samples == 40
     images = [one.compiled.image for one in narrower]
     assert images[0] == images[1] != want.chosen.compiled.image

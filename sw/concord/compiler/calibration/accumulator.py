@@ -1,28 +1,25 @@
-"""The accumulator that a network needs: its register and its grid, from the sums that samples make and from bounds."""
+"""The accumulator that a network needs: its register and its grid, from the sums that samples make and from bounds.
+
+Who counts sums is handed in as a :class:`WidthCounter`: the compiler knows no emulator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from concord.compiler.lowering.input_assumptions import assumed
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.graph.ir import Graph
-from concord.host.shared import emulator
 from concord.image import Memories
-from concord.overflow.compiled import Ranges, analyse_machine, bounds_of
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.presets import with_accumulator
-from concord.utils.parallel import Engine
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
 GUARD = 6
-
-Inputs = Mapping[str, npt.ArrayLike]
+#: Least and greatest value by input.
+Ranges = dict[str, tuple[float, float]]
 
 
 class AccumulatorError(ValueError):
@@ -49,7 +46,40 @@ class RequiredWidth:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class RunChanges:
+    """What is different between the runs of two networks that should have the same bits.
+
+    Parameters
+    ----------
+    samples : int
+        How many were run.
+    results : tuple of str
+        Outputs with other bits.
+    layers : tuple of str
+        Layers that raise a flag in the second one alone.
+    """
+
+    samples: int
+    results: tuple[str, ...]
+    layers: tuple[str, ...]
+
+
+class WidthCounter(Protocol):
+    """What samples say of the accumulators of a network, and bounds where there are none."""
+
+    @property
+    def sampled(self) -> bool:
+        """Whether there are samples."""
+
+    def required(self, graph: Graph, compiled: Compiled) -> tuple[tuple[RequiredWidth, ...], Ranges]:
+        """What the layers need, in the order of execution, and what the bounds hold for."""
+
+    def compared(self, compiled: Compiled, chosen: Compiled) -> RunChanges:
+        """Run all samples with both."""
+
+
+@dataclass(frozen=True)
+class AccumulatorChoice:
     """An accumulator, and what speaks for it.
 
     Parameters
@@ -58,7 +88,7 @@ class Evidence:
         The network for the configuration that has it.
     before : NpuConfig
         The configuration that it is derived from.
-    needs : tuple of Need
+    needs : tuple of RequiredWidth
         By layer, in units of the grid of the new configuration.
     samples : int
         Samples that were run with both accumulators, and gave the same bits.
@@ -125,10 +155,9 @@ def choose_accumulator(
     graph: Graph,
     compiled: Compiled,
     bits: int | None,
-    inputs: Inputs | None = None,
+    counter: WidthCounter,
     guard: int = GUARD,
-    engine: Engine | None = None,
-) -> Evidence:
+) -> AccumulatorChoice:
     """Compile a network once more, for a configuration whose accumulator has the bits that it needs.
 
     Exponents of weights are narrowed to those of the image, which changes no number, and the grid with them. Exponents
@@ -142,12 +171,10 @@ def choose_accumulator(
         What it compiles to.
     bits : int or None
         Bits of the register. ``None``: what samples need and ``guard`` more, or what any input needs, if that is less.
-    inputs : mapping of str to array, optional
-        Samples. Without any, bounds alone decide.
+    counter : WidthCounter
+        Counts what sums of samples need. Without samples bounds alone decide.
     guard : int
         Bits above what samples need.
-    engine : Engine, optional
-        Its workers share the samples; nothing depends on them.
 
     Raises
     ------
@@ -163,12 +190,11 @@ def choose_accumulator(
         )
     weights = _weight_exponents(compiled)
     exact = _recompiled(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
-    given = None if inputs is not None else ranges_of(graph, compiled)
-    needs, ranges = required_widths(exact, inputs, given, engine)
+    needs, ranges = counter.required(graph, exact)
     observed, bound = max(need.observed for need in needs), max(need.bound for need in needs)
     least = max(ACC_WIDTH_MIN, exact.image.config.lane_dot_bits)
     if bits is None:
-        bits = max(least, min(bound, observed + guard) if inputs is not None else bound)
+        bits = max(least, min(bound, observed + guard) if counter.sampled else bound)
     raised = max(0, observed - bits)
     if raised and before.act_exp_min + raised > _least_static(compiled):
         raise _too_few(needs, bits)
@@ -178,11 +204,11 @@ def choose_accumulator(
     except ValueError as error:
         raise _too_few(needs, bits) if raised else error from error
     count = 0
-    if inputs is not None:
-        count = compared(compiled, chosen, inputs, needs if raised else None, bits, engine)
+    if counter.sampled:
+        count = count_unchanged(counter.compared(compiled, chosen), needs if raised else None, bits)
     if raised:
-        needs, ranges = required_widths(chosen, inputs, given, engine)
-    found = Evidence(chosen, before, needs, count, ranges)
+        needs, ranges = counter.required(graph, chosen)
+    found = AccumulatorChoice(chosen, before, needs, count, ranges)
     return replace(found, compiled=with_lines(chosen, found.lines))
 
 
@@ -200,24 +226,6 @@ def _recompiled(graph: Graph, compiled: Compiled, config: NpuConfig) -> Compiled
     return replace(made, assumptions=compiled.assumptions, flag_diagnostics=compiled.flag_diagnostics)
 
 
-def ranges_of(graph: Graph, compiled: Compiled) -> Ranges:
-    """What bounds hold for without samples: what is given or taken for granted of the inputs."""
-    return {name: (one.low, one.high) for name, one in assumed(graph, compiled.package.formats.inputs).items()}
-
-
-def required_widths(
-    compiled: Compiled, inputs: Inputs | None, given: Ranges | None, engine: Engine | None = None
-) -> tuple[tuple[RequiredWidth, ...], Ranges]:
-    """What the layers need, and what the bounds hold for."""
-    if inputs is None:
-        assert given is not None
-        found = bounds_of(compiled.package, given)
-        return tuple(RequiredWidth(layer, 0, bits) for layer, bits in found.items()), given
-    analysis = analyse_machine(compiled.package, inputs, engine=engine)
-    needs = (RequiredWidth(one.name, one.needed("intermediate"), one.bound("intermediate")) for one in analysis.layers)
-    return tuple(needs), analysis.ranges
-
-
 def _least_static(compiled: Compiled) -> int:
     """The least static exponent of a tensor, those of the exporter included; the greatest exponent without any."""
     return min(compiled.package.formats.exponents.values(), default=compiled.image.config.act.exp_max)
@@ -232,35 +240,18 @@ def _too_few(needs: tuple[RequiredWidth, ...], bits: int) -> AccumulatorError:
     )
 
 
-def compared(
-    compiled: Compiled,
-    chosen: Compiled,
-    inputs: Inputs,
-    raised: tuple[RequiredWidth, ...] | None,
-    bits: int,
-    engine: Engine | None = None,
-) -> int:
-    """Run all samples with both; returns how many."""
-    batch = compiled.package.arrangement.batch
-    samples = len(np.asarray(next(iter(inputs.values())))) // batch * batch
-    some = {name: np.asarray(values)[:samples] for name, values in inputs.items()}
-    results, flags = [], []
-    for one in (compiled, chosen):
-        with emulator(one.image.config, engine) as device:
-            device.load(one.image)
-            results.append(device.run(one.package.arrangement.pack(some)))
-            flags.append({(record.layer, record.flag) for record in one.package.flags(device)})
-    changed = [name for name, values in results[0].items() if not same_bits(values, results[1][name])]
-    new = sorted(layer for layer, flag in flags[1] - flags[0])
-    if not changed and not new:
-        return samples
+def count_unchanged(changes: RunChanges, raised: tuple[RequiredWidth, ...] | None, bits: int) -> int:
+    """How many samples have the same results and flags; ``raised``: what layers need of more bits than there are.
+
+    Raises
+    ------
+    AccumulatorError
+        If a result changes, or a flag is new.
+    """
+    if not changes.results and not changes.layers:
+        return changes.samples
     if raised is not None:
         raise _too_few(raised, bits)
-    where = f"layers that raise flags: {', '.join(new)}" if new else f"results that change: {', '.join(changed)}"
+    layers, results = ", ".join(changes.layers), ", ".join(changes.results)
+    where = f"layers that raise flags: {layers}" if layers else f"results that change: {results}"
     raise AccumulatorError(f"accumulator must leave the samples as they are, not with {bits} bits: {where}")
-
-
-def same_bits(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
-    """The same bits, a NaN like any other."""
-    one, other = np.asarray(a), np.asarray(b)
-    return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one), np.signbit(other))

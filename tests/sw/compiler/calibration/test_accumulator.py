@@ -5,14 +5,15 @@ import re
 import numpy as np
 import pytest
 
+from concord.compiler.calibration.accumulator import AccumulatorError, RequiredWidth, choose_accumulator
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.image import Memories
 from concord.networks.folder import load_package
-from concord.overflow import accumulator, analyse_machine
-from concord.overflow.accumulator import AccumulatorError, choose_accumulator, same_bits
+from concord.overflow import analyse_machine
+from concord.overflow.required import CountedWidths, same_bits
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
@@ -41,7 +42,7 @@ def results(compiled, inputs):
 def test_what_samples_need_and_a_guard(guard):
     graph = residual()
     inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
-    found = choose_accumulator(graph, compiled, None, inputs, guard)
+    found = choose_accumulator(graph, compiled, None, CountedWidths(inputs), guard)
     config = found.compiled.image.config
     observed = max(need.observed for need in found.needs)
     assert config.acc_register == config.acc_width == observed + guard < ROOMY.full_bits
@@ -97,10 +98,10 @@ def whole_numbers():
 def test_exponents_of_activations_follow_where_bits_are_too_few():
     graph, inputs = whole_numbers()
     compiled = compile_graph(graph, ROOMY)
-    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, inputs).needs)
-    same = choose_accumulator(graph, compiled, needed, inputs).compiled.image.config
+    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, CountedWidths(inputs)).needs)
+    same = choose_accumulator(graph, compiled, needed, CountedWidths(inputs)).compiled.image.config
     assert same.act_exp_min == ROOMY.act_exp_min
-    found = choose_accumulator(graph, compiled, needed - 5, inputs)
+    found = choose_accumulator(graph, compiled, needed - 5, CountedWidths(inputs))
     assert found.compiled.image.config.act_exp_min == ROOMY.act_exp_min + 5
     assert any("vectors of smaller numbers lose low bits" in line for line in found.lines)
     want, got = results(compiled, inputs), results(found.compiled, inputs)
@@ -111,11 +112,11 @@ def test_the_least_exponent_reaches_a_static_one_and_no_further():
     """With as many bits fewer as the exponents may rise, and with one fewer than that."""
     graph, _ = whole_numbers()
     compiled = compile_graph(graph, ROOMY, Formats(exponents={"x": ROOMY.act_exp_min + 3}))
-    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, TINY_INPUTS).needs)
-    found = choose_accumulator(graph, compiled, needed - 3, TINY_INPUTS)
+    needed = max(need.observed for need in choose_accumulator(graph, compiled, None, CountedWidths(TINY_INPUTS)).needs)
+    found = choose_accumulator(graph, compiled, needed - 3, CountedWidths(TINY_INPUTS))
     assert found.compiled.image.config.act_exp_min == ROOMY.act_exp_min + 3
     with pytest.raises(AccumulatorError, match=f"^accumulator must have at least {needed} bits for the samples, not"):
-        choose_accumulator(graph, compiled, needed - 4, TINY_INPUTS)
+        choose_accumulator(graph, compiled, needed - 4, CountedWidths(TINY_INPUTS))
 
 
 def test_zeros_of_either_sign_are_different_results():
@@ -128,30 +129,31 @@ def test_zeros_of_either_sign_are_different_results():
 def test_too_few_bits_are_refused():
     graph = residual()
     inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
-    needs = choose_accumulator(graph, compiled, None, inputs).needs
+    needs = choose_accumulator(graph, compiled, None, CountedWidths(inputs)).needs
     most = max(needs, key=lambda need: need.observed)
     wanted = f"accumulator must have at least {most.observed} bits for the samples, not 20: {most.layer} needs them"
     with pytest.raises(AccumulatorError, match=f"^{wanted}"):
-        choose_accumulator(graph, compiled, 20, inputs)
+        choose_accumulator(graph, compiled, 20, CountedWidths(inputs))
 
 
-def test_results_that_change_are_refused(monkeypatch):
+def test_results_that_change_are_refused():
     """The comparison sees what the count has missed."""
     graph = residual()
-    inputs, compiled = samples(graph), compile_graph(graph, ROOMY)
 
-    needs, ranges = accumulator.required_widths(compiled, inputs, None)
-    blind = tuple(accumulator.RequiredWidth(need.layer, 20, need.bound) for need in needs)
-    monkeypatch.setattr(accumulator, "required_widths", lambda *_: (blind, ranges))
+    class Blind(CountedWidths):
+        def required(self, graph, compiled):
+            needs, ranges = super().required(graph, compiled)
+            return tuple(RequiredWidth(need.layer, 20, need.bound) for need in needs), ranges
+
     with pytest.raises(
         AccumulatorError, match=r"must leave the samples as they are, not with 20 bits: layers that raise"
     ):
-        choose_accumulator(graph, compiled, 20, inputs)
+        choose_accumulator(graph, compile_graph(graph, ROOMY), 20, Blind(samples(graph)))
 
 
 def test_without_samples_the_bound_decides():
     graph, _ = whole_numbers()
-    found = choose_accumulator(graph, compile_graph(graph, ROOMY), None)
+    found = choose_accumulator(graph, compile_graph(graph, ROOMY), None, CountedWidths())
     (need,) = found.needs
     assert found.compiled.image.config.register_bits == need.bound and need.observed == 0
     assert any(
@@ -168,7 +170,7 @@ def test_as_many_bits_as_every_sum_needs_are_no_register():
     graph = perceptron(4, 3)
     small = UP5K.replace(narrow_depth=2048, wide_depth=2048)
     with pytest.raises(ValueError, match="accumulator must be full for up5k: an element-serial configuration"):
-        choose_accumulator(graph, compile_graph(graph, small), None)
+        choose_accumulator(graph, compile_graph(graph, small), None, CountedWidths())
 
 
 def test_the_command_line(tmp_path):

@@ -11,23 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from concord.compiler.ir.tensor_formats import Formats
-from concord.compiler.model import Compiled, compile_graph
-from concord.graph.ir import Graph
-from concord.overflow.accumulator import (
+from concord.compiler.calibration.accumulator import (
     AccumulatorError,
-    Inputs,
     RequiredWidth,
+    WidthCounter,
     bound_line,
-    compared,
-    ranges_of,
-    required_widths,
+    count_unchanged,
     widths_line,
     with_lines,
 )
+from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.model import Compiled, compile_graph
+from concord.graph.ir import Graph
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
-from concord.utils.parallel import Engine
 
 _VERSION = 1
 
@@ -168,7 +165,7 @@ class ForTrained:
     Parameters
     ----------
     compiled : Compiled
-    needs : tuple of Need
+    needs : tuple of RequiredWidth
         By layer.
     lines : tuple of str
         What there is to say, for people.
@@ -183,9 +180,8 @@ def compile_trained(
     graph: Graph,
     before: NpuConfig,
     trained: Trained,
-    inputs: Inputs | None = None,
+    counter: WidthCounter,
     batch: int = 1,
-    engine: Engine | None = None,
 ) -> ForTrained:
     """Compile a network for the accumulator that it was trained for.
 
@@ -200,12 +196,10 @@ def compile_trained(
         Everything but mantissas, exponents and the accumulator.
     trained : Trained
         What the trainer wrote.
-    inputs : mapping of str to array, optional
-        Samples.
+    counter : WidthCounter
+        Counts what sums of samples need. Without samples bounds alone decide.
     batch : int
         Samples per run.
-    engine : Engine, optional
-        Its workers share the samples; nothing depends on them.
 
     Raises
     ------
@@ -218,7 +212,7 @@ def compile_trained(
         )
     formats = Formats(exponents=trained.exponents)
     exact = compile_graph(graph, _configuration(trained, before, 0), formats, batch=batch)
-    needs, ranges = required_widths(exact, inputs, None if inputs is not None else ranges_of(graph, exact), engine)
+    needs, ranges = counter.required(graph, exact)
     most = max(needs, key=lambda need: need.observed)
     bits = max(trained.register, most.observed)
     config = _configuration(trained, before, bits)
@@ -233,8 +227,8 @@ def compile_trained(
         text.append(f"its layers have grids of their own: on the one of the NPU these are {trained.register} bits")
     if bits > trained.register:
         text.append(f"the samples need more than it was trained for: {bits} bits ({most.layer})")
-    if inputs is not None:
-        count = compared(exact, compiled, inputs, None, bits, engine)
+    if counter.sampled:
+        count = count_unchanged(counter.compared(exact, compiled), None, bits)
         text.append(
             f"{count} samples need {most.observed} bits ({most.layer}), and their results are those of sums without "
             "a limit, bit for bit"

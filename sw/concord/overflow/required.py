@@ -1,0 +1,71 @@
+"""What the accumulators of a compiled network need and what other ones change, for the choice of an accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from concord.compiler.calibration.accumulator import Ranges, RequiredWidth, RunChanges
+from concord.compiler.lowering.input_assumptions import assumed
+from concord.compiler.model import Compiled
+from concord.graph.ir import Graph
+from concord.host.shared import emulator
+from concord.overflow.compiled import analyse_machine, bounds_of
+from concord.utils.parallel import Engine
+
+
+class CountedWidths:
+    """What :func:`concord.compiler.calibration.accumulator.choose_accumulator` asks, answered with the emulator.
+
+    Parameters
+    ----------
+    inputs : mapping of str to array, optional
+        Samples by input, ``[samples, *shape of a sample]``. Without any, there are bounds alone.
+    engine : Engine, optional
+        Its workers share the samples; nothing depends on them.
+    """
+
+    def __init__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, engine: Engine | None = None):
+        self._inputs, self._engine = inputs or {}, engine
+
+    @property
+    def sampled(self) -> bool:
+        """Whether there are samples."""
+        return bool(self._inputs)
+
+    def required(self, graph: Graph, compiled: Compiled) -> tuple[tuple[RequiredWidth, ...], Ranges]:
+        """What the layers need, in the order of execution, and what the bounds hold for.
+
+        Without samples they hold for what is given or taken for granted of the inputs.
+        """
+        if not self.sampled:
+            kinds = assumed(graph, compiled.package.formats.inputs)
+            ranges = {name: (one.low, one.high) for name, one in kinds.items()}
+            found = bounds_of(compiled.package, ranges)
+            return tuple(RequiredWidth(layer, 0, bits) for layer, bits in found.items()), ranges
+        analysis = analyse_machine(compiled.package, self._inputs, engine=self._engine)
+        kind = "intermediate"
+        needs = (RequiredWidth(one.name, one.needed(kind), one.bound(kind)) for one in analysis.layers)
+        return tuple(needs), analysis.ranges
+
+    def compared(self, compiled: Compiled, chosen: Compiled) -> RunChanges:
+        """Run all samples with both, but for some at the end that are no whole batch."""
+        batch = compiled.package.arrangement.batch
+        samples = len(np.asarray(next(iter(self._inputs.values())))) // batch * batch
+        some = {name: np.asarray(values)[:samples] for name, values in self._inputs.items()}
+        results, flags = [], []
+        for one in (compiled, chosen):
+            with emulator(one.image.config, self._engine) as device:
+                device.load(one.image)
+                results.append(device.run(one.package.arrangement.pack(some)))
+                flags.append({(record.layer, record.flag) for record in one.package.flags(device)})
+        changed = tuple(name for name, values in results[0].items() if not same_bits(values, results[1][name]))
+        return RunChanges(samples, changed, tuple(sorted(layer for layer, flag in flags[1] - flags[0])))
+
+
+def same_bits(a: npt.ArrayLike, b: npt.ArrayLike) -> bool:
+    """The same bits, a NaN like any other."""
+    one, other = np.asarray(a), np.asarray(b)
+    return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one), np.signbit(other))
