@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy.typing as npt
 
-from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.package import Device, Package
 from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -16,13 +15,13 @@ from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.compiler.pipeline.column import ONE_PIECE
+from concord.compiler.pipeline.states import Fed, Typed
 from concord.compiler.pipeline.strategies import Considered, Search
 from concord.graph.equalised import with_preparation
 from concord.graph.ir import Graph
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
 from concord.image.code_book import code_book
-from concord.pipeline.manager import State
 from concord.program.allocator import Allocation
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
@@ -144,36 +143,32 @@ def compile_graph(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT, *
     """
     search = Search(graph, config, formats, batch)
     state = search.run()
-    taken = assumptions(graph, formats, state["formats"], state["lowered"], config)
+    taken = assumptions(graph, formats, state.formats, state.lowered, config)
     compiled = _compiled(state)
     return replace(compiled, graph=_complete(state), assumptions=taken, strategies=tuple(search.considered))
 
 
-def _complete(state: State) -> Graph:
+def _complete(state: Fed) -> Graph:
     """The network, with the nodes that take the place of those that are no layers by themselves."""
-    graph: Graph = state["graph"]
     # Of a batch there are only nodes that become layers as they are.
-    made: Graph = state["lowered"].graph if state["batch"] == 1 else state["npu"]
-    host: Graph | None = state["host"]
-    made = with_preparation(made, state["formats"].channel_scales)
-    nodes = [*made.nodes, *(host.nodes if host is not None else [])]
-    return replace(graph, nodes=nodes, shapes=graph.shapes | made.shapes)
+    made = with_preparation(state.lowered.graph if state.batch == 1 else state.npu, state.formats.channel_scales)
+    nodes = [*made.nodes, *(state.host.nodes if state.host is not None else [])]
+    return replace(state.graph, nodes=nodes, shapes=state.graph.shapes | made.shapes)
 
 
-def _compiled(state: State) -> Compiled:
+def _compiled(state: Fed) -> Compiled:
     """What the last passes have made, as one object."""
-    program: Emitter = state["program"]
-    package = Package(state["image"], state["arrangement"], state["host"], state["formats"])
+    program = state.program
     return Compiled(
-        graph=state["graph"],
-        npu=state["npu"],
-        lowered=state["lowered"],
-        types=state["types"],
-        package=package,
+        graph=state.graph,
+        npu=state.npu,
+        lowered=state.lowered,
+        types=state.types,
+        package=Package(state.image, state.arrangement, state.host, state.formats),
         starts=tuple(program.starts),
-        plan=state["plan"],
+        plan=state.plan,
         allocations=program.allocator.allocations,
-        inexact=state["lost"],
+        inexact=state.lost,
         row_tiling=program.row_tiling,
         tile_starts=tuple(program.tile_starts),
     )
@@ -210,19 +205,21 @@ def in_one_piece(compiled: Compiled) -> Compiled:
     """
     depth = 1 << VECTOR_ADDR_BITS
     config = compiled.image.config.replace(narrow_depth=depth, wide_depth=depth, program_depth=PROGRAM_DEPTH_MAX)
-    arrangement, formats = compiled.package.arrangement, compiled.package.formats
-    state = ONE_PIECE.run(
-        {
-            "graph": compiled.graph,
-            "config": config,
-            "formats": formats,
-            "exponents": exponents_of(compiled.graph, config),
-            "grids": arrangement.grids,
-            "npu": compiled.npu,
-            "host": compiled.host_graph,
-            "batch": arrangement.batch,
-            "lowered": compiled.lowered,
-            "types": compiled.types,
-        }
+    arrangement, formats, lowered = compiled.package.arrangement, compiled.package.formats, compiled.lowered
+    state = Typed(
+        graph=compiled.graph,
+        config=config,
+        batch=arrangement.batch,
+        exponents=exponents_of(compiled.graph, config),
+        grids=arrangement.grids,
+        npu=compiled.npu,
+        host=compiled.host_graph,
+        given=formats,
+        formats=formats,
+        batched=lowered.graph,
+        unfold=lowered.unfold,
+        variance_range=lowered.variance_range,
+        lowered=lowered,
+        types=compiled.types,
     )
-    return _compiled(state)
+    return _compiled(ONE_PIECE.run(state))

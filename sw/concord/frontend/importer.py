@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.ir import Graph
 from concord.graph.level import GRAPH
-from concord.pipeline.manager import Pass, Pipeline
+from concord.graph.passes import Rewriting
+from concord.pipeline.manager import Pass, Pipeline, advance
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
@@ -76,8 +78,7 @@ def import_model(
     ValueError
         If it is no valid ONNX, or if ``shapes`` does not fit.
     """
-    values = IMPORT.run({"model": model, "shapes": shapes or {}, "batchnorm": batchnorm, "stay": stay})
-    graph: Graph = values["graph"]
+    graph = IMPORT.run(OnnxSource(model, shapes or {}, batchnorm, stay)).graph
     graph.check()
     return graph
 
@@ -93,12 +94,37 @@ def reference_graph(model: str | Path | bytes | Any, shapes: Mapping[str, Sequen
     model, shapes
         As for :func:`import_model`, with its errors.
     """
-    graph: Graph = AS_WRITTEN.run({"model": model, "shapes": shapes or {}, "batchnorm": False, "stay": ()})["graph"]
+    graph = AS_WRITTEN.run(OnnxSource(model, shapes or {}, batchnorm=False, stay=())).graph
     graph.check()
     return graph
 
 
-def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, stay: Collection[str]) -> Graph:
+@dataclass(frozen=True)
+class OnnxSource:
+    """What to read and how, as for :func:`import_model`."""
+
+    model: str | Path | bytes | Any
+    shapes: Mapping[str, Sequence[int]]
+    batchnorm: bool
+    stay: Collection[str]
+
+
+@dataclass(frozen=True)
+class ParsedOnnx(OnnxSource):
+    """The model, read and valid."""
+
+    proto: Any
+
+
+def _parsed(source: OnnxSource) -> ParsedOnnx:
+    return advance(source, ParsedOnnx, proto=load(source.model))
+
+
+def _imported(state: ParsedOnnx) -> Rewriting:
+    return Rewriting(_nodes(state.proto, state.shapes, state.batchnorm, state.stay))
+
+
+def _nodes(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, stay: Collection[str]) -> Graph:
     """The nodes of a file, operator by operator; :class:`UnsupportedModel` with everything that cannot be taken."""
     values = input_values(proto)
     known, reasons = input_shapes(values, shapes)
@@ -118,13 +144,13 @@ def _imported(proto: Any, shapes: Mapping[str, Sequence[int]], batchnorm: bool, 
 
 
 _READ = (
-    Pass("parse", ("model",), ("proto",), load, "Read ONNX and check that it is valid."),
-    Pass("import", ("proto", "shapes", "batchnorm", "stay"), ("graph",), _imported, "Make nodes of ONNX operators."),
+    Pass("parse", _parsed, "Read ONNX and check that it is valid."),
+    Pass("import", _imported, "Make nodes of ONNX operators."),
 )
 #: From a file to a graph with the operators of the file.
-AS_WRITTEN = Pipeline("read", ("model", "shapes", "batchnorm", "stay"), _READ, (GRAPH,))
+AS_WRITTEN = Pipeline("read", OnnxSource, Rewriting, _READ, (GRAPH,))
 #: From a file to a graph in its canonical form.
-IMPORT = Pipeline("import", ("model", "shapes", "batchnorm", "stay"), (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
+IMPORT = Pipeline("import", OnnxSource, Rewriting, (*_READ, *passes.AFTER_IMPORT), (GRAPH,))
 
 
 def _live(graph: Any) -> list[OnnxNode]:

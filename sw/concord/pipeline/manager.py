@@ -1,22 +1,24 @@
 """Passes, the pipelines they form, and the instruments that observe them.
 
-A network goes through several *levels* on its way to an image: a graph, layers, a memory plan, a program. A *pass*
-takes some named values and makes others. A :class:`Pipeline` is a column of passes. It runs them in order and hands
-every value on by its name. An :class:`Instrument` sees every pass that runs inside :func:`instrumented`, wherever its
-pipeline is.
+A network goes through several *levels* on its way to an image: a graph, layers, a memory plan, a program. A *state* is
+a frozen dataclass of all values that there are between two passes. A *pass* is a function from a state to a state; its
+annotations say which. A :class:`Pipeline` is a column of passes, which it runs in order. An :class:`Instrument` sees
+every pass that runs inside :func:`instrumented`, wherever its pipeline is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cached_property
+from inspect import get_annotations
+from typing import Any, Generic, TypeVar, get_type_hints
 
-#: Values by name.
-State = dict[str, Any]
+Before = TypeVar("Before")
+After = TypeVar("After")
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,46 @@ class Pass:
     ----------
     name : str
         What messages, tables and dumps call it.
-    takes : tuple of str
-        Names of the values that ``run`` gets, in this order.
-    makes : tuple of str
-        Names of the values that ``run`` returns: nothing, one value, or a tuple of several. A value that the pass
-        changes in place is both taken and made.
     run : callable
-        The transformation, an ordinary function.
+        A function of one annotated state that returns the state behind it. One that only checks returns ``None`` and
+        says so in its annotation.
     does : str
         One line for the documentation.
     """
 
     name: str
-    takes: tuple[str, ...]
-    makes: tuple[str, ...]
-    run: Callable[..., Any]
+    run: Callable[[Any], Any]
     does: str = ""
+
+    @cached_property
+    def takes(self) -> type:
+        """The class of the state in front of it."""
+        hints = get_type_hints(self.run)
+        return next(kind for name, kind in hints.items() if name != "return")  # type: ignore[no-any-return]
+
+    @cached_property
+    def makes(self) -> type | None:
+        """The class of the state behind it; ``None`` if the state stays as it is."""
+        kind: type = get_type_hints(self.run)["return"]
+        return None if kind is type(None) else kind
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Names of the values that it makes or changes.
+
+        They are what the classes declare that the state behind it has and the one in front of it has not. A class that
+        declares a value of its base once more says so that the value has changed.
+        """
+        if self.makes is None:
+            return ()
+        known = () if self.makes is self.takes else self.takes.__mro__
+        declared = {name for kind in self.makes.__mro__ if kind not in known for name in get_annotations(kind)}
+        return tuple(part.name for part in fields(self.makes) if part.name in declared)
+
+
+def advance(state: Any, kind: type[After], **values: Any) -> After:
+    """The state of a class behind ``state``: its values, and those that a pass has made or changed."""
+    return kind(**vars(state) | values)
 
 
 @dataclass(frozen=True)
@@ -67,7 +93,7 @@ class Level:
     unit: str
     size: Callable[[Any], int]
     text: Callable[[Any], Iterable[str]]
-    problems: Callable[[Any, State], Iterable[str]] = lambda value, state: ()
+    problems: Callable[[Any, Any], Iterable[str]] = lambda value, state: ()
 
 
 @dataclass(frozen=True)
@@ -83,9 +109,9 @@ class Run:
     seconds : float
         Time it took.
     before : tuple of str and int, or None
-        Unit and size of the first value that it takes and that has a level.
-    state : dict
-        All values behind it.
+        Unit and size of what it changes, or else of the last value in front of it that has a level.
+    state : dataclass
+        All values behind it; those in front of it, if it has been refused.
     levels : tuple of Level
         Levels of the pipeline.
     """
@@ -94,14 +120,15 @@ class Run:
     done: Pass
     seconds: float
     before: tuple[str, int] | None
-    state: State
+    state: Any
     levels: tuple[Level, ...]
 
     def made(self) -> Iterator[tuple[str, Any, Level]]:
         """Values that the pass has made and that have a level: name, value, level."""
-        for name in self.done.makes:
-            if name in self.state and (level := level_of(self.state[name], self.levels)) is not None:
-                yield name, self.state[name], level
+        for name in self.done.values:
+            value = getattr(self.state, name)
+            if (level := level_of(value, self.levels)) is not None:
+                yield name, value, level
 
     @property
     def after(self) -> tuple[str, int] | None:
@@ -165,15 +192,15 @@ def estimating() -> bool:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Generic[Before, After]):
     """A column of passes.
 
     Parameters
     ----------
     name : str
         Title.
-    given : tuple of str
-        Names of the values that :meth:`run` needs.
+    takes, makes : type
+        Classes of the states in front of it and behind it.
     passes : tuple of Pass
         In the order in which they run.
     levels : tuple of Level
@@ -181,70 +208,80 @@ class Pipeline:
 
     Raises
     ------
-    ValueError
-        If a pass takes a value that is neither given nor made by a pass before it.
+    TypeError
+        If a pass takes a state that the passes before it do not make, or the last state is another one.
     """
 
     name: str
-    given: tuple[str, ...]
+    takes: type[Before]
+    makes: type[After]
     passes: tuple[Pass, ...]
     levels: tuple[Level, ...] = ()
 
     def __post_init__(self) -> None:
-        known = set(self.given)
-        for one in self.passes:
-            if missing := [name for name in one.takes if name not in known]:
-                raise ValueError(f"pass {one.name} must take values that exist before it, not {', '.join(missing)}")
-            known.update(one.makes)
+        kind: type = self.takes
+        for step in self.passes:
+            if not issubclass(kind, step.takes):
+                raise TypeError(f"pass {step.name} must take a {kind.__name__}, not a {step.takes.__name__}")
+            kind = step.makes or kind
+        if not issubclass(kind, self.makes):
+            raise TypeError(f"pipeline {self.name} must make a {kind.__name__}, not a {self.makes.__name__}")
 
-    def run(self, values: Mapping[str, Any], title: str = "") -> State:
+    def run(self, state: Before, title: str = "") -> After:
         """Run all passes.
 
         Parameters
         ----------
-        values : mapping
-            At least the given values; the mapping stays as it is.
+        state : dataclass
+            The state in front of the first pass; it stays as it is.
         title : str
             What tables and dumps call this run; the name of the pipeline, if it is empty.
 
         Returns
         -------
-        dict
-            The given values and everything that the passes have made.
+        dataclass
+            The state behind the last pass.
 
         Raises
         ------
-        ValueError
-            If a value is missing. What passes raise goes on to the caller.
+        TypeError
+            If a state is not of the class that is asked for. What passes raise goes on to the caller.
         """
-        if any(name not in values for name in self.given):
-            raise ValueError(f"pipeline {self.name} must be given {', '.join(self.given)}, not {', '.join(values)}")
-        state = dict(values)
-        for one in self.passes:
-            _run(one, state, title or self.name, self.levels)
-        return state
+        if not isinstance(state, self.takes):
+            raise TypeError(f"pipeline {self.name} must take a {self.takes.__name__}, not {type(state).__name__}")
+        current: Any = state
+        for step in self.passes:
+            current = _run(step, current, title or self.name, self.levels)
+        return current  # type: ignore[no-any-return]
 
 
-def _run(one: Pass, state: State, title: str, levels: tuple[Level, ...]) -> None:
-    """Run one pass, put what it makes into the state, and tell the instruments."""
-    instruments, taken = _INSTRUMENTS.get(), [state[name] for name in one.takes]
-    known = ((level, value) for value in taken if instruments and (level := level_of(value, levels)) is not None)
-    before = next(((level.unit, level.size(value)) for level, value in known), None)
+def _run(step: Pass, state: Any, title: str, levels: tuple[Level, ...]) -> Any:
+    """The state behind a pass; the instruments are told."""
+    instruments = _INSTRUMENTS.get()
+    before = _size_before(step, state, levels) if instruments else None
     start = time.perf_counter()
     try:
-        result = one.run(*taken)
+        result = step.run(state)
     except Exception as error:
-        run = Run(title, one, time.perf_counter() - start, before, state, levels)
+        run = Run(title, step, time.perf_counter() - start, before, state, levels)
         for instrument in instruments:
             instrument.refused(run, error)
         raise
     seconds = time.perf_counter() - start
-    if len(one.makes) == 1:
-        state[one.makes[0]] = result
-    elif one.makes:
-        state.update(zip(one.makes, result, strict=True))
+    if not isinstance(result, step.makes or type(None)):
+        raise TypeError(f"pass {step.name} must make a {(step.makes or type(None)).__name__}, not {result!r}")
+    behind = state if step.makes is None else result
     for instrument in instruments:
-        instrument.ran(Run(title, one, seconds, before, state, levels))
+        instrument.ran(Run(title, step, seconds, before, behind, levels))
+    return behind
+
+
+def _size_before(step: Pass, state: Any, levels: tuple[Level, ...]) -> tuple[str, int] | None:
+    """Unit and size of what a pass changes, or else of the last value in front of it that has a level."""
+    values = [(part.name, getattr(state, part.name)) for part in reversed(fields(state))]
+    known = [(name, level, value) for name, value in values if (level := level_of(value, levels)) is not None]
+    known.sort(key=lambda entry: entry[0] not in step.values)  # stable: what it changes comes first
+    return next(((level.unit, level.size(value)) for _, level, value in known), None)
 
 
 def level_of(value: Any, levels: Iterable[Level]) -> Level | None:

@@ -3,7 +3,7 @@
 import pytest
 
 from concord.frontend import import_model
-from concord.graph.passes import AFTER_IMPORT
+from concord.graph.passes import AFTER_IMPORT, Rewriting
 from support.onnx_models import agrees
 from support.random_models import network
 
@@ -18,6 +18,6 @@ def test_a_second_time_nothing_changes(seed):
     graph = import_model(network(seed))
     before = [(n.op, n.name, n.inputs, n.outputs) for n in graph.nodes]
     for rewrite in AFTER_IMPORT:
-        assert rewrite.run(graph) is graph
+        assert rewrite.run(Rewriting(graph)).graph is graph
         graph.check()
     assert [(n.op, n.name, n.inputs, n.outputs) for n in graph.nodes] == before

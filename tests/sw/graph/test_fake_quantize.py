@@ -6,7 +6,7 @@ import pytest
 from concord.graph import execute
 from concord.graph.ir import Graph, Node, Quantization
 from concord.graph.ops import OPS
-from concord.graph.passes import CANONICAL, fake_quantize
+from concord.graph.passes import CANONICAL, Rewriting, fake_quantize
 
 
 def codes(scale=0.5, zero=0, bits=8, signed=True, axis=None):
@@ -36,7 +36,7 @@ def stays(graph):
     """Codes of those that stay, in order; results must be those of the graph, but for codes that are remembered."""
     x = {"x": np.random.default_rng(3).normal(0, 3, (50, *graph.sample_shape("x")))}
     want = execute.run(graph, x)
-    CANONICAL.run({"graph": graph})
+    CANONICAL.run(Rewriting(graph))
     graph.check()
     assert not list(fake_quantize_problems(graph))
     rounded = max((one.step for one in graph.quantization.values()), default=0.0)

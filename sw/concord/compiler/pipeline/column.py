@@ -12,205 +12,267 @@ from concord.compiler.emission.arranging import arranged, feeding
 from concord.compiler.emission.emit import Emitter
 from concord.compiler.emission.inventory import inventory
 from concord.compiler.emission.row_tiled import row_tiled
-from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import LayoutError
-from concord.compiler.ir.quantized import Inexact, exponents_of, grids_of, inexact
-from concord.compiler.ir.tensor_formats import Formats
+from concord.compiler.ir.quantized import exponents_of, grids_of, inexact
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.bounds import with_bounds
 from concord.compiler.lowering.decomposition import decompose
 from concord.compiler.lowering.fake_quantization import spread
 from concord.compiler.lowering.host_partition import split
-from concord.compiler.lowering.lower import Lowered, Unsupported
+from concord.compiler.lowering.lower import Unsupported
 from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.footprint import check_weights_fit
-from concord.compiler.memory.plan import Plan, check_outputs, make_plan
+from concord.compiler.memory.plan import check_outputs, make_plan
 from concord.compiler.pipeline.levels import LEVELS
+from concord.compiler.pipeline.states import (
+    Arranged,
+    Batched,
+    Bounded,
+    Decided,
+    Decomposed,
+    Emitted,
+    Equalised,
+    Exact,
+    Fed,
+    Filled,
+    Interpreted,
+    Linked,
+    LoweredState,
+    Ordered,
+    Placed,
+    Planned,
+    Prepared,
+    Requested,
+    Rounded,
+    Submitted,
+    Typed,
+)
 from concord.graph.equalised import equalised
-from concord.graph.ir import Graph
 from concord.graph.passes import order
 from concord.graph.passes.batch import with_batch
-from concord.graph.passes.dtypes import Types
-from concord.image import Image
-from concord.pipeline.manager import Pass, Pipeline
-from concord.spec.config import NpuConfig
+from concord.pipeline.manager import Pass, Pipeline, advance
 from concord.spec.isa import Mem
 
 
-def _batched(npu: Graph, batch: int) -> Graph:
-    return npu if batch == 1 else with_batch(npu, batch)
-
-
-def _ordered(graph: Graph) -> Graph:
+def _ordered(state: Submitted) -> Ordered:
     """A graph that others may hold stays as it is."""
-    ordered = replace(graph)
-    order.run(ordered)
-    return ordered
+    graph = replace(state.graph)
+    order.run(graph)
+    return advance(state, Ordered, graph=graph)
 
 
-def _of_exporter(graph: Graph, config: NpuConfig) -> tuple[dict[str, int], dict[str, InputGrid]]:
-    return exponents_of(graph, config), grids_of(graph, config)
+def _weights_fit(state: Ordered) -> None:
+    check_weights_fit(state.graph, state.config)
 
 
-def _formats(graph: Graph, given: Formats, exponents: dict[str, int]) -> Formats:
+def _of_exporter(state: Ordered) -> Interpreted:
+    exponents, grids = exponents_of(state.graph, state.config), grids_of(state.graph, state.config)
+    return advance(state, Interpreted, exponents=exponents, grids=grids)
+
+
+def _partitioned(state: Interpreted) -> Prepared:
+    npu, host = split(state.graph)
+    return advance(state, Prepared, npu=npu, host=host)
+
+
+def _equalised(state: Requested) -> Equalised:
+    return advance(state, Equalised, npu=equalised(state.npu, state.given.channel_scales))
+
+
+def _bounded(state: Equalised) -> Bounded:
     """Bounds where there are no samples; exponents of the exporter take precedence."""
-    formats = with_bounds(graph, given)
-    return replace(formats, exponents={**formats.exponents, **exponents})
+    formats = with_bounds(state.graph, state.given)
+    return advance(state, Bounded, formats=replace(formats, exponents={**formats.exponents, **state.exponents}))
 
 
-def _equalised(npu: Graph, given: Formats) -> Graph:
-    return equalised(npu, given.channel_scales)
+def _decomposed(state: Bounded) -> Decomposed:
+    return advance(state, Decomposed, npu=decompose(state.npu, state.config, state.formats))
 
 
-def _legal(lowered: Lowered, formats: Formats, config: NpuConfig) -> None:
+def _rounded(state: Decomposed) -> Rounded:
+    return advance(state, Rounded, npu=spread(state.npu, state.config))
+
+
+def _batched(state: Rounded) -> Batched:
+    batched = state.npu if state.batch == 1 else with_batch(state.npu, state.batch)
+    return advance(state, Batched, batched=batched)
+
+
+def _lowered(state: Decided) -> LoweredState:
+    layers = lower(state.batched, state.config, state.unfold, state.formats, state.variance_range)
+    return advance(state, LoweredState, lowered=layers)
+
+
+def _legal(state: LoweredState) -> None:
     """:class:`Unsupported` with every layer whose sizes no instruction can hold; ``ValueError`` for wrong formats."""
     reasons = []
-    for layer in lowered.layers:
+    for layer in state.lowered.layers:
         try:
             if isinstance(layer, Layer):
-                legality.check(layer, config)
+                legality.check(layer, state.config)
         except LayoutError as error:
             reasons.append(f"layer '{layer.name}': {error}")
     if reasons:
-        raise Unsupported(lowered.graph.name, reasons)
-    formats.check(lowered.layers, config)
-    check_outputs(lowered)
+        raise Unsupported(state.lowered.graph.name, reasons)
+    state.formats.check(state.lowered.layers, state.config)
+    check_outputs(state.lowered)
 
 
-def _data_section(plan: Plan, config: NpuConfig, formats: Formats) -> Emitter:
-    program = Emitter(plan, config, formats)
+def _typed(state: LoweredState) -> Typed:
+    return advance(state, Typed, types=data_types(state.lowered))
+
+
+def _planned(state: Typed) -> Planned:
+    return advance(state, Planned, plan=make_plan(state.lowered, state.types))
+
+
+def _filled(state: Planned) -> Filled:
+    program = Emitter(state.plan, state.config, state.formats)
     program.data_section.fill()
-    return program
+    return advance(state, Filled, program=program)
 
 
-def _allocated(plan: Plan, program: Emitter) -> tuple[Plan, Emitter]:
-    program.place()
-    program.allocator.check()  # what lies beyond the end cannot even be addressed
-    return plan, program
+def _placed(state: Filled) -> Placed:
+    state.program.place()
+    state.program.allocator.check()  # what lies beyond the end cannot even be addressed
+    return advance(state, Placed)
 
 
-def _emitted(program: Emitter) -> Emitter:
-    program.ports()
-    program.layers(0)
-    return program
+def _emitted(state: Placed) -> Emitted:
+    state.program.ports()
+    state.program.layers(0)
+    return advance(state, Emitted)
 
 
-def _row_tiling(lowered: Lowered, types: Types, config: NpuConfig, formats: Formats) -> tuple[Plan, Emitter]:
-    program = row_tiled(lowered, types, config, formats)
-    return program.plan, program
+def _row_tiled(state: Typed) -> Emitted:
+    program = row_tiled(state.lowered, state.types, state.config, state.formats)
+    return advance(state, Emitted, plan=program.plan, program=program)
 
 
-def _arranged(lowered: Lowered, npu: Graph, batch: int, grids: dict[str, InputGrid], formats: Formats) -> Arrangement:
+def _arranged(state: Emitted) -> Arranged:
+    npu, formats, lowered = state.npu, state.formats, state.lowered
     shapes = {name: npu.sample_shape(name) for name in (*npu.inputs, *npu.outputs)}
     offsets = {name: offset for name, offset in formats.input_offsets.items() if name in lowered.offsettable}
     scales = {name: scale for name, scale in formats.channel_scales.items() if name in npu.inputs}
-    return arranged(lowered, shapes, batch, grids, offsets, scales)
+    return advance(state, Arranged, arrangement=arranged(lowered, shapes, state.batch, state.grids, offsets, scales))
 
 
-def _lost(
-    plan: Plan, graph: Graph, config: NpuConfig, formats: Formats, exponents: dict[str, int]
-) -> tuple[Inexact, ...]:
+def _exact(state: Arranged) -> Exact:
     """What of a quantised model the NPU does not hold exactly, in narrow memory and in weights."""
+    plan, layers = state.plan, state.plan.lowered.layers
     stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
-    stored += [(layer.tensor, layer.target) for layer in plan.lowered.layers]
+    stored += [(layer.tensor, layer.target) for layer in layers]
     narrow, wide = ([name for name, storage in stored if plan.copy(storage, mem) is not None]
                     for mem in (Mem.NARROW, Mem.WIDE))  # fmt: skip
-    return inexact(graph, plan.lowered.layers, (narrow, wide), config, formats, exponents)
+    lost = inexact(state.graph, layers, (narrow, wide), state.config, state.formats, state.exponents)
+    return advance(state, Exact, lost=lost)
 
 
-def _linked(program: Emitter, graph: Graph, grids: dict[str, InputGrid], lost: tuple[Inexact, ...]) -> Image:
-    return program.allocator.linked(program.builder.words(), inventory(graph, program, grids, lost))
+def _linked(state: Exact) -> Linked:
+    program, facts = state.program, inventory(state.graph, state.program, state.grids, state.lost)
+    return advance(state, Linked, image=program.allocator.linked(program.builder.words(), facts))
 
 
-def _verified(program: Emitter, image: Image) -> None:
-    program.allocator.verify(image)
+def _verified(state: Linked) -> None:
+    state.program.allocator.verify(state.image)
 
 
-def _fed(lowered: Lowered, arrangement: Arrangement, image: Image) -> Image:
-    return replace(image, feeding=feeding(lowered, arrangement, image)) if image.config.inbox else image
+def _fed(state: Linked) -> Fed:
+    image = state.image
+    if image.config.inbox:
+        image = replace(image, feeding=feeding(state.lowered, state.arrangement, image))
+    return advance(state, Fed, image=image)
 
 
 #: What every program goes through behind its layers.
 _IMAGE = (
-    Pass("arrangement", ("lowered", "npu", "batch", "grids", "formats"), ("arrangement",), _arranged,
-         "Find how samples become ports, and ports results."),
-    Pass("exactness", ("plan", "graph", "config", "formats", "exponents"), ("lost",), _lost,
-         "Find what of a quantised model the NPU does not hold exactly."),
-    Pass("image", ("program", "graph", "grids", "lost"), ("image",), _linked,
-         "Pack instructions, weights, constants and tables into memory words."),
-    Pass("proof", ("program", "image"), (), _verified,
-         "Prove that addresses lie in the memories, and that nothing is read before it is written."),
-    Pass("feeding", ("lowered", "arrangement", "image"), ("image",), _fed,
-         "Find how the feeder lays out raw inputs."),
-)  # fmt: skip
-_LOWERED = ("graph", "config", "formats", "exponents", "grids", "npu", "batch", "lowered", "types")
+    Pass("arrangement", _arranged, "Find how samples become ports, and ports results."),
+    Pass("exactness", _exact, "Find what of a quantised model the NPU does not hold exactly."),
+    Pass("image", _linked, "Pack instructions, weights, constants and tables into memory words."),
+    Pass(
+        "proof", _verified, "Prove that addresses lie in the memories, and that nothing is read before it is written."
+    ),
+    Pass("feeding", _fed, "Find how the feeder lays out raw inputs."),
+)
 
 PREPARE = Pipeline(
     "prepare",
-    ("graph", "config"),
+    Submitted,
+    Prepared,
     (
-        Pass("order", ("graph",), ("graph",), _ordered, (order.__doc__ or "").partition("\n")[0]),
-        Pass("weights fit", ("graph", "config"), (), check_weights_fit,
-             "Refuse a network at once whose weights are far too large."),
-        Pass("exporter formats", ("graph", "config"), ("exponents", "grids"), _of_exporter,
-             "Find the static exponents, and grids of inputs, that the scales of a quantised model mean."),
-        Pass("host partition", ("graph",), ("npu", "host"), split,
-             "Leave a final softmax, and what follows it, to the host."),
+        Pass("order", _ordered, (order.__doc__ or "").partition("\n")[0]),
+        Pass("weights fit", _weights_fit, "Refuse a network at once whose weights are far too large."),
+        Pass(
+            "exporter formats",
+            _of_exporter,
+            "Find the static exponents, and grids of inputs, that the scales of a quantised model mean.",
+        ),
+        Pass("host partition", _partitioned, "Leave a final softmax, and what follows it, to the host."),
     ),
     LEVELS,
-)  # fmt: skip
+)
 TABLES = Pipeline(
     "choose tables",
-    ("graph", "config", "given", "batch", "npu", "exponents"),
+    Requested,
+    Batched,
     (
-        Pass("equalisation", ("npu", "given"), ("npu",), _equalised,
-             "Divide channels by powers of two, and inputs, which products multiply back."),
-        Pass("bounds", ("graph", "given", "exponents"), ("formats",), _formats,
-             "Find what tables have to cover where there are no samples."),
-        Pass("function decomposition", ("npu", "config", "formats"), ("npu",), decompose,
-             "Replace functions that one table does not hold at every scale by several nodes."),
-        Pass("rounding to codes", ("npu", "config"), ("npu",), spread,
-             "Find how codes that are coarser than mantissas are computed: by tables, or by sums."),
-        Pass("batch", ("npu", "batch"), ("batched",), _batched, "Let the graph compute several samples side by side."),
+        Pass("equalisation", _equalised, "Divide channels by powers of two, and inputs, which products multiply back."),
+        Pass("bounds", _bounded, "Find what tables have to cover where there are no samples."),
+        Pass(
+            "function decomposition",
+            _decomposed,
+            "Replace functions that one table does not hold at every scale by several nodes.",
+        ),
+        Pass(
+            "rounding to codes",
+            _rounded,
+            "Find how codes that are coarser than mantissas are computed: by tables, or by sums.",
+        ),
+        Pass("batch", _batched, "Let the graph compute several samples side by side."),
     ),
     LEVELS,
-)  # fmt: skip
+)
 LOWER = Pipeline(
     "lower",
-    ("batched", "config", "unfold", "formats", "variance_range"),
+    Decided,
+    Typed,
     (
-        Pass("lowering", ("batched", "config", "unfold", "formats", "variance_range"), ("lowered",), lower,
-             "Make layers of nodes, and fuse element-wise operations into them."),
-        Pass("legality", ("lowered", "formats", "config"), (), _legal,
-             "Check that instructions can hold the sizes of all layers, and that formats are possible."),
-        Pass("data types", ("lowered",), ("types",), data_types,
-             "Decide which tensors are narrow and which are wide [dtype-pass]."),
+        Pass("lowering", _lowered, "Make layers of nodes, and fuse element-wise operations into them."),
+        Pass(
+            "legality",
+            _legal,
+            "Check that instructions can hold the sizes of all layers, and that formats are possible.",
+        ),
+        Pass("data types", _typed, "Decide which tensors are narrow and which are wide [dtype-pass]."),
     ),
     LEVELS,
-)  # fmt: skip
+)
 ONE_PIECE = Pipeline(
     "one piece",
-    _LOWERED,
+    Typed,
+    Fed,
     (
-        Pass("memory planning", ("lowered", "types"), ("plan",), make_plan,
-             "Decide which memories hold a tensor, and for how long."),
-        Pass("data section", ("plan", "config", "formats"), ("program",), _data_section,
-             "Give weights, constants and tables their addresses."),
-        Pass("allocation", ("plan", "program"), ("plan", "program"), _allocated, "Give tensors their addresses."),
-        Pass("emission", ("program",), ("program",), _emitted, "Write the instructions of all layers."),
+        Pass("memory planning", _planned, "Decide which memories hold a tensor, and for how long."),
+        Pass("data section", _filled, "Give weights, constants and tables their addresses."),
+        Pass("allocation", _placed, "Give tensors their addresses."),
+        Pass("emission", _emitted, "Write the instructions of all layers."),
         *_IMAGE,
     ),
     LEVELS,
-)  # fmt: skip
+)
 ROW_TILING = Pipeline(
     "row tiling",
-    _LOWERED,
+    Typed,
+    Fed,
     (
-        Pass("row tiling", ("lowered", "types", "config", "formats"), ("plan", "program"), _row_tiling,
-             "Choose the cheapest row tiles that fit: plan, data section, allocation and emission."),
+        Pass(
+            "row tiling",
+            _row_tiled,
+            "Choose the cheapest row tiles that fit: plan, data section, allocation and emission.",
+        ),
         *_IMAGE,
     ),
     LEVELS,
-)  # fmt: skip
+)

@@ -11,9 +11,9 @@ from concord.compiler.emission.row_tiled import row_tiled
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory.plan import make_plan
+from concord.compiler.pipeline.states import Typed
 from concord.cycles import count
 from concord.graph.passes.dtypes import Types
-from concord.pipeline.manager import State
 from concord.spec.config import NpuConfig
 from concord.spec.isa import OPCODE_BITS, VECTOR_ADDR_BITS, Op, decode, encode
 from concord.spec.limits import PROGRAM_DEPTH_MAX
@@ -57,7 +57,7 @@ def _dynamic(word: int) -> int:
     return encode(form.op, **values | {"mode": 0, "exp": 0})
 
 
-def estimate(layers: State, tiled: bool) -> Cost | None:
+def estimate(layers: Typed, tiled: bool) -> Cost | None:
     """The cost of a strategy that has not led to a program; ``None`` if nothing can be said about it.
 
     In one piece, the program is written for the largest memories that there can be. Row tiling depends on the memories
@@ -65,14 +65,14 @@ def estimate(layers: State, tiled: bool) -> Cost | None:
 
     Parameters
     ----------
-    layers : dict
-        Values behind lowering.
+    layers : Typed
+        What is behind lowering.
     tiled : bool
         Whether the first layers are computed in tiles of rows.
     """
     write = row_tiled if tiled else _unlimited
     try:
-        return cost_of(write(*(layers[name] for name in ("lowered", "types", "config", "formats"))))
+        return cost_of(write(layers.lowered, layers.types, layers.config, layers.formats))
     except ValueError:  # no room, or beyond what instructions can address
         return None
 

@@ -12,11 +12,12 @@ from concord.compiler.lowering import invariants as lowering
 from concord.compiler.lowering.lower import Lowered
 from concord.compiler.memory import invariants as memory
 from concord.compiler.memory.plan import Plan
+from concord.compiler.pipeline.states import Filled, Linked, LoweredState, Planned, Typed
 from concord.graph.level import GRAPH
 from concord.graph.passes import dtypes
 from concord.graph.passes.dtypes import Types
 from concord.image import Image
-from concord.pipeline.manager import Level, State
+from concord.pipeline.manager import Level
 from concord.program.assembler import disassemble
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
@@ -135,27 +136,27 @@ def image_text(image: Image) -> Iterator[str]:
         yield f"{region.name.lower()} memory: {count} of {depth} words loaded"
 
 
-def _lowered_problems(lowered: Lowered, state: State) -> Iterator[str]:
+def _lowered_problems(lowered: Lowered, state: LoweredState) -> Iterator[str]:
     return lowering.problems(lowered)
 
 
-def _types_problems(types: Types, state: State) -> Iterator[str]:
+def _types_problems(types: Types, state: Typed) -> Iterator[str]:
     return dtypes.problems(types)
 
 
-def _plan_problems(plan: Plan, state: State) -> Iterator[str]:
+def _plan_problems(plan: Plan, state: Planned) -> Iterator[str]:
     """The plan, with the constants in front of the tensors as soon as the data section is written."""
-    program: Emitter | None = state.get("program")
+    program = state.program if isinstance(state, Filled) else None
     allocations = program.allocator.allocations.values() if program is not None and program.plan is plan else ()
     constants = (item for item in allocations if item.region is RegionId.WIDE and item.name != all_tensors(Mem.WIDE))
-    return memory.problems(plan, state["types"], state["config"], sum(item.count for item in constants))
+    return memory.problems(plan, state.types, state.config, sum(item.count for item in constants))
 
 
-def _program_problems(program: Emitter, state: State) -> Iterator[str]:
+def _program_problems(program: Emitter, state: Filled) -> Iterator[str]:
     return emission.program_problems(program)
 
 
-def _image_problems(image: Image, state: State) -> Iterator[str]:
+def _image_problems(image: Image, state: Linked) -> Iterator[str]:
     return emission.image_problems(image)
 
 

@@ -32,11 +32,12 @@ from rich.table import Table
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.decomposition import decomposed_nodes
 from concord.compiler.lowering.inputs import Unfold
-from concord.compiler.lowering.lower import Lowered, VarianceRange
+from concord.compiler.lowering.lower import VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, ROW_TILING, TABLES
 from concord.compiler.pipeline.costs import Cost, cost_of, estimate
+from concord.compiler.pipeline.states import Batched, Decided, Fed, Prepared, Requested, Submitted, Typed
 from concord.graph.ir import Graph
-from concord.pipeline.manager import Instrument, State, estimating, remark, unobserved
+from concord.pipeline.manager import Instrument, advance, estimating, remark, unobserved
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
@@ -210,12 +211,12 @@ class Search:
         self.graph, self.config, self.batch = graph, config, batch
         self.considered: list[Considered] = []
         self._given, self._all = {False: given}, list[Strategy]()
-        self._common: State = {}
-        self._prepared: dict[bool, State] = {}
-        self._lowered: dict[tuple[bool, VarianceRange, Unfold], State] = {}
+        self._common: Prepared | None = None
+        self._prepared: dict[bool, Batched] = {}
+        self._lowered: dict[tuple[bool, VarianceRange, Unfold], Typed] = {}
 
-    def run(self) -> State:
-        """Values behind the passes of the chosen strategy.
+    def run(self) -> Fed:
+        """What is behind the passes of the chosen strategy.
 
         Raises
         ------
@@ -223,7 +224,7 @@ class Search:
             If no strategy fits, with what the first choice of tables lacks.
         """
         given = self._given[False]
-        if names := decomposed_nodes(self.graph, self._prepare(False)["formats"]):
+        if names := decomposed_nodes(self.graph, self._prepare(False).formats):
             self._given[True] = replace(given, plain=(*given.plain, *names))
         self._all = strategies(self.graph, bool(names))
         errors: list[CapacityError] = []
@@ -237,7 +238,7 @@ class Search:
             return state
         raise errors[0]
 
-    def _with_tables(self, plain: bool) -> State:
+    def _with_tables(self, plain: bool) -> Fed:
         """As :meth:`run`, for one choice of tables."""
         mine = [one for one in self._all if one.plain is plain]
         *first, last = dict.fromkeys(one.variance_range for one in mine)
@@ -248,12 +249,12 @@ class Search:
                 continue
         return self._with_variance_range(plain, last, give_up=False)
 
-    def _with_variance_range(self, plain: bool, variance_range: VarianceRange, give_up: bool) -> State:
+    def _with_variance_range(self, plain: bool, variance_range: VarianceRange, give_up: bool) -> Fed:
         """As :meth:`run`, for one way to normalise; ``give_up`` as soon as only the program is too long."""
         mine = [one for one in self._all if (one.plain, one.variance_range) == (plain, variance_range)]
         failures: dict[bool, list[CapacityError]] = {False: [], True: []}
         decided: list[Considered] = []
-        fitting: dict[int, tuple[int, State]] = {}
+        fitting: dict[int, tuple[int, Fed]] = {}
         for choice in mine:
             if self._is_skipped(choice):
                 reason = "the same layers as before: there is no more to unfold"
@@ -273,8 +274,8 @@ class Search:
                     self._leave(self._all.index(mine[-1]) + 1, "the program would be as long")
                     raise
                 continue
-            final = choice is mine[0] and not state["plan"].streamed
-            cost = None if final and not estimating() else cost_of(state["program"])
+            final = choice is mine[0] and not state.plan.streamed
+            cost = None if final and not estimating() else cost_of(state.program)
             fitting[len(decided)] = cost.cycles if cost is not None else 0, state
             decided.append(Considered(choice, Outcome.CHOSEN, cost=cost if estimating() else None))
             if final:
@@ -295,28 +296,29 @@ class Search:
         known = [key for key in self._lowered if key[:2] == (choice.plain, choice.variance_range)]
         if (choice.plain, choice.variance_range, choice.unfold) in known or not known:
             return False
-        lowered: Lowered = self._lowered[known[-1]]["lowered"]
+        lowered = self._lowered[known[-1]].lowered
         return choice.tiled or choice.unfold.value >= lowered.unfolded.value
 
-    def _prepare(self, plain: bool) -> State:
-        """Values behind the passes in front of lowering, for one choice of tables."""
-        if not self._common:
-            self._common = PREPARE.run({"graph": self.graph, "config": self.config, "batch": self.batch})
+    def _prepare(self, plain: bool) -> Batched:
+        """What is behind the passes in front of lowering, for one choice of tables."""
+        if self._common is None:
+            self._common = PREPARE.run(Submitted(self.graph, self.config, self.batch))
         if plain not in self._prepared:
             title = f"{TABLES.name}{', one per function' if plain else ''}"
-            self._prepared[plain] = TABLES.run(self._common | {"given": self._given[plain]}, title)
+            self._prepared[plain] = TABLES.run(advance(self._common, Requested, given=self._given[plain]), title)
         return self._prepared[plain]
 
-    def _layers(self, choice: Strategy) -> State:
-        """Values behind the lowering of a strategy, computed once."""
+    def _layers(self, choice: Strategy) -> Typed:
+        """What is behind the lowering of a strategy, computed once."""
         key = choice.plain, choice.variance_range, choice.unfold
         if key not in self._lowered:
             self._lowered[key] = self._lower(choice)
         return self._lowered[key]
 
-    def _lower(self, choice: Strategy) -> State:
-        values = self._prepare(choice.plain) | {"unfold": choice.unfold, "variance_range": choice.variance_range}
-        return LOWER.run(values, f"{LOWER.name}, {choice.of_layers}")
+    def _lower(self, choice: Strategy) -> Typed:
+        tables = self._prepare(choice.plain)
+        state = advance(tables, Decided, unfold=choice.unfold, variance_range=choice.variance_range)
+        return LOWER.run(state, f"{LOWER.name}, {choice.of_layers}")
 
     def _leave(self, end: int, reason: str) -> None:
         """Note that the strategies up to the one with index ``end`` are not tried."""
@@ -338,7 +340,7 @@ class Search:
             remark(one)
 
 
-def _too_slow(layers: State, known: list[int]) -> str:
+def _too_slow(layers: Typed, known: list[int]) -> str:
     """Why no program of these layers can be faster than programs that take ``known`` cycles; empty if one may be."""
     if not known:
         return ""

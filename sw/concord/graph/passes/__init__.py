@@ -5,6 +5,7 @@ The data-type pass and its report (``dtypes``, ``dtype_report``) rewrite nothing
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import ModuleType
 
 from concord.graph.ir import Graph
@@ -26,14 +27,21 @@ from concord.graph.passes import (
 from concord.pipeline.manager import Pass, Pipeline
 
 
+@dataclass(frozen=True)
+class Rewriting:
+    """A graph that every pass changes in place."""
+
+    graph: Graph
+
+
 def _rewrite(name: str, module: ModuleType) -> Pass:
     """A module's ``run`` as a pass that changes the graph in place."""
 
-    def run(graph: Graph) -> Graph:
-        module.run(graph)
-        return graph
+    def run(state: Rewriting) -> Rewriting:
+        module.run(state.graph)
+        return state
 
-    return Pass(name, ("graph",), ("graph",), run, (module.__doc__ or "").partition("\n")[0])
+    return Pass(name, run, (module.__doc__ or "").partition("\n")[0])
 
 
 #: In this order after import. Each leaves a consistent graph.
@@ -53,9 +61,9 @@ AFTER_IMPORT: tuple[Pass, ...] = (
     _rewrite("scales", scales),
     _rewrite("order", order),
 )
-CANONICAL = Pipeline("canonical form", ("graph",), AFTER_IMPORT, (GRAPH,))
+CANONICAL = Pipeline("canonical form", Rewriting, Rewriting, AFTER_IMPORT, (GRAPH,))
 
 
 def run(graph: Graph) -> None:
     """Bring an imported graph into its canonical form."""
-    CANONICAL.run({"graph": graph})
+    CANONICAL.run(Rewriting(graph))

@@ -1,6 +1,7 @@
 """Invariants between passes: a pass that breaks one is told, with the name of the pass and of what is wrong."""
 
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 import pytest
@@ -10,44 +11,36 @@ from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lower import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
+from concord.compiler.pipeline.states import Decided, Requested, Submitted
 from concord.graph.ir import Quantization
 from concord.graph.passes.dtypes import Type
 from concord.image import Segment
 from concord.pipeline.instruments import PassError
-from concord.pipeline.manager import Pipeline
+from concord.pipeline.manager import advance
 from concord.program import assembler
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from support.compiled_nets import ROOMY, perceptron, recurrent, residual
 
-PIPELINES = (PREPARE, TABLES, LOWER, ONE_PIECE)
-
 
 def compiled(graph, passed="", damage=None, config=ROOMY):
-    """Values behind all passes; ``damage`` changes those behind the pass of this name."""
+    """The state behind all passes; ``damage`` changes that behind the pass of this name, or returns another one."""
 
-    def damaged(one):
-        def run(*values):
-            made = one.run(*values)
-            state = dict(zip(one.makes, (made,) if len(one.makes) == 1 else made, strict=True))
-            damage(state)
-            found = tuple(state[name] for name in one.makes)
-            return found[0] if len(found) == 1 else found
+    def damaged(step):
+        @wraps(step.run)
+        def run(state):
+            made = step.run(state)
+            return damage(made) or made
 
-        return replace(one, run=run) if one.name == passed else one
+        return replace(step, run=run) if step.name == passed else step
 
-    state = {
-        "graph": graph,
-        "config": config,
-        "given": DEFAULT,
-        "batch": 1,
-        "unfold": Unfold.BOTH,
-        "variance_range": VarianceRange.ANY,
-    }
-    for pipeline in PIPELINES:
-        passes = tuple(damaged(one) for one in pipeline.passes)
-        state = Pipeline(pipeline.name, pipeline.given, passes, pipeline.levels).run(state)
-    return state
+    def run(pipeline, state):
+        return replace(pipeline, passes=tuple(map(damaged, pipeline.passes))).run(state)
+
+    state = run(PREPARE, Submitted(graph, config, 1))
+    state = run(TABLES, advance(state, Requested, given=DEFAULT))
+    state = run(LOWER, advance(state, Decided, unfold=Unfold.BOTH, variance_range=VarianceRange.ANY))
+    return run(ONE_PIECE, state)
 
 
 def refused(text, passed, damage, graph=None):
@@ -60,7 +53,7 @@ def refused(text, passed, damage, graph=None):
 
 @pytest.mark.parametrize("graph", [residual(), perceptron(8, 8, 4), recurrent("LSTM", 6, 5, 3)], ids=lambda g: g.name)
 def test_what_is_not_damaged_passes(graph):
-    assert compiled(graph)["image"].program
+    assert compiled(graph).image.program
 
 
 # Graphs --------------------------------------------------------------------------------------------
@@ -117,7 +110,7 @@ def unmade(graph):
     ],
 )
 def test_graphs(damage, text):
-    refused(text, "function decomposition", lambda state: damage(state["npu"]))
+    refused(text, "function decomposition", lambda state: damage(state.npu))
 
 
 # Layers --------------------------------------------------------------------------------------------
@@ -193,12 +186,12 @@ def operand_too_early(lowered):
     ],
 )
 def test_layers(damage, text):
-    refused(text, "lowering", lambda state: damage(state["lowered"]))
+    refused(text, "lowering", lambda state: damage(state.lowered))
 
 
 def test_layers_that_no_instruction_can_hold_are_not_legal():
     def damage(state):
-        first, second = state["lowered"].layers[:2]
+        first, second = state.lowered.layers[:2]
         first.window = replace(first.window, dilation=(32, 1))
         second.window = replace(second.window, kernel=(64, 1))
 
@@ -242,7 +235,7 @@ def backwards(plan):
     ],
 )
 def test_plans_before_allocation(damage, text):
-    refused(text, "memory planning", lambda state: damage(state["plan"]))
+    refused(text, "memory planning", lambda state: damage(state.plan))
 
 
 def on_top(plan):
@@ -273,12 +266,12 @@ def in_no_place(plan):
     ],
 )
 def test_plans_behind_allocation(damage, text):
-    refused(text, "allocation", lambda state: damage(state["plan"]))
+    refused(text, "allocation", lambda state: damage(state.plan))
 
 
 def test_states_of_recurrent_layers_have_a_place():
     def damage(state):
-        plan = state["plan"]
+        plan = state.plan
         del plan.copies[storage_of(plan, "x"), Mem.NARROW]
 
     refused("plan: layer 'cell' needs x in narrow memory", "memory planning", damage, recurrent("LSTM", 6, 5, 3))
@@ -291,13 +284,13 @@ def in_another_memory(plan):
 
 def test_tensors_lie_in_the_memories_of_their_types():
     text = "plan: c must be in narrow memory, as its types say, not in narrow and wide"
-    refused(text, "memory planning", lambda state: in_another_memory(state["plan"]))
+    refused(text, "memory planning", lambda state: in_another_memory(state.plan))
 
 
 def test_types_keep_the_rules_of_the_pass():
     def damage(state):
-        types = state["types"]
-        state["types"] = replace(types, inputs={**types.inputs, ("0 first", 0): Type.WIDE})
+        types = state.types
+        return replace(state, types=replace(types, inputs={**types.inputs, ("0 first", 0): Type.WIDE}))
 
     refused("types: input 0 of 0 first (quantised) must not be wide", "data types", damage)
 
@@ -345,15 +338,15 @@ def weights_too_far(program):
     ],
 )
 def test_programs(damage, text):
-    refused(text, "emission", lambda state: damage(state["program"]))
+    refused(text, "emission", lambda state: damage(state.program))
 
 
 def test_a_program_that_is_not_sound_is_refused():
     def damage(state):
-        words = list(state["image"].program)
+        words = list(state.image.program)
         first = next(pc for pc, word in enumerate(words) if "mv_mul" in assembler.describe(word))
         del words[first - 1]
-        state["image"] = replace(state["image"], program=tuple(words))
+        return replace(state, image=replace(state.image, program=tuple(words)))
 
     with pytest.raises(ValueError, match=r"^the program is not sound: pc "):
         compiled(residual(), "image", damage)
@@ -381,4 +374,4 @@ def port_in_constants(image):
     ],
 )
 def test_images(damage, text):
-    refused(text, "feeding", lambda state: state.update(image=damage(state["image"])))
+    refused(text, "feeding", lambda state: replace(state, image=damage(state.image)))

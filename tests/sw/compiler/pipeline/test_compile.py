@@ -94,6 +94,6 @@ def test_what_does_not_fit_shows_why_every_strategy_was_refused(tmp_path, monkey
 
 def test_both_ways_to_the_image_make_the_same_values():
     def made(pipeline):
-        return {name for one in pipeline.passes for name in one.makes}
+        return {name for one in pipeline.passes for name in one.values}
 
     assert made(ONE_PIECE) == made(ROW_TILING)
