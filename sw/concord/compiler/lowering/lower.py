@@ -276,6 +276,13 @@ class Lowering:
         LayoutError
             If it is larger than a chain can be.
         """
+        layer = self._layer(node, source, reduction, weight, window, out, view)
+        self._append(layer)
+        return layer
+
+    def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: Window,
+               out: tuple[int, int, int], view: Callable[[Storage], Ids]) -> Layer:  # fmt: skip
+        """As :meth:`add`, but the layer is not yet one of those that are done."""
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
         layer = Layer(
@@ -283,10 +290,13 @@ class Lowering:
         )
         legality.check(layer, self.config)
         legality.check_storage(target)
-        layer.ids = ids = view(target).reshape(self.graph.shapes[tensor])
-        self.done.layers.append(layer)
-        self.done.views[tensor] = ids
+        layer.ids = view(target).reshape(self.graph.shapes[tensor])
         return layer
+
+    def _append(self, layer: Layer) -> None:
+        """A layer is done."""
+        self.done.layers.append(layer)
+        self.done.views[layer.tensor] = layer.ids
 
     def extend(self, layer: Layer, node: Node, more: list[MfuOp]) -> None:
         """Fuse ``node`` into a layer."""
@@ -320,19 +330,15 @@ class Lowering:
         ids = self.whole(tensor)
         walk = operands.box(self.done.storages, ids)
         out = (walk.height, walk.width, walk.tiles)
-        layer = self.add(
+        layer = self._layer(
             node, walk, Reduction.NONE, None, Window(), out, lambda target: operands.shifted(ids, walk, target)
         )
         layer.target.uniform = walk.storage.uniform
-        try:
-            more = make(layer.ids, layer.target)
-            if not layer.fits(more):
-                raise LayoutError("needs more stages than the multifunction units have")
-        except LayoutError:
-            self.done.layers.remove(layer)
-            del self.done.views[layer.tensor]
-            raise
+        more = make(layer.ids, layer.target)
+        if not layer.fits(more):
+            raise LayoutError("needs more stages than the multifunction units have")
         layer.append(more)
+        self._append(layer)
 
     def _earlier(self, more: list[MfuOp], layer: Layer) -> bool:
         """Whether the tensors that steps read are computed before ``layer``."""
